@@ -1,4 +1,4 @@
-"""The steps. One folder is one step: its `__init__` exports the Prefect task, the files beside it do the work."""
+"""Steps of the flows. Each folder is a step: its `__init__` exports the Prefect task, its other files do the work."""
 
 import sys
 
@@ -7,8 +7,8 @@ from shunter.secrets import hide_in_logs
 
 
 def _came_through_a_deployment() -> bool:
-    """Whether whoever may reach Prefect's server wrote the request, in its UI, by its API or for a schedule."""
-    if "prefect" not in sys.modules:  # what runs a deployment has imported it; a command asks before that
+    """Return True if a Prefect deployment started this run: anybody with access to Prefect may have written it."""
+    if "prefect" not in sys.modules:  # a deployment's run has imported Prefect before; a command has not
         return False
     from prefect.runtime import deployment
 

@@ -1,4 +1,4 @@
-"""Accelerators held for a flow, which says in its log what it waits for."""
+"""Reservation of accelerators for a flow, which logs what it waits for."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,9 +21,9 @@ from shunter.registry import Entry, Registry
 from shunter.requests import TrainRequest
 from shunter.tasks.training_plans import processes_of
 
-LONGEST_HOURS = 24.0 * 365  # that an end is foreseen for; dates end somewhere
-# What lets a running training go on elsewhere: `machine` is a function of the reservation and the estimate that returns
-# a `shunter.engine.executors.role.Place`, `cluster` a `shunter.engine.executors.ray.choices.BetterPlace`.
+LONGEST_HOURS = 24.0 * 365  # longest reservation, because dates are limited
+# Functions that let a running training move to a better placement. `machine` takes the reservation and the estimate and
+# returns a `shunter.engine.executors.role.Place`; `cluster` is a `shunter.engine.executors.ray.choices.BetterPlace`.
 MOVES = Registry(
     "move of running trainings",
     {
@@ -37,7 +37,7 @@ Estimate = Callable[[], Decision]
 
 
 def installed_move(name: str) -> Any:
-    """Return an implementation of `MOVES`; None if its extension is absent: then trainings stay where they began."""
+    """Return an implementation of `MOVES`; None if its extension is absent: trainings then keep their placement."""
     return MOVES.load(name) if name in MOVES.names else None
 
 
@@ -50,14 +50,15 @@ def hold(
     estimate: Estimate | None = None,
     priority: int = 0,
 ) -> Iterator[Reservation]:
-    """Hold what a flow may train on for the length of the block; waits for what others use, unless it need not.
+    """Reserve the accelerators that a flow may train on while the block runs; wait for those in use, if necessary.
 
     Args:
-        profiles: Accelerators of this machine; none where others train instead.
+        profiles: Accelerators of this machine; empty if the nodes of a cluster train instead.
         together: Number of processes or trials that train at the same time.
-        decision: Decision of an interrupted attempt; then what its placement uses is enough.
-        estimate: Tells whether what is free will do while others use the rest; None waits for all.
-        priority: Over other flows that wait.
+        decision: Decision of an interrupted attempt; the accelerator and cores of its placement are then enough.
+        estimate: Returns a decision without measurements, by which the flow starts early if waiting for busy
+            accelerators gains nothing; None waits for all accelerators.
+        priority: Priority among the flows that wait.
     """
     chosen = decision.placement if decision and profiles else None
     groups = wanted(profiles, processes=together, chosen=chosen)
@@ -71,7 +72,7 @@ def hold(
 
 
 def _accepting(estimate: Estimate) -> Accept:
-    """Asks for the estimate once, and only where something is missing; without one it waits."""
+    """Return a function that decides whether the free accelerators are enough; it waits if the estimate fails."""
 
     def accept(held: Reservation) -> bool:
         try:
@@ -90,7 +91,7 @@ def _accepting(estimate: Estimate) -> Accept:
 
 
 def holds_all(held: Reservation, profiles: Sequence[HardwareProfile]) -> bool:
-    """Whether something of each model of accelerator is held, and all cores: then nothing better becomes free."""
+    """Return True if an accelerator of each model and all cores are reserved: nothing better can become free."""
     models = {profile.accelerator.model for profile in profiles}
     here = held.of(profiles)
     cores = {one.accelerator.name: one.accelerator.cores for one in profiles}
@@ -104,7 +105,10 @@ def _is_held(held: Reservation, placement: Placement) -> bool:
 
 
 def _wait_hours(leases: Sequence[Lease]) -> float | None:
-    """Until all have gone, as they say; one that is late is expected to take as long again. None: nobody can say."""
+    """Return the hours until all leases should end; None if one states no end.
+
+    A lease that is late by some hours is expected to last as many hours again.
+    """
     now, waits = datetime.now(UTC), []
     for lease in leases:
         if lease.until is None:
@@ -116,15 +120,15 @@ def _wait_hours(leases: Sequence[Lease]) -> float | None:
 def keep_chosen(
     held: Reservation, decision: Decision, request: TrainRequest, profiles: Sequence[HardwareProfile]
 ) -> None:
-    """Give back what the chosen placement does not use, and say what it needs for how long.
+    """Release what the chosen placement does not use, and record the memory and time that it needs.
 
-    One training of a click model shares the processor with others: it keeps as many cores as it has threads. Processes,
-    trials at a time and graph models keep all of it.
+    A single training of a click model shares the processor with other flows: it keeps as many cores as it has threads.
+    Trainings in several processes, parallel trials and graph models keep all cores.
 
     Args:
-        held: What is held.
-        decision: The choice.
-        request: What was asked for.
+        held: Reservation of the flow.
+        decision: Decision on the placement.
+        request: Request of the flow.
         profiles: Accelerators of this machine.
     """
     together = trainings_together(request, profiles, processes_of(request))
@@ -138,12 +142,12 @@ def keep_chosen(
 
 
 def holder() -> str:
-    """Name of the flow run, for the others who wait."""
+    """Return the name of the flow run, which other waiting flows see."""
     return flow_run.get_name() or flow_run.get_flow_name() or "a flow"
 
 
 def tell(sentence: str) -> None:
-    """Print a sentence, and keep it in the log of the flow run where there is one."""
+    """Print a sentence, and write it to the log of the flow run if there is one."""
     say(sentence)
     try:
         get_run_logger().info(sentence)
@@ -153,7 +157,7 @@ def tell(sentence: str) -> None:
 
 @contextmanager
 def free(profiles: Sequence[HardwareProfile]) -> Iterator[bool]:
-    """Hold accelerators to measure on; False where a training uses them: a question is answered without waiting."""
+    """Reserve accelerators for measurements without waiting; yield False if a training uses one of them."""
     reservation = Reservation()
     used = reservation.take_if_free(wanted(profiles), holder())
     if used:

@@ -1,4 +1,4 @@
-"""Examination of a home: every kept file is compared with its checksum, and what can be made again is quarantined."""
+"""Check of a home: compare every stored file with its checksum, and quarantine files that can be made again."""
 
 import contextlib
 import os
@@ -19,8 +19,8 @@ from shunter.tasks.kept_files import Compared, compare_files
 from shunter.tracking.registry.model_keys import check_model_key, kept_key_fault, kept_keys, record_of
 from shunter.tracking.registry.signing import faults_of_models
 
-# Parts of a home that extensions keep: functions that compare the files of a folder.
-# Capabilities: `folder` of the home; `advice` about damage.
+# Parts of a home that extensions store: functions that compare the files of a folder. Capabilities: `folder` of the
+# home; `advice` about damage.
 HOME_PARTS = Registry(
     "part of a home",
     {
@@ -44,15 +44,15 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A part of a home without damage, or one damaged file or folder.
+    """Result of a check: a part of a home without damage, or one damaged file or folder.
 
     Attributes:
         part: Name of the part.
         path: The damaged file or folder; the folder of an undamaged part.
-        files: Files that were compared.
-        fault: What is wrong; None if nothing is.
-        action: What was done.
-        advice: What to do.
+        files: Number of files that were compared.
+        fault: Description of the damage; None if there is none.
+        action: Action that was taken.
+        advice: Advice for the user.
     """
 
     part: str
@@ -69,7 +69,7 @@ class Finding:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if nothing is left to do."""
+        """Return True if there is no damage left to repair."""
         return self.fault is None or self.action is Action.QUARANTINED
 
 
@@ -78,10 +78,10 @@ class Part:
     """A part of a home.
 
     Attributes:
-        name: Its name.
-        path: Its folder or file.
-        compare: Compares its files.
-        advice: What to do about damage that cannot be made good; empty if the files can be made again.
+        name: Name of the part.
+        path: Folder or file of the part.
+        compare: Compares the files of the part.
+        advice: Advice about damage that cannot be repaired; empty if the files can be made again.
         lock: Returns the lock that a command holds while it works on a file; None if there is none.
         move: Moves a damaged file into the quarantine.
     """
@@ -95,13 +95,13 @@ class Part:
 
 
 def examine(*, mends: bool = True) -> list[Finding]:
-    """Compare every kept file of the home with its checksum.
+    """Compare every stored file of the home with its checksum.
 
     Args:
         mends: Whether damaged files that can be made again are quarantined.
 
     Returns:
-        For each part that has files what is damaged, or that nothing is.
+        Findings: for each part that has files one for each damaged file, or a single one without damage.
     """
     return [finding for part in parts(Settings()) for finding in _examined(part, mends=mends)]
 
@@ -170,7 +170,7 @@ def _examined(part: Part, *, mends: bool) -> Iterator[Finding]:
 
 
 def _mended(part: Part, damaged: Compared, finding: Finding) -> Finding:
-    """Quarantine what can be made again, unless somebody works on it."""
+    """Quarantine a damaged file if it can be made again and no command uses it; return the updated finding."""
     lock = part.lock(damaged.path)
     try:
         with contextlib.nullcontext() if lock is None else FileLock(lock, timeout=0):
@@ -185,7 +185,7 @@ def _mended(part: Part, damaged: Compared, finding: Finding) -> Finding:
 
 
 def _lock_of(path: Path, folder: Path, locks: Path) -> Path | None:
-    """Return the lock of the folder within `folder` that a path belongs to; None for a file beside these folders."""
+    """Return the lock of the folder within `folder` that contains a path; None for a file outside these folders."""
     name = path.relative_to(folder).parts[0]
     return locks / f"{name}.lock" if (folder / name).is_dir() else None
 

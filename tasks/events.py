@@ -11,8 +11,8 @@ def announce(happening: Happening, model: str, version: int | None, reason: str)
     Args:
         happening: What happened.
         model: Name of the registered model.
-        version: Version that it is about; None where there is none.
-        reason: Why, in one sentence.
+        version: Version of the model; None if the event concerns no version.
+        reason: Reason for the event, in one sentence.
     """
     from prefect.events import emit_event
     from prefect.runtime import flow_run

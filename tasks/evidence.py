@@ -1,4 +1,4 @@
-"""Keeps what a flow teaches with its run, whatever its end."""
+"""Record of a flow (durations, energy, reason of its end), stored with its run however the flow ends."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,13 +25,13 @@ from shunter.tracking.history import read_children
 
 
 def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
-    """Note the limit that ended one of the trainings; the end of the search's minutes is planned and is none."""
+    """Record the limit that ended one of the trainings; the planned end of the search's minutes does not count."""
     reasons = [one.stop_reason for one in trained if limit_of(one.stop_reason) not in (None, "search")]
     notes.stop_reason = reasons[0] if reasons else None
 
 
 def note_search(notes: FlowNotes, result: TuneResult) -> None:
-    """Write down what a search took."""
+    """Record the seconds and joules of a search."""
     source = result.energy_source if result.energy_source in ("measured", "estimated") else None
     joules = result.joules if source else None
     notes.search = Figures(seconds=result.seconds or None, joules=joules or None, joules_source=source)
@@ -45,14 +45,14 @@ def keeping_evidence(
     dataset: Dataset | None = None,
     spent: Spending | None = None,
 ) -> Iterator[FlowNotes]:
-    """Yield notes for the steps of the block to write to, and keep the record of the run when the block ends.
+    """Yield notes that the steps of the block fill in, and store the record of the run when the block ends.
 
     Args:
-        run_id: The flow's run in MLflow.
+        run_id: MLflow run of the flow.
         kind: Kind of the run.
-        request: What was asked for.
-        dataset: The data; None where it is not known before the block.
-        spent: Time and energy of the flow; None where they are not metered.
+        request: Request of the flow.
+        dataset: Data set; None if it is not known before the block.
+        spent: Time and energy of the flow; None if they are not measured.
     """
     notes = FlowNotes(data="" if dataset is None else data_key(data_params(dataset)))
 
@@ -63,18 +63,18 @@ def keeping_evidence(
     try:
         yield notes
     except BaseException as error:
-        with suppress(TrackingError):  # the first error is the one to report
+        with suppress(TrackingError):  # report the first error
             keep(error)
         raise
     keep(None)
 
 
 def _trainings(run_id: str, beside: Sequence[str]) -> list[Evidence]:
-    """Records of a flow's trainings but those beside it, earlier attempts included; none while the store is away."""
+    """Return the records of the flow's trainings, except those named in `beside`; empty without the store."""
     found: list[Evidence | None] = []
     with suppress(TrackingError):
         found += [read_evidence(run.tags) for run in read_children(run_id, "trial")]
-        # A member that was gone on with counts its earlier attempts, whose runs bear the same name.
+        # A resumed member includes its earlier attempts, whose runs have the same name.
         newest = {run.tags.get("mlflow.runName"): run for run in reversed(read_children(run_id, "member"))}
         found += [read_evidence(run.tags) for name, run in newest.items() if name not in beside]
     return [evidence for evidence in found if evidence is not None]

@@ -1,4 +1,4 @@
-"""The ensemble of graph models: members are chosen on the validation part, and kept as they were learned again."""
+"""Ensemble of graph models: members are selected on the validation part and stored as trained on both parts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ NAME = "fusion"
 
 
 def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[TrainedRanker, Fusion] | None:
-    """The ensemble, and why; None where it is switched off or the best alone is as good on the validation part.
+    """Return the ensemble of graph models and its reason; None if ensembles are off or a single model is as good.
 
     Args:
-        run: The run.
-        contestants: The best of each family.
+        run: Context of the run.
+        contestants: Best model of each family.
     """
     most = run.request.ensemble.trained
     if most < 2 or len(contestants) < 2:
@@ -55,14 +55,14 @@ def fused_of(
     *,
     seed: int,
 ) -> TrainedRanker:
-    """Several as one, stored and scored on the test part, as any other.
+    """Combine several rankers into one, store it, and score it on the test part.
 
     Args:
         dataset: Data of all members.
-        directory: Folder for its files.
-        by: What is added up.
-        members: The members; seconds and joules are of all their trainings.
-        validation: Quality together on the validation part.
+        directory: Folder of the combined ranker.
+        by: Quantity that is summed over the members.
+        members: Members of the ensemble; their seconds and joules include all their trainings.
+        validation: Quality of the ensemble on the validation part.
         seed: Seed of the intervals on the test part.
     """
     stored = [load_ranker(one.model.directory) for one in members]
@@ -91,7 +91,7 @@ def fused_of(
 
 
 def _energy(members: Sequence[RankedBaseline]) -> EnergyReading:
-    """Of all trainings of the members; unavailable where one of them was not counted."""
+    """Return the energy of all trainings of the members; unavailable if one of them was not measured."""
     first, seconds = members[0].model.energy, sum(one.train_seconds for one in members)
     joules = [one.joules for one in members if one.joules is not None]
     if len(joules) < len(members) or first.method == "unavailable":

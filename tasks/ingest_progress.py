@@ -1,4 +1,4 @@
-"""Shows how far an ingestion has come: on a terminal, and in Prefect where it takes long."""
+"""Progress of an ingestion, shown on the terminal and, if it takes long, in Prefect."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ _MIB = 1 << 20
 
 @contextmanager
 def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnProgress]:
-    """A bar on a terminal; in Prefect a line of the log, and a bar in the running flow, every twenty seconds.
+    """Show the progress of an ingestion: a bar on a terminal; in Prefect a log line and a bar, every 20 seconds.
 
     Args:
         now: Clock in seconds.
@@ -40,25 +40,25 @@ def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnPro
 
 
 def words_of(progress: Progress) -> str:
-    """What goes on, and how much of the log was read."""
+    """Return the current stage and the amount of the log that was read, as text."""
     read = f"{progress.bytes_read / _MIB:,.0f} of {progress.bytes / _MIB:,.0f} MiB"
     return f"{progress.stage} ({progress.rows:,} rows, {read} read)"
 
 
 def duration(seconds: float) -> str:
-    """Seconds, or minutes where there are many."""
+    """Return a duration as text, in seconds or, from two minutes on, in minutes."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 class _FlowBar:
-    """A bar in the running flow, drawn when it is first moved; a lost server does not end what the bar shows."""
+    """Progress bar of a flow run in Prefect, created when it first moves; errors of the server are ignored."""
 
     def __init__(self) -> None:
         self._artifact: Any = None
         self._lost = False
 
     def move(self, share: float, description: str) -> None:
-        """Show a share, from 0 to 1, and words."""
+        """Show a share, from 0 to 1, and a description."""
         from prefect.artifacts import create_progress_artifact, update_progress_artifact
         from prefect.runtime import flow_run
 
@@ -69,10 +69,10 @@ class _FlowBar:
                 self._artifact = create_progress_artifact(100 * share, key=KEY, description=description)
             else:
                 update_progress_artifact(self._artifact, progress=100 * share, description=description)
-        except Exception:  # of the client's many: the ingestion goes on, without the bar
+        except Exception:  # any error of Prefect's client: the ingestion continues without the bar
             self._lost = True
 
     def end(self) -> None:
-        """Fill the bar, if there is one."""
+        """Fill the bar if there is one."""
         if self._artifact is not None:
             self.move(1.0, "The log is ingested.")

@@ -1,4 +1,4 @@
-"""Comparison of kept files with their checksums, whatever they hold: for `shunter.tasks.doctor`."""
+"""Comparison of stored files of any kind with their checksums, for `shunter.tasks.doctor`."""
 
 import hashlib
 import json
@@ -13,17 +13,17 @@ from shunter.engine.data.arrays import fault_of_result
 from shunter.errors import DamagedFileError, first_line
 
 JSON_NAMES = {"dataset", "delivered", "ports"}  # JSON files without a suffix
-WEIGHTS = "model.safetensors"  # of which model.json beside it has the sha256
+WEIGHTS = "model.safetensors"  # file whose sha256 is in model.json beside it
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A file or sealed folder that was compared.
+    """Result for a file, or for a folder with a manifest, that was compared.
 
     Attributes:
-        path: The file or folder.
-        files: How many files that were.
-        fault: What is wrong; None if nothing is.
+        path: Path of the file or folder.
+        files: Number of files that were compared.
+        fault: Description of the damage; None if there is none.
     """
 
     path: Path
@@ -90,7 +90,7 @@ def _fault_of_lines(path: Path) -> str | None:
 
 
 def _weights_named_in(path: Path) -> Iterator[Compared]:
-    """Compare the files of weights of which a JSON file has the sha256."""
+    """Compare the weight files whose sha256 is recorded in a JSON file."""
     for name, sha256 in _named_sums(json.loads(unseal(path.read_bytes()))):
         file = path.parent / (name or WEIGHTS)
         if file.suffix != ".safetensors" or not file.exists():  # an older generation may have been removed
@@ -101,13 +101,13 @@ def _weights_named_in(path: Path) -> Iterator[Compared]:
 
 
 def _named_sums(values: Any) -> Iterator[tuple[str, str]]:
-    """Yield names of files with their sha256, in each form in which they are recorded; no name for a model's own."""
+    """Yield file names with their sha256, from every form of record; an empty name means a model's own weights."""
     if isinstance(values, Mapping):
         if isinstance(values.get("sha256"), str):
             yield str(values.get("name", "")), values["sha256"]
         if isinstance(files := values.get("files"), Mapping):
             yield from ((name, file["sha256"]) for name, file in files.items())
-        if isinstance(tensors := values.get("tensors"), str) and " " in tensors:  # as the super-net records it
+        if isinstance(tensors := values.get("tensors"), str) and " " in tensors:  # form of the super-net
             yield tuple(tensors.split(maxsplit=1))  # pyright: ignore[reportReturnType]
         if isinstance(values.get("learnt"), list) and isinstance(values.get("checksum"), str):
             yield "policy.safetensors", values["checksum"]

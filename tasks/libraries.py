@@ -1,4 +1,4 @@
-"""Libraries that a training loads after its start: they may be loaded earlier, while something is waited for."""
+"""Libraries that a training imports after its start; they can be imported early, during a wait."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -6,16 +6,16 @@ from importlib import import_module
 from shunter.engine.libraries import load_libraries
 from shunter.tracking.store import is_file_store
 
-# In the order in which a training comes to need them.
+# In the order in which a training needs them.
 NEEDED = ("mlflow.tracking", "scipy.optimize", "matplotlib.figure", "optuna")
 NEEDED_BY_OUR_STORE = ("mlflow.store.tracking.sqlalchemy_store",)
 
 
 def load_one_by_one() -> Iterator[str]:
-    """Load the next at each turn, so that whoever waits may stop in between.
+    """Import the libraries one at a time, so that a caller can stop in between.
 
     Yields:
-        The name of what has been loaded.
+        Name of the library that was imported.
     """
     for name in (*(NEEDED_BY_OUR_STORE if is_file_store() else ()), *NEEDED):
         import_module(name)

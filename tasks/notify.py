@@ -1,4 +1,4 @@
-"""Telling someone that a flow run has failed or crashed."""
+"""Notification about a flow run that has failed or crashed."""
 
 import json
 import re
@@ -19,14 +19,14 @@ TIMEOUT_SECONDS = 10
 
 
 def notify(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """Hook of a flow, on its failure or crash: see `notify_about`."""
+    """Notify about a failed or crashed flow run; a hook of the flows, see `notify_about`."""
     notify_about(flow.name, flow_run, state)
 
 
 def notify_about(flow_name: str, flow_run: FlowRun, state: State[Any]) -> None:
-    """Post what happened to `SHUNTER_NOTIFY_WEBHOOK`, and hand it to `SHUNTER_NOTIFY_COMMAND`.
+    """Post a message to `SHUNTER_NOTIFY_WEBHOOK`, and pass it to `SHUNTER_NOTIFY_COMMAND`.
 
-    What goes wrong is logged without the address or the command, which may hold secrets, and harms the run no further.
+    Errors are logged, not raised, and without the address or the command, which may hold secrets.
     """
     settings = Settings()
     if settings.notify_webhook is None and settings.notify_command is None:
@@ -39,7 +39,7 @@ def notify_about(flow_name: str, flow_run: FlowRun, state: State[Any]) -> None:
 
 
 def description(flow_name: str, flow_run: FlowRun, state: State[Any]) -> dict[str, str]:
-    """What is told: `text` says all in one sentence, as chat services want it, the rest is for programs."""
+    """Return the message: `text` is a sentence, as chat services expect it; the other fields are for programs."""
     reason = without_passwords(state.message or "no reason given")
     values = {
         "text": f"{flow_name} {flow_run.name} ended as {state.name}: {reason}",
@@ -54,7 +54,7 @@ def description(flow_name: str, flow_run: FlowRun, state: State[Any]) -> dict[st
 
 
 def without_passwords(text: str) -> str:
-    """The text with what stands before the @ of its URLs left out."""
+    """Return the text without the user names and passwords of its URLs."""
     return re.sub(r"//[^/@\s]*@", "//***@", text)
 
 

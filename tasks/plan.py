@@ -1,4 +1,4 @@
-"""A plan that members are trained by: given and held against the data, or searched; its steps teach the next ones."""
+"""Plan that places the embedding tables of a training: given by the user and checked, or found by search."""
 
 import json
 import zlib
@@ -39,11 +39,11 @@ from shunter.tracking.plans import log_executed, log_trained_plan
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A training whose tables go where a plan says.
+    """Training whose embedding tables are placed by a plan.
 
     Attributes:
-        place: This machine, or the nodes of a cluster, dividing them so.
-        step: The step that the plan promises.
+        place: This machine or the nodes of a cluster, with the tables divided as planned.
+        step: Predicted training step of the plan.
     """
 
     place: Place
@@ -58,11 +58,11 @@ class TablePlanner:
         return len(read_plan(path).devices)
 
     def check(self, run: RunContext, path: Path) -> None:
-        """Refuse a plan of another model before anything is trained.
+        """Raise if a plan does not fit the model, before anything is trained.
 
         Raises:
-            RequestError: It names other tables or rows, another model, or what is only simulated, or it divides columns
-                and their width is still to be searched.
+            RequestError: The plan is for another model or other tables, can only be simulated, or divides columns
+                although the width of the rows is still searched.
         """
         plan = read_plan(path)
         if plan.model != run.request.model:
@@ -85,13 +85,13 @@ class TablePlanner:
         check_fits(plan, shapes, str(path))
 
     def training(self, run: RunContext, job: ClickJob, placement: Placement) -> PlannedTraining | None:
-        """How a training of several processes divides its tables: as the given plan says, else by the best one found.
+        """Return how a training in several processes divides its tables: by the given plan, or by the best one found.
 
-        The plan is kept in the folder of the run, so that a resumed training goes on under the same one. None where one
-        process trains, where the tables lie in files, and where no plan is found: TorchRec's planner decides then.
+        The plan is stored in the folder of the run, so that a resumed training uses the same plan. None is returned if
+        one process trains, if the tables are in files, or if no plan is found; TorchRec's planner then decides.
 
         Raises:
-            RequestError: The given plan divides columns of other widths.
+            RequestError: The given plan divides columns of another width.
         """
         if run.processes == 1 or placement.embedding_memory_bytes is not None:
             return None  # tables in files are divided by row
@@ -105,9 +105,9 @@ class TablePlanner:
         return PlannedTraining(_place(run, division), step)
 
     def keep_step(self, run: RunContext, planned: PlannedTraining, trained: Any) -> None:
-        """Keep what the steps of a plan took beside what was predicted: in its run, and for the plans that follow.
+        """Store the measured time of a plan's steps beside the predicted time, in the run and for later plans.
 
-        Compiled steps are no lesson for those: what is predicted is a step that is not compiled.
+        Compiled steps do not count for later plans, because predictions are for steps without compilation.
         """
         seconds = typical_step_seconds(trained.history)
         if seconds is None or trained.run_id is None:
@@ -121,7 +121,7 @@ class TablePlanner:
 
 
 def _fixed_width(request: TrainRequest) -> int | None:
-    """Width of an embedding row, where it is not searched."""
+    """Return the width of an embedding row; None if the width is searched."""
     fixed = read_fixed(request.model, request.architecture.set).architecture
     if "embedding_dim" not in fixed and request.search.most_trials != 1:
         return None
@@ -131,14 +131,14 @@ def _fixed_width(request: TrainRequest) -> int | None:
 
 
 def _place(run: RunContext, division: Division) -> Place:
-    """Return this machine, or the nodes of the cluster, dividing the tables so."""
+    """Return this machine or the nodes of the cluster, with the tables divided as given."""
     if run.cluster is None:
         return ThisMachine(partial(group_of_processes, division=division))
     return cast(Cluster, run.cluster).divided(division)
 
 
 def given_tables(plan: Plan, names: list[str]) -> tuple[GivenTable, ...]:
-    """The placements in the order of the tables."""
+    """Return the placements of a plan in the order of the tables."""
     placed = [plan.tables[name] for name in names]
     return tuple(
         GivenTable(kind=one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in placed
@@ -173,7 +173,7 @@ def _searched(run: RunContext, job: ClickJob, placement: Placement) -> tuple[Pla
 
 
 def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
-    """Where the processes lie on the cluster; None on this machine."""
+    """Return the cluster nodes of the processes; None on this machine."""
     if run.cluster is None:
         return None
     seats = cast(Cluster, run.cluster).seats(placement)
@@ -181,7 +181,7 @@ def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
 
 
 def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
-    """File of the plan of a training: trainings of equal tables and batches share one."""
+    """Return the path of a training's plan; trainings with equal tables and batches share one plan."""
     names, shapes = table_names(run.dataset), job.spec.tables(run.dataset.features)
     fingerprint = tables_fingerprint([(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)])
     name = f"{job.spec.family}-{fingerprint}-{placement.processes}x{placement.batch_size}.yaml"
@@ -189,7 +189,7 @@ def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
 
 
 def _read_step(kept: Path) -> SimulatedStep | None:
-    """The step of a kept plan, which is written last."""
+    """Return the predicted step of a stored plan; None if there is none. The step is written after the plan."""
 
     def parse(text: bytes) -> SimulatedStep | None:
         values = json_object(text)
@@ -209,7 +209,7 @@ def _keep(run: RunContext, kept: Path, plan: Plan, step: SimulatedStep, report: 
 
 
 def _details(plan: Plan, step: SimulatedStep, report: PlanReport | None) -> dict[str, Any]:
-    """What the report page shows of a plan."""
+    """Return the details of a plan for the report page."""
     why = {} if report is None else {one.name: one.why for one in report.tables}
     return {
         "is_given": report is None,

@@ -1,4 +1,4 @@
-"""The one moving line of a command on a terminal: step, share, trial, best so far, time passed and left."""
+"""Single moving progress line of a command on a terminal: step, share, trial, best quality, time passed and left."""
 
 import time
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from shunter.engine.results import EpochReport
 
 UPDATE_SECONDS = 0.25
-_active: list["ProgressLine"] = []  # the line that is on the terminal
+_active: list["ProgressLine"] = []  # lines on the terminal; the last one is moved
 
 
 class ProgressLine:
-    """Line of a step; drawing is skipped for most changes, which may come fast.
+    """Progress line of a step; most updates are not drawn, because they can come fast.
 
     Args:
-        progress: What draws it.
+        progress: Rich progress that draws the line.
         name: Name of the step.
     """
 
@@ -42,7 +42,7 @@ class ProgressLine:
             self._name = whole
 
     def move(self, share: float, words: str | None = None) -> None:
-        """Show the completed share, from 0 to 1, and words beside it."""
+        """Show the completed share, from 0 to 1, and a text beside it."""
         now = time.monotonic()
         if words is None and share < 1.0 and now - self._moved_at < UPDATE_SECONDS:
             return
@@ -52,7 +52,7 @@ class ProgressLine:
             self.show(words)
 
     def on_step(self, step: int, total_steps: int) -> None:
-        """Show the steps of a training."""
+        """Show the number of completed training steps."""
         self.move(step / total_steps)
 
     def on_epoch(self, report: "EpochReport") -> None:
@@ -60,11 +60,11 @@ class ProgressLine:
         self.show(f"epoch {report.epoch}: validation NE {report.validation.ne:.4f}, AUC {report.validation.auc:.4f}")
 
     def show(self, words: str) -> None:
-        """Show words beside the bar."""
+        """Show a text beside the bar."""
         self._progress.update(self._row, words=words)
 
     def say(self, sentence: str) -> None:
-        """Print above the line, on a terminal or not."""
+        """Print a sentence above the line, even if there is no terminal."""
         if not is_quiet():
             self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
@@ -76,14 +76,14 @@ def is_drawn(console: Console) -> bool:
 
 @contextmanager
 def progress_line(name: str, console: Console | None = None, *, is_shown: bool = True) -> Iterator[ProgressLine]:
-    """Show a line on standard error while the block runs; nothing if that is no terminal or the command is quiet.
+    """Show a progress line on standard error while the block runs; nothing without a terminal or with `--quiet`.
 
-    Within another line the block is shown in that one, for a terminal has one such line.
+    Within the block of another line, that line is used, because a terminal has a single progress line.
 
     Args:
         name: Name of the step or of its part.
         console: Console to draw on instead of standard error.
-        is_shown: Whether to draw at all, which one of several parallel trainings does.
+        is_shown: Whether to draw the line; of several parallel trainings only one does.
     """
     if _active and is_shown and console is None:
         with _active[-1].within(name) as line:

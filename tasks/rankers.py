@@ -1,4 +1,7 @@
-"""Settings of a graph model, tried one after another; each is trained as any model is, so that it can be gone on with.
+"""Trainings of graph models: the search over their settings, the baselines, and the final training.
+
+A resumed run finds finished trainings in its folders: the search proposes the same settings again and skips the
+finished ones (`shunter.search.ranking`).
 
 What an interrupted run has trained lies in its folders: begun again, the search proposes the same points and finds them
 done (`shunter.search.ranking`).
@@ -36,18 +39,18 @@ from shunter.tracking.convention import RunKind
 
 log = logging.getLogger(__name__)
 
-WHOLE = "-whole"  # ends the name of what has learned from the validation part too
-PATIENCE = 3  # epochs without a better ranking of the validation part
+WHOLE = "-whole"  # suffix of models that were trained on the validation part too
+PATIENCE = 3  # epochs without an improvement of the ranking on the validation part
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """What trainings are for.
+    """Kind, name and stop condition of a group of trainings.
 
     Attributes:
-        kind: Their kind in MLflow.
-        name: Begin of their names, and of their folders'.
-        should_stop: What ends them, asked again and again: None while nothing does.
+        kind: Kind of the trainings in MLflow.
+        name: Prefix of their names and folders.
+        should_stop: Stop condition, called repeatedly; None means that the training continues.
     """
 
     kind: RunKind
@@ -57,11 +60,11 @@ class Purpose:
 
 @dataclass
 class Tried:
-    """What came of the settings of one family.
+    """Results of the settings of one family.
 
     Attributes:
-        trained: Those that came to a result.
-        stop_reason: What ended the search before all were made; None if nothing did.
+        trained: Trainings that have a result.
+        stop_reason: Reason that ended the search early; None if there is none.
     """
 
     trained: list[TrainedRanker] = field(default_factory=list)
@@ -69,26 +72,27 @@ class Tried:
 
     @property
     def best(self) -> TrainedRanker:
-        """The one that ranks the validation part best."""
+        """Return the model that ranks the validation part best."""
         return best_of(self.trained)
 
 
 def best_of(trained: list[TrainedRanker]) -> TrainedRanker:
-    """The one that ranks the validation part best; of equals the first."""
+    """Return the model that ranks the validation part best; the first one of equal models."""
     return max(trained, key=lambda one: one.validation.figure_by(one.schedule.select_by))
 
 
 def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
-    """The search of the model that was asked for, within its trials, minutes and kilowatt hours.
+    """Search the settings of the requested model, within the limits on trials, minutes and kilowatt hours.
 
-    A trial under way ends where the rest of the minutes is what the best one, learned again, and the end need.
+    A running trial is stopped when the remaining minutes are only enough to train the best setting again and to finish
+    the command.
     """
     request = run.request
     space = RankingSpace(request.model, read_fixed(request.model, request.architecture.set))
     options, minutes = request.search, minutes or unlimited()
 
     def ended(tried: Tried) -> StopReason | None:
-        again = tried.best.train_seconds if tried.trained else 0.0  # the best is learned again
+        again = tried.best.train_seconds if tried.trained else 0.0  # the best setting is trained again
         if minutes.left_of_command_seconds <= again:
             return minutes.used_up
         joules = sum(one.energy.joules or 0.0 for one in tried.trained)
@@ -100,10 +104,10 @@ def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
 
 
 def train_rankers(run: RunContext) -> list[RankedBaseline]:
-    """The baselines: of each family the points that are tried first, of which the best is kept.
+    """Train the baselines: for each family the settings that the search tries first; return the best of each.
 
-    What does not fit into memory, or into the limits of the run, is left out. They are no part of an exploration, which
-    is over when tuning and training have taken too long.
+    Baselines that do not fit into memory or into the limits of the run are left out. The time limit of an exploration
+    does not count for them.
     """
     found = []
     for family in baselines_of(run.request):
@@ -123,7 +127,7 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
 
 
 def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: bool = False) -> RankedBaseline:
-    """The best setting of a family, learned again, with what all of its trainings took."""
+    """Train the best setting of a family again; return it with seconds and joules of all trainings of the family."""
     kept = learn_again(run, tried.best, purpose)
     trained = [*tried.trained, kept] if kept is not tried.best else tried.trained
     joules = [one.energy.joules for one in trained if one.energy.joules is not None]
@@ -138,10 +142,10 @@ def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: boo
 
 
 def learn_again(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> TrainedRanker:
-    """The same setting, learned from the training and validation parts together for as many epochs as were best.
+    """Train the chosen setting again on the training and validation parts together, for the best number of epochs.
 
-    Nothing is left to choose, and what users did last counts too. Where a limit is used up already, or ends it, what
-    was chosen stays as it is.
+    All selection is done, so the latest interactions can be learned, too. If a limit is used up or ends the training,
+    the chosen model is returned unchanged.
     """
     if purpose.should_stop():
         return chosen
@@ -161,7 +165,7 @@ def _try(
     *,
     ended: Callable[[Tried], StopReason | None],
 ) -> Tried:
-    """Train points until there are enough, or something ends the search; the first is trained in any case."""
+    """Train settings until there are enough or the search ends; the first one is trained in any case."""
     request = run.request
     fixed = space.fixed.patience
     select_by = request.training.select_by.value
@@ -209,7 +213,7 @@ def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedu
 
 
 def _placement(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters) -> Placement:
-    """Where it is trained, in batches as large as these settings ask for; what takes seconds is solved here."""
+    """Return the placement of a setting, with its batch size; on a cluster, solved models run on this machine's CPU."""
     placement = run.decision.placement
     if run.cluster is not None and is_solved(spec.family):
         placement = placement.model_copy(update={"accelerator": "cpu"})

@@ -1,4 +1,4 @@
-"""What is trained for a request once its placement is chosen: the flow calls the same steps, whatever the model is."""
+"""Steps from the chosen placement to a registered model; the flow calls the same methods for every kind of model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -64,21 +64,21 @@ RANKER = "ranker"
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a recipe comes to.
+    """Result of a recipe.
 
     Attributes:
-        tuned: What was tried; None of a graph model.
-        result: What was kept.
-        registered: Its version.
-        baselines: What was trained first, beside the result.
-        tried: Settings of a graph model that were tried.
-        reason: Why a graph model was kept.
-        noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
-        towers: What towers cost against a flat model; None of a model without.
-        promise: Quality that the version promises; None where none was asked for.
-        minutes: Where the minutes of the search went; None where it had none.
-        stop_reason: What ended the search before all was tried; None if nothing did.
-        quality: Figures of click models on the test part, with their intervals.
+        tuned: Result of the search; None for a graph model.
+        result: Resulting model.
+        registered: Registered version of the result.
+        baselines: Baselines, with their comparison to the result.
+        tried: Trained settings of a graph model.
+        reason: Reason for the choice of a graph model.
+        noise: Variation of the metric of the search between seeds; None if no setting was trained twice.
+        towers: Quality of a model with towers compared with a flat model, in one sentence; None without towers.
+        promise: Quality that the version guarantees; None if none was requested.
+        minutes: Use of the minutes of the search, in words; None without a limit.
+        stop_reason: Reason that ended the search early; None if there is none.
+        quality: Metrics of click models on the test part, with their intervals.
     """
 
     tuned: TuneResult | None
@@ -96,30 +96,30 @@ class Outcome:
 
 
 class Recipe(ABC):
-    """The steps between the choice of a placement and a registered model."""
+    """Base class of the steps between the choice of a placement and a registered model."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Refuse what the model cannot do, before anything is measured.
+        """Raise if the model cannot fulfil the request, before anything is measured.
 
         Raises:
-            RequestError: The request asks for it.
+            RequestError: The request needs something that the model cannot do.
         """
         check_fixed(request.model, read_fixed(request.model, request.architecture.set), dataset.features)
 
     @abstractmethod
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train and register."""
+        """Train and register the model."""
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
-        """Write the page of the finished run."""
+        """Write the report page of the finished run."""
         report(run_id, dataset, request)
 
 
 class EnsembleRecipe(Recipe):
-    """A model of clicks: settings are searched, the best of them trained to the end and combined with baselines."""
+    """Recipe of click models: search settings, train the best ones to the end and combine them with baselines."""
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
+        """Train baselines, search settings, train the members, combine all models and register the result."""
         placement = scoring_placement(run.decision.placement)
         minutes = Minutes.of(run.request.search, run.stop.clock, of_command=True)
         if run.request.training.plan is not None:
@@ -181,7 +181,7 @@ class EnsembleRecipe(Recipe):
 
 
 def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
-    """The settings that were tried, published."""
+    """Search the settings, and log the search to the run."""
     job = SearchJob(
         dataset=run.dataset,
         request=run.request,
@@ -204,7 +204,7 @@ def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
 def _members(
     run: RunContext, tuned: TuneResult, minutes: Minutes
 ) -> tuple[list[TrainedModel], Noise | None, str | None]:
-    """The best settings trained to the end, the noise from seed to seed, and where the minutes went."""
+    """Train the members; return them with the variation between seeds, and with how the minutes were used."""
     with minutes.clock.counting(MEMBERS):
         members = train_members(run, tuned, minutes)
     spent = minutes_in_words(minutes, tuned, members, run.request.search.trials_at_a_time)
@@ -224,7 +224,7 @@ def _candidates(
     baselines: Sequence[TrainedBaseline],
     minutes: Minutes,
 ) -> list[TrainedModel]:
-    """What competes for a place in the ensemble: also earlier champions, and what learns from all of them."""
+    """Return the candidates for the ensemble: members, baselines, earlier champions and a distilled model."""
     placement = scoring_placement(run.decision.placement)
     candidates = [*candidates_of(members, baselines, run.request), *champions_before(run, placement)]
     with minutes.clock.counting(MEMBERS):
@@ -233,7 +233,7 @@ def _candidates(
 
 
 def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Placement) -> EnsembleResult:
-    """The ensemble."""
+    """Combine the candidates."""
     result = build_ensemble(
         run.dataset,
         candidates,
@@ -249,13 +249,13 @@ def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Pl
 
 
 class RankerRecipe(Recipe):
-    """A graph model: settings are tried, the best learned again with the validation part, and fused with baselines."""
+    """Recipe of graph models: search settings, train the best one on validation too, and combine it with baselines."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Refuse processes, a cluster for what is solved, an AUC, and what is solved in more memory than there is.
+        """Raise if the request needs several processes, a cluster for a solved model, an AUC, or too much memory.
 
         Raises:
-            RequestError: The request asks for one of them, the schema names no user and item, or memory is short.
+            RequestError: The request needs one of these, or the schema names no user and item.
         """
         super().check(request, dataset)
         sides(dataset)
@@ -278,7 +278,7 @@ class RankerRecipe(Recipe):
                 )
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train baselines, try settings, learn the best of each family again, fuse them, register what ranks best."""
+        """Train baselines, search settings, train the best ones again, combine them, and register the best ranker."""
         request = run.request
         minutes = Minutes.of(request.search, run.stop.clock, of_command=True)
         set_ending_aside(minutes, run, clock)
@@ -286,7 +286,7 @@ class RankerRecipe(Recipe):
             baselines = train_rankers(run)
         with clock.step("tune"):
             tried = try_settings(run, minutes)
-        with clock.step("train"):  # also where a baseline is ahead: what was asked for gets all that the others get
+        with clock.step("train"):  # the requested model is trained again like the baselines, even if one is better
             within = run.within(minutes.command_exhausted)
             asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
             note_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
@@ -322,7 +322,7 @@ class RankerRecipe(Recipe):
 
 
 def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline]) -> str:
-    """In one sentence."""
+    """Return the reason for the choice, in one sentence."""
     count, others = len(tried.trained), len(baselines)
     among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
     is_whole = best.name.endswith(WHOLE)
@@ -333,7 +333,7 @@ def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBasel
 
 
 def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
-    """In one sentence."""
+    """Return the reason for the ensemble, in one sentence."""
     by = fused.schedule.select_by if fused.schedule.select_by == "recall@20" else "ndcg@20"
     *others, last = fusion.members
     return (
@@ -344,5 +344,5 @@ def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
 
 
 def recipe_of(model: str) -> Recipe:
-    """The recipe of a model family."""
+    """Return the recipe of a model family."""
     return RankerRecipe() if is_ranking(model) else EnsembleRecipe()

@@ -1,4 +1,7 @@
-"""A training that is repeated: the request of a finished run, with every choice that a measurement or the past made.
+"""Repetition of a training: the request of a finished run, with the choices made by measurements or past runs.
+
+Everything else follows from the request and its seeds. The choices are the files from which an interrupted training
+resumes, so a repeated run reads them as a resumed run does.
 
 All else follows from the request and its seeds. The choices are the files by which an interrupted training goes on as
 it began, so a run that is repeated reads them as one that is resumed does.
@@ -25,16 +28,16 @@ from shunter.tracking.find import find_run
 from shunter.tracking.reports import log_config
 from shunter.tracking.tree import read_artifact
 
-NAME = "choices"  # of the artifact in `config/`
-PLANS = "plans"  # folder of a run's state
+NAME = "choices"  # name of the artifact in `config/`
+PLANS = "plans"  # folder in a run's state
 IN_TIME = frozenset((StopKind.LIMIT, StopKind.SEARCH_BUDGET, StopKind.SHARE, StopKind.EXPLORATION))
 
 
 class Choices(Frozen):
-    """What of a finished run does not follow from its request.
+    """Choices of a finished run that do not follow from its request.
 
     Attributes:
-        decision: The placement.
+        decision: Decision on the placement.
         files: Texts of the other choices, by their path in the folder of the run's state.
         data_fingerprint: Fingerprint of the data set.
         host: Kind of the machine.
@@ -52,7 +55,7 @@ class Choices(Frozen):
 
 
 class Repeat(Frozen):
-    """What came of a repeated run.
+    """Result of a repeated run.
 
     Attributes:
         run_id: The run that was repeated.
@@ -66,7 +69,7 @@ class Repeat(Frozen):
 
 
 class NotRepeatableError(RequestError):
-    """A run depends on a clock, or on what is not kept with it.
+    """Error for a run that depends on a clock, or whose choices are not stored.
 
     Attributes:
         options: Options of the run that make it depend on a clock.
@@ -83,9 +86,9 @@ class Repetition(Frozen):
     """A finished run that is to be repeated.
 
     Attributes:
-        run_id: The run in MLflow.
-        request: Its request.
-        choices: Its choices.
+        run_id: MLflow run.
+        request: Request of the run.
+        choices: Choices of the run.
     """
 
     run_id: str
@@ -97,13 +100,13 @@ class Repetition(Frozen):
         """Read a run from MLflow.
 
         Args:
-            run: See `shunter.tracking.find.find_run`.
+            run: Name of the run; see `shunter.tracking.find.find_run`.
             register_as: Name under which the result is registered; None for the name of the data.
-            promote: When it becomes the champion.
+            promote: Condition under which the result becomes the champion.
 
         Raises:
-            NotRepeatableError: It depends on a clock, or keeps no choices.
-            RequestError: No run is meant, or several.
+            NotRepeatableError: The run depends on a clock, or its choices are not stored.
+            RequestError: `run` matches no run, or several.
             TrackingError: The store cannot be read.
         """
         run_id = find_run(run)
@@ -133,7 +136,7 @@ class Repetition(Frozen):
 
     @property
     def purpose(self) -> str:
-        """Name of the run's state, which is none of another training of the same request."""
+        """Name of the run's state, which no other training of the same request uses."""
         return f"repeat-{self.run_id[:12]}"
 
     def begin(self, state: RunState, dataset: Dataset) -> None:
@@ -148,7 +151,7 @@ class Repetition(Frozen):
                 f"The data {dataset.name!r} is not what the run {self.run_id[:12]} was trained on: give it back its "
                 "former content."
             )
-        if state.recall("decision", Decision) is not None:  # written last: all choices are there
+        if state.recall("decision", Decision) is not None:  # the decision is written last, so all choices are there
             return
         for name, text in self.choices.files.items():
             path = state.directory / name
@@ -162,7 +165,7 @@ class Repetition(Frozen):
         state.remember("decision", self.choices.decision.model_copy(update={"exploration": None}))
 
     def outcome(self, choices: Choices) -> Repeat:
-        """Compare the result with that of the run, by the choices of both."""
+        """Compare the weights and the machine of the new run with those of the repeated run."""
         before = self.choices
         return Repeat(
             run_id=self.run_id,
@@ -181,16 +184,16 @@ def keep_choices(
     result: EnsembleResult | TrainedRanker,
     reasons: Sequence[StopReason | None],
 ) -> Choices:
-    """Keep with a run what its repetition needs.
+    """Store with a run the choices that a repetition needs.
 
     Args:
-        run_id: The run in MLflow.
-        state: Its state, before it is removed.
-        dataset: The data.
+        run_id: MLflow run.
+        state: State of the run, before it is removed.
+        dataset: Data set.
         host: Kind of the machine.
-        decision: The placement.
+        decision: Decision on the placement.
         result: The finished model.
-        reasons: What ended the search and the trainings.
+        reasons: Reasons why the search and the trainings ended.
 
     Raises:
         TrackingError: The store fails.
@@ -212,7 +215,7 @@ def weights_digest(directory: Path) -> str:
     """Return the SHA-256 of all weights of a finished model: names and content of its safetensors files."""
     digest = hashlib.sha256()
     for path in sorted(directory.rglob("*.safetensors")):
-        with path.open("rb") as weights:  # which may be larger than the memory
+        with path.open("rb") as weights:  # the file may be larger than the memory
             content = hashlib.file_digest(weights, "sha256").hexdigest()
         digest.update(f"{path.relative_to(directory)}\0{content}\0".encode())
     return digest.hexdigest()

@@ -1,4 +1,6 @@
-"""What nobody has used for long, in all that a home holds: data sets, interrupted runs, rows of MLflow and Prefect.
+"""Data that has not been used for long in a home: data sets, interrupted runs, rows of MLflow and Prefect.
+
+Registered versions, the history of runs, and data that a younger interrupted run needs are never among them.
 
 Registered versions, the history of runs, and what a younger interrupted run goes on with stay.
 """
@@ -26,10 +28,10 @@ _OLD = "state_type IN ('COMPLETED', 'FAILED', 'CANCELLED', 'CRASHED') AND parent
 
 
 def find_unused(min_age_seconds: float) -> list[Leftover]:
-    """Everything of that kind that was last used so long ago, the largest first.
+    """Return all unused data whose last use is at least `min_age_seconds` ago, the largest first.
 
     Args:
-        min_age_seconds: Time since its last use.
+        min_age_seconds: Seconds since the last use.
 
     Raises:
         ShunterError: A database cannot be read.
@@ -44,7 +46,7 @@ def find_unused(min_age_seconds: float) -> list[Leftover]:
 
 
 def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
-    """Interrupted runs that nobody went on with, and finished ones of which a kill has left something."""
+    """Yield interrupted runs that were not resumed, and remains of finished runs that a kill has left."""
     finished = Settings().runs_directory.glob(f"*{FINISHED}")
     for folder in (*unfinished_runs(), *finished):
         lock = FileLock(folder.with_name(f"{folder.name.removesuffix(FINISHED)}.lock"), timeout=0)
@@ -57,17 +59,17 @@ def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def _data_of(run: Path) -> str:
-    """Name of the folder of the data that an interrupted run goes on with."""
+    """Return the folder name of the data set that an interrupted run needs."""
     try:
         return read_checked(run / DATA, lambda text: str(json_object(text)["folder"]))
     except FileNotFoundError:
         return ""
     except DamagedFileError:
-        return (run / DATA).read_text(errors="replace").strip()  # the plain name, as of a former version
+        return (run / DATA).read_text(errors="replace").strip()  # only the name, as a former version wrote it
 
 
 def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:
-    """Runs in Prefect's own database that ended so long ago; MLflow knows of each training what it came to."""
+    """Yield runs in Prefect's own database that ended before the age limit; MLflow keeps their results."""
     database = Path(os.environ.get("PREFECT_HOME", "")) / "prefect.db"
     if not database.is_file() or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL"):
         return
@@ -75,13 +77,13 @@ def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:
     ids = f"SELECT id FROM flow_run WHERE {_OLD}"
     with closing(sqlite3.connect(database, timeout=LOCK_SECONDS)) as tables:
         try:
-            moment = before.strftime("%Y-%m-%d %H:%M:%S.%f")  # as Prefect writes it
+            moment = before.strftime("%Y-%m-%d %H:%M:%S.%f")  # Prefect's format
             count, oldest = tables.execute(f"SELECT count(*), min(end_time) FROM ({_ended(ids)})", (moment,)).fetchone()
             said = f"SELECT coalesce(sum(length(message)), 0) FROM log WHERE flow_run_id IN ({ids})"
             size = tables.execute(said, (moment,)).fetchone()[0]
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
-                return  # nothing was ever run
+                return  # no flow has run yet
             raise _unreadable(database, error) from error
     if count:
         age_seconds = time.time() - datetime.fromisoformat(oldest).replace(tzinfo=UTC).timestamp()
@@ -101,13 +103,13 @@ def _ended(ids: str) -> str:
 
 
 def _vacuum(database: Path, min_age_seconds: float) -> None:
-    """By Prefect's own service, which its server runs once an hour where `shunter up` has started it."""
+    """Remove old flow runs by the service that Prefect's server runs once an hour under `shunter up`."""
     from prefect.server.database import provide_database_interface
     from prefect.server.services.db_vacuum import vacuum_old_flow_runs
     from prefect.settings import PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD, temporary_settings
     from sqlalchemy.exc import SQLAlchemyError
 
-    period = timedelta(seconds=max(min_age_seconds, 3601.0))  # of which Prefect asks more than an hour
+    period = timedelta(seconds=max(min_age_seconds, 3601.0))  # Prefect requires more than an hour
     with temporary_settings({PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD: period}):
         try:
             asyncio.run(vacuum_old_flow_runs(db=provide_database_interface()))

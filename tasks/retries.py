@@ -1,4 +1,4 @@
-"""What a step does about faults that pass by themselves: it tries again, later each time."""
+"""Retries of a step after transient faults, with growing delays."""
 
 import errno
 import socket
@@ -14,12 +14,12 @@ from prefect.tasks import exponential_backoff
 from shunter.errors import ProcessLostError
 
 RETRIES = 3
-FIRST_DELAY_SECONDS = 2.0  # then twice as long each time
+FIRST_DELAY_SECONDS = 2.0  # doubled after each attempt
 PASSING = {
     errno.EAGAIN,
     errno.EBUSY,
     errno.EIO,
-    errno.ESTALE,  # a network file system whose server has started anew
+    errno.ESTALE,  # the server of a network file system was restarted
     errno.ENETDOWN,
     errno.ENETUNREACH,
     errno.EHOSTUNREACH,
@@ -38,16 +38,16 @@ class Retried(TypedDict):
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same attempt may succeed a little later: a busy database, a server that is away, a killed process.
+    """Return True if the same attempt may succeed later: a busy database, an unreachable server, a killed process.
 
-    What an error was raised from counts as well, since ours stand for those of libraries. A missing file, a full disk,
-    a wrong value and a loss that is no number do not pass by themselves.
+    The causes of an error count, too, because Shunter's errors wrap those of libraries. A missing file, a full disk, a
+    wrong value and a NaN loss are not transient.
     """
     return any(_passes(cause) for cause in _chain(error))
 
 
 def retried() -> Retried:
-    """Options of a task that may be repeated as a whole: tried again after 2, 4 and 8 seconds, more or less."""
+    """Return options of a task that may be repeated as a whole: retries after 2, 4 and 8 seconds, with jitter."""
     return Retried(
         retries=RETRIES,
         retry_delay_seconds=exponential_backoff(FIRST_DELAY_SECONDS),
@@ -77,5 +77,5 @@ def _passes(error: BaseException) -> bool:
     if isinstance(error, sqlite3.OperationalError):
         return "locked" in str(error) or "busy" in str(error)
     if isinstance(error, socket.gaierror):
-        return error.errno == socket.EAI_AGAIN  # the name server is away
+        return error.errno == socket.EAI_AGAIN  # the name server is unreachable
     return isinstance(error, OSError) and error.errno in PASSING

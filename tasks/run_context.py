@@ -1,4 +1,4 @@
-"""What the steps of one training share once its placement is chosen."""
+"""Data that all steps of one training share once its placement is chosen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,19 +25,19 @@ from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.tasks.run_state import copies_address
 from shunter.tasks.training_plans import processes_of
 
-EXPLORATION = "exploration"  # span of the clock
+EXPLORATION = "exploration"  # name of the clock's span
 
 
 def exploration_limit(clock: RunClock, decision: Decision, span: str = EXPLORATION) -> ShouldStop | None:
-    """Return the condition that ends an exploration; None for a decision that is none.
+    """Return the condition that ends an exploration; None if the decision is no exploration.
 
-    Its time counts from the first check, which is that of the search: tuning and training are all that an exploration
-    was expected to take.
+    The time counts from the first check, at the start of the search, because the prediction of an exploration covers
+    tuning and training only.
 
     Args:
         clock: Clock of the command.
         decision: Decision on the placement.
-        span: Span of the clock that counts.
+        span: Name of the clock's span that measures the time.
     """
     if decision.exploration is None:
         return None
@@ -47,22 +47,22 @@ def exploration_limit(clock: RunClock, decision: Decision, span: str = EXPLORATI
 
 @dataclass(frozen=True)
 class RunContext:
-    """One training, from its decision on.
+    """Context of one training run, from its decision on.
 
     Attributes:
-        request: What was asked for.
-        dataset: The data.
+        request: Request of the run.
+        dataset: Data set.
         profiles: Accelerators that may be used.
-        decision: The placement, and why.
+        decision: Decision on the placement, with its reason.
         directory: Folder of the run's state.
         run_id: Parent run in MLflow.
-        budget: What is left of the limits.
-        stop: What ends the search and the trainings.
+        budget: Rest of the limits.
+        stop: Conditions that end the search and the trainings.
         cluster: Nodes that train instead of this machine.
-        notes: What the run comes to, for the record that is kept of it.
-        exploration: Condition among these that ends an exploration; None of a run that is none.
-        better: Lets a training move to a better accelerator of this machine that becomes free; None where there is
-            none, or where it may not.
+        notes: Notes for the record of the run.
+        exploration: Condition in `stop` that ends an exploration; None if the run is no exploration.
+        better: Place that lets a training move to a better accelerator of this machine when one becomes free; None if
+            no move is possible or allowed.
     """
 
     request: TrainRequest
@@ -80,38 +80,38 @@ class RunContext:
 
     @property
     def baseline_stop(self) -> StopConditions:
-        """What ends a baseline: everything but the end of an exploration."""
+        """Conditions that end a baseline: all except the end of an exploration."""
         return self.stop.without(self.exploration)
 
     def should_stop(self) -> StopReason | None:
-        """Return what ends the search and the trainings; None while they go on."""
+        """Return the reason to end the search and the trainings; None while they continue."""
         return self.stop.check()
 
     def within(self, condition: ShouldStop) -> "RunContext":
-        """Return the same run, whose trainings another condition may end too."""
+        """Return the same run with a further condition that ends its trainings."""
         return replace(self, stop=self.stop.also(condition))
 
     def check_exploration(self, reason: StopReason | None) -> None:
-        """Raise if the time of an exploration ended a search or a training.
+        """Raise if the time limit of an exploration ended a search or a training.
 
         Args:
-            reason: What ended it; None where it came to its end.
+            reason: Reason for the end of the search or training; None if it ran to its end.
 
         Raises:
-            StoppedError: The exploration took its time.
+            StoppedError: The time of the exploration is used up.
         """
         if reason is not None and reason.kind is StopKind.EXPLORATION:
             raise StoppedError(stop_text(reason), reason)
 
     @property
     def checkpoints(self) -> CheckpointRequest:
-        """How checkpoints are kept, with the place of this run among the copies."""
+        """Options of the checkpoints, with this run's own address for the copies."""
         copies = copies_address(self.request, self.dataset)
         return self.request.checkpoints.model_copy(update={"checkpoint_copy": copies})
 
     @property
     def processes(self) -> int:
-        """Processes that train each member together (`shunter.tasks.training_plans.processes_of`).
+        """Number of processes that train each member together (`shunter.tasks.training_plans.processes_of`).
 
         Raises:
             RequestError: The plan cannot be read.

@@ -1,4 +1,4 @@
-"""The state of one run that outlives its process, so that an interrupted run goes on where it stopped."""
+"""State of one run in a folder that outlives its process, so that an interrupted run can be resumed."""
 
 import hashlib
 import shutil
@@ -24,9 +24,9 @@ State = TypeVar("State", bound=BaseModel)
 Result = TypeVar("Result")
 P = ParamSpec("P")
 
-FINISHED = ".finished"  # how the name of a folder ends that is being removed
-DATA = "dataset"  # file with the name of the folder in the cache that the run reads
-FREE_TO_CHANGE = {"processes", "priority"}  # an interrupted run goes on with any
+FINISHED = ".finished"  # suffix of a folder that is being removed
+DATA = "dataset"  # file with the name of the run's data folder in the cache
+FREE_TO_CHANGE = {"processes", "priority"}  # options whose change does not prevent that a run is resumed
 KEY_ORDER = (
     *("data", "format", "schema_file", "max_bad_share", "model", "towers", "objective", "limits", "price_per_hour"),
     *("billing", "trials", "search_minutes", "search_kwh", "max_epochs", "ensemble_size", "seed", "explore", "cluster"),
@@ -34,7 +34,7 @@ KEY_ORDER = (
     *("search_space", "search_cost", "parallel_trials", "search_storage", "register_as"),
 )
 
-# Options that the first version had not, with what they are where they are not given: then they are left out.
+# Options that the first version did not have, with their defaults; at the default an option is not part of the key.
 LATER: dict[str, Any] = {
     "validation": None,
     "test": None,
@@ -66,15 +66,15 @@ LATER: dict[str, Any] = {
 
 
 class StateFolder:
-    """A folder that outlives the process, until what it is for is finished.
+    """Folder that outlives the process, until its work is finished.
 
-    Finished work removes its folder: what lasts is in MLflow. Used as a context manager, which holds a lock.
+    The folder of finished work is removed; lasting results are in MLflow. As a context manager, it holds a lock.
 
     Args:
         directory: Folder of the state.
-        what: Name of the work, for the message to another process that would do the same.
-        fresh: Whether to forget what an earlier attempt has left.
-        lock: File of the lock; beside the folder if omitted.
+        what: Name of the work, for the message of another process that tries to start the same work.
+        fresh: Whether to delete the state of an earlier attempt.
+        lock: Path of the lock file; beside the folder if omitted.
     """
 
     def __init__(self, directory: Path, what: str, *, fresh: bool = False, lock: Path | None = None) -> None:
@@ -87,7 +87,7 @@ class StateFolder:
         """Take the lock and create or reopen the folder.
 
         Raises:
-            RequestError: Another process does the very same now.
+            RequestError: Another process is running the same work.
         """
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -109,15 +109,15 @@ class StateFolder:
         self._lock.release()
 
     def remember(self, name: str, value: BaseModel) -> None:
-        """Keep `value` under `name`, replacing what was there, in one atomic step.
+        """Store `value` under `name` atomically, replacing an earlier value.
 
         Raises:
-            CheckpointError: It cannot be written, for instance because the disk is full.
+            CheckpointError: The value cannot be written, for instance because the disk is full.
         """
         write_json(self.directory / f"{name}.json", value.model_dump_json())
 
     def recall(self, name: str, model: type[State]) -> State | None:
-        """What was kept under `name`, or None. A value of another version of the model counts as absent."""
+        """Return the value stored under `name`; None if there is none or it does not match the class `model`."""
         text = read_or_quarantine(self.directory / f"{name}.json", bytes)
         try:
             return None if text is None else model.model_validate_json(text)
@@ -125,10 +125,10 @@ class StateFolder:
             return None
 
     def recovering(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Run work that resumes from this folder; where a kept file is damaged, quarantine it and run the work again.
+        """Run work that resumes from this folder; if a stored file is damaged, quarantine it and run the work again.
 
-        A file in a folder of its own, as the weights of a member, is quarantined with that folder: the training that
-        belongs to it is repeated, everything else is kept.
+        A file in a subfolder, such as the weights of a member, is quarantined with that folder. Only the training of
+        that folder is then repeated.
         """
         while True:
             try:
@@ -146,29 +146,29 @@ class StateFolder:
         return quarantine(part, damaged.reason if part == path else f"{path.name}: {damaged.reason}") is not None
 
     def clear(self) -> None:
-        """Forget everything that an earlier attempt has left."""
+        """Delete the state of an earlier attempt."""
         shutil.rmtree(self.directory)
         self.directory.mkdir()
         self.resumed = False
 
     def finish(self) -> None:
-        """The run is complete: nothing is left to resume, also where a kill comes while its files are removed."""
+        """Remove the folder of a complete run; even if a kill interrupts the removal, the run is not resumed."""
         finished = self.directory.with_name(f"{self.directory.name}{FINISHED}")
-        shutil.rmtree(finished, ignore_errors=True)  # what such a kill has left
+        shutil.rmtree(finished, ignore_errors=True)  # remains of an interrupted removal
         self.directory.rename(finished)
         shutil.rmtree(finished)
 
 
 class RunState(StateFolder):
-    """Folder of an unfinished run: what was decided, what was spent, the study and the checkpoints.
+    """State folder of an unfinished run: decision, used time and energy, study and checkpoints.
 
-    The same request over the same data on the same machine has the same folder, so giving the command again resumes it.
+    The same request on the same data and machine has the same folder, so repeating the command resumes the run.
 
     Args:
-        request: What was asked for.
-        dataset: The data.
-        host: The machine.
-        fresh: Whether to forget what an earlier attempt has left.
+        request: Request of the run.
+        dataset: Data set.
+        host: Kind of the machine.
+        fresh: Whether to delete the state of an earlier attempt.
         purpose: Purpose of the run; each has a folder of its own.
     """
 
@@ -182,7 +182,7 @@ class RunState(StateFolder):
 
 
 def copies_address(request: TrainRequest, dataset: Dataset) -> str | None:
-    """Where the checkpoints of a run are copied to, which is the same on every machine; None where they are not."""
+    """Return the address of the run's checkpoint copies, which is the same on every machine; None without copies."""
     address = request.checkpoints.checkpoint_copy
     if address is None:
         return None
@@ -201,26 +201,26 @@ def check_copies(request: TrainRequest) -> None:
 
 
 def forget_copies(request: TrainRequest, dataset: Dataset) -> None:
-    """Remove the copies of a run whose result is kept."""
+    """Remove the checkpoint copies of a run whose result is stored."""
     if (address := copies_address(request, dataset)) is not None:
         remove_copies(address)
 
 
 def _key_text(request: TrainRequest) -> str:
-    """The request as the key of its folder has it, in the order of the first version: what that left goes on, too."""
+    """Return the request as text for the key of its folder, in the format of the first version."""
     asked = request.flat()
     names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, *FREE_TO_CHANGE})]
     kept = {name: asked[name] for name in names if not (name in LATER and asked[name] == LATER[name])}
-    kept["register_as"] = asked["register_as"] or "shunter"  # the name where none was requested
-    kept["explore"] = asked["explore"] == Explore.FREE  # a switch in the first version
-    kept["max_epochs"] = request.longest_epochs  # a number in the first version
+    kept["register_as"] = asked["register_as"] or "shunter"  # the default name
+    kept["explore"] = asked["explore"] == Explore.FREE  # a flag in the first version
+    kept["max_epochs"] = request.longest_epochs  # an integer in the first version
     kept["parallel_trials"] = request.search.trials_at_a_time  # likewise
     kept["ensemble_size"] = request.ensemble.trained  # likewise
     return to_json(kept).decode()
 
 
 def unfinished_runs() -> list[Path]:
-    """Folders of interrupted runs, newest first."""
+    """Return the folders of interrupted runs, newest first."""
     folders = [
         path for path in Settings().runs_directory.glob("*") if path.is_dir() and not path.name.endswith(FINISHED)
     ]

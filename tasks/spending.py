@@ -1,4 +1,4 @@
-"""What a run uses of its limits: measured, and kept every few seconds for the next attempt, whatever ends this one."""
+"""Time and energy that a run uses, measured and saved every few seconds, so that a resumed run can count them."""
 
 import threading
 from collections.abc import Iterator
@@ -27,18 +27,18 @@ Asked = TypeVar("Asked", bound=JobRequest)
 
 
 class Spent(BaseModel):
-    """Time and energy that earlier attempts of this run have used of its limits."""
+    """Time and energy that earlier attempts of a run have used."""
 
     energy: EnergyReading
 
 
 class Spending:
-    """Time and energy of a run, this attempt and the interrupted ones before it.
+    """Time and energy of a run, with those of its interrupted attempts.
 
     Args:
-        state: Folder that keeps what earlier attempts have used.
+        state: Folder with the time and energy of earlier attempts.
         clock: Clock of the command.
-        meter: Entered meter of this attempt.
+        meter: Running meter of this attempt.
     """
 
     def __init__(self, state: StateFolder, clock: RunClock, meter: Meter) -> None:
@@ -49,14 +49,14 @@ class Spending:
 
     @property
     def total(self) -> EnergyReading:
-        """All attempts so far."""
+        """Time and energy of all attempts so far."""
         return self._meter.reading if self._earlier is None else add_readings(self._earlier, self._meter.reading)
 
     def budget(self, request: JobRequest, limits: Limits | None = None) -> Budget:
-        """The limits, less what earlier attempts have used of them.
+        """Return the limits, reduced by what earlier attempts have used.
 
         Args:
-            request: What was asked for, with the price.
+            request: Request of the run, with the price.
             limits: Limits to watch; those of the request if None.
         """
         limits, pricing, used = limits or request.limits, request.pricing, self._earlier
@@ -71,27 +71,28 @@ class Spending:
         )
 
     def save(self) -> None:
-        """Keep the total for the next attempt."""
+        """Save the total for the next attempt."""
         with self._saving:
             self._state.remember("spent", Spent(energy=self.total))
 
 
 def affordable_cost(limit: float | None, pricing: Pricing) -> float | None:
-    """Return what may be spent by the exact time, so that a bill of whole units of time keeps the limit."""
+    """Return the cost by exact time up to which a bill in whole units of time keeps the limit."""
     if limit is None or pricing.price_per_hour is None:
         return limit
     return affordable_seconds(limit, pricing.price_per_hour, pricing.billing) * pricing.price_per_hour / 3600
 
 
 def charged(request: Asked, decision: Decision | None = None) -> Asked:
-    """The request with the price that its work is charged at, where a file of prices tells that.
+    """Return the request with the price of its work from the file of prices, if there is one.
 
     Args:
-        request: What was asked for.
-        decision: What was chosen; before a choice the dearest of this machine counts, so that a limit is kept anyway.
+        request: Request of the run.
+        decision: Decision on the placement; before it, the most expensive accelerator of this machine counts, to keep a
+            cost limit.
 
     Raises:
-        RequestError: the file of prices cannot be read, or a limit needs a price that it does not tell.
+        RequestError: The file of prices cannot be read, or lacks a price that a limit needs.
     """
     path = request.pricing.prices_path
     if path is None:
@@ -109,17 +110,16 @@ def _dearest_here(prices: Prices) -> float | None:
 
 @contextmanager
 def spending(state: StateFolder, clock: RunClock, cluster: Cluster | None = None) -> Iterator[Spending]:
-    """Measure what the block uses, and keep that for the next attempt if the block does not come to its end.
+    """Measure time and energy of the block; save them for the next attempt if the block fails.
 
-    A kill gives no chance to write it down, so that is done every few seconds.
+    They are also saved every few seconds, because a killed process cannot save them.
 
-    An accelerator of this machine counts from when this process holds it, and only as long: what another flow draws on
-    one that was given back is not this run's.
+    The energy of an accelerator counts only while this process has reserved it.
 
     Args:
         state: Folder of the run.
         clock: Clock of the command; the block is its `WORK`.
-        cluster: Nodes that train instead; then this process counts, and what they report.
+        cluster: Nodes that train instead of this machine; their reported energy is added to that of this process.
     """
     with measure_energy() as meter, watching(meter.count_only), clock.counting(WORK):
         spent = Spending(state, clock, meter if cluster is None else cluster.meter_with(meter))

@@ -1,4 +1,4 @@
-"""How long each step of a flow takes, and what is in no step."""
+"""Durations of the steps of a flow, and of the time outside all steps."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ START, OTHER = "start", "other"
 
 
 class StepClock:
-    """Wall-clock seconds of each step of this attempt; prints a line per step where no moving line shows them.
+    """Wall-clock seconds of each step of this attempt; prints a line per step if there is no progress line.
 
     Args:
-        before: Seconds that the process has spent for this run already, on its own start and its imports.
+        before: Seconds that the process has already spent on its start and its imports.
         now: Clock in seconds.
 
     Attributes:
-        command: Clock of the command, which conditions to stop read; it leaves out waits for other trainings.
+        command: Clock of the command for stop conditions; it excludes the time of waiting for other trainings.
         seconds: Seconds of each step.
     """
 
@@ -35,17 +35,17 @@ class StepClock:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time the block under `name`; steps do not overlap."""
+        """Measure the block as step `name`; steps must not overlap."""
         started = self._now()
         with progress_line(name):
             yield
         self._add(name, self._now() - started)
 
     def account(self) -> dict[str, float]:
-        """Seconds of each step, and as `other` what was in none: together the wall clock since the process began."""
+        """Return the seconds of each step, and as `other` the rest of the wall-clock time since the process began."""
         return {**self.seconds, OTHER: self._now() - self._began - sum(self.seconds.values())}
 
     def _add(self, name: str, seconds: float) -> None:
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds  # a step is taken again after an exploration
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds  # a step can run again after an exploration
         if not is_drawn(self._console):
             self._console.print(f"{name:<10}{seconds:7.1f} s")

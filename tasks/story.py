@@ -1,4 +1,4 @@
-"""What a run's log in Prefect tells: each trial, the decision, how good the model is beside others, where to look."""
+"""Log of a run in Prefect: the trials, the decision, the quality beside baselines, and links to more."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from shunter.tracking.registry.rival import rival_of
 
 
 def tell(sentence: str) -> None:
-    """Write a sentence to the log of the running flow or task; outside of one do nothing."""
+    """Write a sentence to the log of the running flow or task; do nothing outside of one."""
     from prefect import get_run_logger
     from prefect.exceptions import MissingContextError
 
@@ -30,13 +30,13 @@ def tell_outcome(
     run_id: str,
     baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> None:
-    """What the training came to, beside baselines and the champion; where it is, and where to see more.
+    """Log the result of a training beside baselines and champion, its registered version, and a link to MLflow.
 
     Args:
-        result: What was trained.
-        registered: Its version.
+        result: Resulting model.
+        registered: Registered version of the result.
         run_id: Parent run in MLflow.
-        baselines: What costs seconds, on the same test part.
+        baselines: Baselines, scored on the same test part.
     """
     for sentence in outcome_sentences(result, registered, run_id, baselines):
         tell(sentence)
@@ -48,7 +48,7 @@ def outcome_sentences(
     run_id: str,
     baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> list[str]:
-    """The sentences of `tell_outcome`."""
+    """Return the sentences of `tell_outcome`."""
     if isinstance(result, TrainedRanker):
         told = [f"On the test part: NDCG@20 {result.test.ndcg20:.4f}, recall@20 {result.test.recall20:.4f}."]
         if baselines:
@@ -64,13 +64,13 @@ def outcome_sentences(
     version = f"{registered.name} version {registered.version}"
     champion = "now its champion" if registered.not_promoted is None else f"not its champion. {registered.not_promoted}"
     told.append(f"Registered as {version}, {champion}")
-    with contextlib.suppress(TrackingError):  # the log is for people; what must be kept is kept elsewhere
+    with contextlib.suppress(TrackingError):  # the log is for people; lasting data is stored elsewhere
         told += [*_champion_sentence(registered, result.data_fingerprint), f"In MLflow: {run_link(run_id)}"]
     return [f"{sentence.rstrip('.')}." if "://" not in sentence else sentence for sentence in told]
 
 
 def _champion_sentence(registered: RegisteredModel, fingerprint: str) -> list[str]:
-    """The other model that was or is the champion, with its figures on its own test part."""
+    """Return a sentence on the other model that was or is the champion, with its metrics on its own test part."""
     rival = rival_of(registered.name, registered.version)
     if rival is None:
         return []

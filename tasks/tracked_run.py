@@ -1,4 +1,4 @@
-"""The run in MLflow that one flow run writes to, through all its attempts."""
+"""MLflow run of a flow run, which all its attempts write to."""
 
 import json
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ from shunter.tracking.runs import RunKind, closing, start_run_tree
 
 
 class RunIdentity(BaseModel):
-    """The MLflow run that an interrupted run goes on writing to."""
+    """MLflow run that later attempts of an interrupted run continue."""
 
     parent_run_id: str
 
 
 @contextmanager
 def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, kind: RunKind = "train") -> Iterator[str]:
-    """Open the run, or that of an interrupted attempt, for the length of the block; yields its id.
+    """Open the MLflow run of the flow, or that of an interrupted attempt, while the block runs; yield its id.
 
     Args:
-        request: What the user asked for.
-        dataset: The data.
-        state: Folder of the run, which knows the run of an earlier attempt.
-        kind: What the flow does.
+        request: Request of the user.
+        dataset: Data set.
+        state: State folder of the run, with the MLflow run of an earlier attempt.
+        kind: Kind of the flow.
     """
     earlier = state.recall("identity", RunIdentity)
     run_id = start_run_tree(

@@ -1,4 +1,4 @@
-"""Plans that divide the embedding tables of a training among its processes: a registry of their planners."""
+"""Registry of planners that divide the embedding tables of a training among its processes."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,16 +19,16 @@ PLANNERS = Registry(
 
 
 class PlannedTraining(Protocol):
-    """Training whose tables go where a plan says."""
+    """Training whose embedding tables are placed by a plan."""
 
     @property
     def place(self) -> Place:
-        """Machines that train and divide the tables so."""
+        """Machines that train, with the tables divided as planned."""
         ...
 
 
 class Planner(Protocol):
-    """Makes and reads plans of trainings in several processes; `run` is a `shunter.tasks.run_context.RunContext`."""
+    """Planner of trainings in several processes; `run` is a `shunter.tasks.run_context.RunContext`."""
 
     def processes(self, path: Path) -> int:
         """Return the number of processes of the plan in a file.
@@ -39,10 +39,11 @@ class Planner(Protocol):
         ...
 
     def check(self, run: Any, path: Path) -> None:
-        """Refuse the plan in a file before anything is trained.
+        """Raise if the plan in a file does not fit, before anything is trained.
 
         Raises:
-            RequestError: It is of another model or only simulated, or divides columns whose width is still searched.
+            RequestError: The plan is for another model, can only be simulated, or divides columns whose width is still
+                searched.
         """
         ...
 
@@ -50,12 +51,12 @@ class Planner(Protocol):
         """Return how a training divides its tables, by the given plan or the best one found; None without a plan.
 
         Raises:
-            RequestError: The given plan divides columns of other widths.
+            RequestError: The given plan divides columns of another width.
         """
         ...
 
     def keep_step(self, run: Any, planned: Any, trained: Any) -> None:
-        """Keep the measured time of the steps of a plan beside the predicted one."""
+        """Store the measured time of a plan's steps beside the predicted time."""
         ...
 
 
@@ -63,13 +64,13 @@ def planner() -> Planner:
     """Return the planner of divided trainings.
 
     Raises:
-        MissingExtensionError: None is installed.
+        MissingExtensionError: No planner is installed.
     """
     return PLANNERS.load("tables")()
 
 
 def processes_of(request: TrainRequest) -> int:
-    """Return the processes that train each member together: the devices of the plan, or as many as were requested.
+    """Return the number of processes that train each member together: the devices of the plan, or the requested number.
 
     Raises:
         RequestError: The plan cannot be read.
@@ -79,7 +80,7 @@ def processes_of(request: TrainRequest) -> int:
 
 
 def trial_placement(run: Any) -> Placement:
-    """Return where the search tries settings; see `placement_of_one`.
+    """Return the placement of the trials of a search; see `placement_of_one`.
 
     Args:
         run: The `shunter.tasks.run_context.RunContext`.
@@ -90,7 +91,7 @@ def trial_placement(run: Any) -> Placement:
 
 
 def placement_of_one(run: Any, spec: Any) -> Placement:
-    """Return where a training runs that needs one process: in several if only together they may hold its tables.
+    """Return the placement of a single-process training; several processes are used if one cannot hold the tables.
 
     Args:
         run: The `shunter.tasks.run_context.RunContext`.

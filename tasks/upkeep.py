@@ -1,4 +1,4 @@
-"""What is done every night beside the training: logs of the servers begin anew, and what nobody needs goes."""
+"""Nightly cleanup: rotate the logs of the servers, and remove unused data."""
 
 import logging
 import os
@@ -10,12 +10,12 @@ from shunter.settings import Settings
 
 LARGEST_LOG_BYTES = 16 << 20
 DAY_SECONDS = 86_400.0
-LEFTOVER_AGE_SECONDS = 7 * DAY_SECONDS  # older than anybody may still be at work on it
+LEFTOVER_AGE_SECONDS = 7 * DAY_SECONDS  # old enough that no process still uses the file
 log = logging.getLogger(__name__)
 
 
 def tidy() -> None:
-    """Do it all; what cannot be done is said, and ends nothing."""
+    """Rotate logs and remove unused data; errors are logged and not raised."""
     from shunter.tasks.retention import find_unused
     from shunter.tracking.leftovers import find_leftovers
     from shunter.tracking.retention import UNUSED_DAYS
@@ -30,13 +30,13 @@ def tidy() -> None:
 
 
 def rotate(path: Path, largest_bytes: int = LARGEST_LOG_BYTES) -> None:
-    """Keep a log that has grown too large beside itself, in the place of the one before, and let it begin anew.
+    """Move the content of a log that is too large to a copy, which replaces the former copy, and empty the log.
 
-    Whoever writes to it, at its end, goes on; a line that is written at this very moment may be lost.
+    A process that appends to the log can continue; a line that is written during the rotation may be lost.
 
     Args:
-        path: The log, which may not be there.
-        largest_bytes: Size up to which it stays.
+        path: Path of the log, which may be missing.
+        largest_bytes: Size up to which the log is not rotated.
     """
     if path.exists() and path.stat().st_size > largest_bytes:
         shutil.copy(path, path.with_name(f"{path.name}.1"))

@@ -1,4 +1,4 @@
-"""Step `baselines`: what costs seconds is trained first, and whatever comes after has to beat it."""
+"""Step `baselines`: models that train within seconds, with which later models are compared."""
 
 import json
 from collections.abc import Sequence
@@ -26,26 +26,26 @@ from shunter.tasks.training_plans import placement_of_one
 
 __all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines", "train_rivals"]
 
-# Embedding learning rates, of which the better on validation is kept: logs of few rows for each id and those of many
-# differ by as much.
+# Embedding learning rates; the better one on the validation part is used. The best rates of logs with few and with many
+# rows per id differ by about this factor.
 LEARNING_RATES = (0.02, 0.2)
-MOST_SAMPLES = 5_000_000  # of one training, so that it stays one of seconds
-PATIENCE = 2  # epochs without better validation
-# Parts of the first pass after which the two rates are compared: the one behind is given up. Of fewer samples, chance
-# tells more than the rate does.
+MOST_SAMPLES = 5_000_000  # of one training, so that it takes seconds
+PATIENCE = 2  # epochs without an improvement on validation
+# Shares of the first epoch after which the two rates are compared and the worse one is stopped. With fewer samples the
+# comparison is dominated by chance.
 CHECKS = (1 / 8, 1 / 2)
 LEAST_SAMPLES = 100_000
 
 
 class Race:
-    """Compares validations of a second training with those of a first after as many samples.
+    """Comparison of the validation losses of two trainings after the same number of samples.
 
-    Those of the first are kept in a file, so that an attempt after an interruption decides as an undisturbed one.
+    The losses of the first training are kept in a file, so that a resumed run decides as an uninterrupted one.
 
     Args:
-        path: The file.
-        select_by: Figure that is compared.
-        least_samples: Samples before which nothing is compared.
+        path: File of the losses.
+        select_by: Metric that is compared.
+        least_samples: Number of samples before the first comparison.
     """
 
     def __init__(self, path: Path, select_by: SelectBy, least_samples: int) -> None:
@@ -55,13 +55,13 @@ class Race:
         self._losses: dict[str, float] = self._kept()
 
     def lead(self, report: EpochReport) -> None:
-        """Note a validation of the first."""
+        """Record a validation loss of the first training."""
         self._losses[str(report.samples_seen)] = report.validation.loss_by(self._select_by)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, json.dumps(self._losses))
 
     def follow(self, report: EpochReport) -> None:
-        """Compare a validation of the second; once it is behind, `lost` is set."""
+        """Compare a validation loss of the second training; set `lost` if it is worse than that of the first."""
         first = self._losses.get(str(report.samples_seen))
         second = report.validation.loss_by(self._select_by)
         if first is not None and report.samples_seen >= self._least_samples and second > first:
@@ -75,15 +75,15 @@ class Race:
 
 
 def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[TrainedBaseline]:
-    """Train each baseline that is asked for, with the data and the engine of the model, and keep its better training.
+    """Train each requested baseline with the data and training loop of the model; return the better of two runs.
 
-    The second learning rate is given up as soon as it is behind the first after as many samples; the better one of the
-    two always learns from every row. A baseline of the model's own family is left out, for the model's search covers
-    it. What a limit leaves no room for is left out too.
+    Each baseline is trained with two learning rates. The second training is stopped once its validation loss is worse
+    than that of the first after as many samples. A baseline of the model's own family is left out, because the search
+    covers it. Baselines beyond a limit are left out, too.
 
     Args:
-        run: The training.
-        ended: What ends them beside the limits; None where nothing does.
+        run: Context of the run.
+        ended: Condition that ends the baselines, in addition to the limits; None if there is none.
     """
     run = run.within(ended) if ended else run
     families = [name for name in baselines_of(run.request) if name not in (run.request.model, TREES)]
@@ -109,7 +109,7 @@ def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[Tr
 
 
 def train_rivals(run: RunContext, ended: ShouldStop | None = None) -> list[Rival]:
-    """What is compared with the result alone, where it is asked for and a limit leaves room; see `train_baselines`."""
+    """Train gradient-boosted trees for comparison, if requested and within the limits; see `train_baselines`."""
     if TREES not in baselines_of(run.request) or (run.within(ended) if ended else run).baseline_stop.check():
         return []
     trees = train_trees(run.dataset, run.directory / "baselines" / TREES, seed=run.request.seed)
@@ -119,7 +119,7 @@ def train_rivals(run: RunContext, ended: ShouldStop | None = None) -> list[Rival
 def candidates_of(
     members: Sequence[TrainedModel], baselines: Sequence[TrainedBaseline], request: TrainRequest
 ) -> list[TrainedModel]:
-    """Models to combine: members and baselines; where one model alone is wanted, the best of them on validation."""
+    """Return the models to combine: members and baselines, or the best of them if a single model is requested."""
     candidates = [*members, *(baseline.model for baseline in baselines)]
     if request.ensemble.most > 1:
         return candidates
@@ -127,9 +127,9 @@ def candidates_of(
 
 
 def baseline_spec(family: str, features: Features, table_precision: TablePrecision = "fp32") -> ModelSpec:
-    """The family's default, with rows as wide as a weight for each label takes, kept in a precision.
+    """Return the default architecture of a family, with embedding rows that are wide enough for a weight of each label.
 
-    Numbers are cut into the bins with which a search begins too.
+    Numeric features are binned as in the first trial of a search.
     """
     default = model_spec(family)
     least = 4 * -(-(features.outputs + (0 if family == "lr" else 4)) // 4)
@@ -139,12 +139,12 @@ def baseline_spec(family: str, features: Features, table_precision: TablePrecisi
 
 
 def baseline_epochs(dataset: Dataset, max_epochs: int) -> int:
-    """Longest training: as many passes as `MOST_SAMPLES` allow, one at least, and never more than are asked for."""
+    """Return the maximum number of epochs: as many as `MOST_SAMPLES` allows, at least 1 and at most `max_epochs`."""
     return max(1, min(max_epochs, MOST_SAMPLES // max(1, dataset.splits["train"].rows)))
 
 
 def baseline_checks(dataset: Dataset) -> tuple[float, ...]:
-    """Where the rates are compared within the first pass; nowhere where a pass is short."""
+    """Return the shares of the first epoch after which the rates are compared; empty if an epoch is short."""
     rows = dataset.splits["train"].rows
     return tuple(share for share in CHECKS if share * rows >= LEAST_SAMPLES)
 

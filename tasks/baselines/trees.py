@@ -1,6 +1,7 @@
-"""Gradient-boosted trees as a rival: what most people would train on a table before anything else.
+"""Gradient-boosted trees for comparison: the model that most people would train first on a table.
 
-They stand in the table of baselines, and are no member of the ensemble: a registered model is embeddings and layers.
+The trees are listed among the baselines, but are never a member of the ensemble: a registered model consists of
+embeddings and layers.
 """
 
 import time
@@ -18,22 +19,22 @@ from shunter.reporting.card.baselines import Rival
 from shunter.requests import TREES
 
 FILE, LOGITS = "rival.json", "test.npy"
-MOST_ROWS = 500_000  # that trees are grown on, so that it stays a matter of a minute
+MOST_ROWS = 500_000  # largest number of training rows, so that the trees take about a minute
 MOST_TREES = 300
 FOLDS = 5
-PRIOR_ROWS = 20.0  # of the base rate, that the rate of an id begins with
+PRIOR_ROWS = 20.0  # pseudo-rows at the base rate that smooth the share of positives of an id
 
 
 def train_trees(dataset: Dataset, directory: Path, *, seed: int = 0) -> Rival | None:
-    """Grow trees on the training part until validation gains nothing, and score the test part once.
+    """Train boosted trees until validation stops improving, and score the test part once.
 
     Args:
-        dataset: The data; of several labels the main one is learned.
-        directory: Folder of what came of it; what is there already is returned.
-        seed: Seed of which rows are taken where there are more than `MOST_ROWS`, and of the folds.
+        dataset: Data set; the main label is learned if there are several.
+        directory: Folder of the result; a result that is there already is returned.
+        seed: Seed of the folds, and of the sample of rows if there are more than `MOST_ROWS`.
 
     Returns:
-        What they came to; None where the rows are of one class, which has nothing to be split by.
+        Result of the trees; None if all rows are of one class.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -78,11 +79,12 @@ def train_trees(dataset: Dataset, directory: Path, *, seed: int = 0) -> Rival | 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one part as ingestion wrote them.
+    """Rows of one part as ingestion has written them.
 
     Attributes:
         dense: float32 `[rows, dense features]`.
-        fields: Of each categorical field the row and the id of every value, int64 each; a row may have any number.
+        fields: For each categorical field the row and the id of every value, int64 each; a row may have any number of
+            values.
         table_rows: Number of ids of each field.
     """
 
@@ -92,7 +94,7 @@ class Table:
 
     @classmethod
     def read(cls, dataset: Dataset, part: SplitName, rows: np.ndarray | None = None) -> "Table":
-        """All rows, or some in their order."""
+        """Read all rows, or a selection of rows in the given order."""
         features, folder = dataset.features, dataset.directory
         rows = np.arange(dataset.splits[part].rows) if rows is None else rows
         dense = np.zeros((len(rows), 0), np.float32)
@@ -117,17 +119,17 @@ class Table:
     def encoded(
         self, known: "Table", labels: np.ndarray, weights: np.ndarray | None, folds: np.ndarray | None = None
     ) -> np.ndarray:
-        """What trees can split: dense features, and of each field the share of positives and the frequency of its ids.
+        """Return features that trees can split: dense features, and target encoding and frequency for each field.
 
-        Shares are of the training rows alone, drawn towards the base rate where an id has few. Those of a training row
-        itself are of the other folds, for its own label must not be among what it is predicted from (out-of-fold target
+        Shares are computed from the training rows only, and smoothed towards the base rate for rare ids. Shares of a
+        training row come from the other folds, so that its own label is not among its features (out-of-fold target
         encoding; Micci-Barreca, SIGKDD Explorations 2001). Several ids in a row are averaged.
 
         Args:
-            known: The training rows.
-            labels: Theirs.
-            weights: Theirs; None counts all alike.
-            folds: The fold of each row where these are the training rows; None for other parts.
+            known: Training rows.
+            labels: Labels of the training rows.
+            weights: Weights of the training rows; None weighs all rows equally.
+            folds: Fold of each row if these are the training rows; None for other parts.
 
         Returns:
             float32 `[rows, dense features + 2 * fields]`.
@@ -151,14 +153,14 @@ class Table:
         return np.column_stack([self.dense, *columns]).astype(np.float32)
 
     def _mean(self, rows: np.ndarray, values: np.ndarray, empty: float) -> np.ndarray:
-        """Over the values of each row; of a row without any, `empty`."""
+        """Return the mean over the values of each row; `empty` for a row without values."""
         lengths = np.bincount(rows, minlength=len(self.dense))
         sums = np.bincount(rows, values, len(self.dense))
         return np.where(lengths > 0, sums / np.maximum(lengths, 1), empty)
 
 
 def _targets(dataset: Dataset, part: SplitName, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Main label and weight of each row; a label that is missing weighs nothing."""
+    """Return the main label and the weight of each row; a missing label has weight 0."""
     targets = BatchLoader(dataset, part, 1).targets()
     labels, weights = targets.labels, targets.weights
     if labels.ndim > 1:

@@ -1,4 +1,4 @@
-"""Step `card`: what whoever uses the model must know of it, as one page beside the run and in the registry."""
+"""Step `card`: model card, a page for users of the model, kept with the run and linked from the registry."""
 
 from collections.abc import Sequence
 
@@ -54,9 +54,9 @@ def write_card(
     notes: Sequence[str] = (),
     promise: Promise | None = None,
 ) -> ModelCard:
-    """Make the card of the result and keep it with the run; `describe_version` links it from the registry.
+    """Write the model card and log it to the run; `describe_version` links it from the registry.
 
-    `notes` are sentences that the training adds to what to look out for.
+    `notes` are sentences that the training adds to the warnings of the card.
     """
     from shunter.reporting.card.facts import gather
 
@@ -89,7 +89,7 @@ def write_card(
 
 
 def publish_card(card: ModelCard) -> None:
-    """Keep the card as a page, as Markdown with its pictures, and as `config/model_card.json`.
+    """Log the card to the run as a page, as Markdown with its pictures, and as `config/model_card.json`.
 
     Raises:
         TrackingError: The store fails.
@@ -111,7 +111,7 @@ def publish_card(card: ModelCard) -> None:
 
 
 def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
-    """Let the registry's page of the version say how good it is, and lead to its card.
+    """Write quality figures and a link to the card into the description of a registered version.
 
     Raises:
         TrackingError: The store fails.
@@ -126,7 +126,7 @@ def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
 
 
 def _show_in_prefect(markdown: str) -> None:
-    """Beside the decision among the artifacts of the running flow; the pictures are in MLflow only."""
+    """Show the card as a Prefect artifact of the running flow, beside the decision; its pictures are in MLflow only."""
     from prefect.artifacts import create_markdown_artifact
     from prefect.runtime import flow_run
 

@@ -1,4 +1,4 @@
-"""The card of a graph model, with its baselines: beside the run, and as figures in MLflow."""
+"""Model card of a graph model, with its baselines, as files of the run and as metrics in MLflow."""
 
 from collections.abc import Sequence
 
@@ -32,14 +32,14 @@ def write_ranking_card(
     reason: str = "",
     learned_validation: bool = False,
 ) -> tuple[RankingBaseline, ...]:
-    """Compare the result with its baselines, and keep figures, verdicts and card with the run.
+    """Compare the result with its baselines; log metrics, comparisons and card to the run.
 
     Args:
-        parent_run_id: Run that shows them.
-        dataset: The data.
-        result: What is registered.
-        baselines: What it was compared with.
-        reason: Why it was kept, in one sentence.
+        parent_run_id: MLflow run of the card.
+        dataset: Data set.
+        result: Ranker that is registered.
+        baselines: Baselines that the result is compared with.
+        reason: Reason for the choice of the result, in one sentence.
         learned_validation: Whether the result has learned from the validation part too.
     """
     from shunter.reporting.card.item_index import index_of

@@ -1,4 +1,4 @@
-"""Step `ensemble`: the members trained and combined, kept only if that is better, and scored once on the test part."""
+"""Step `ensemble`: train and combine the members, keep the ensemble if it is better, and score the test part once."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -33,9 +33,9 @@ build_ensemble = task(name="ensemble", cache_policy=NO_CACHE)(combine_members)
 
 
 def champions_before(run: RunContext, placement: Placement) -> list[TrainedModel]:
-    """The members of the champions that `--register-as` has had on the same data; empty where they are not asked for.
+    """Return the members of earlier champions of `--register-as` on the same data; empty if they are not requested.
 
-    Which versions they are of, and which are left out, is a tag of the run.
+    A tag of the run names the versions that are used and those that are left out.
 
     Raises:
         TrackingError: The store cannot be read.

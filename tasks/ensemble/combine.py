@@ -1,4 +1,4 @@
-"""From trained members to the model that is registered."""
+"""Combination of trained members into the model that is registered."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,14 +53,14 @@ CALIBRATED = {
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleLimits:
-    """What the result may hold and cost; None sets no bound.
+    """Limits on size and cost of the resulting model; None sets no limit.
 
     Attributes:
-        most: Models in it at most.
-        serving: What a prediction may cost.
-        memory_bytes: Bytes of all weights, for which members are packed where they need more.
-        memory_error_rate: Share of the stored bits that flip where the result will run; with `memory_bytes` it is
-            chosen for that.
+        most: Maximum number of models in the ensemble.
+        serving: Limits on the cost of a prediction.
+        memory_bytes: Maximum bytes of all weights; members are compressed if they need more.
+        memory_error_rate: Share of the stored bits that flip on the target hardware; with `memory_bytes` the model is
+            chosen for this error rate.
     """
 
     most: int | None = None
@@ -70,7 +70,7 @@ class EnsembleLimits:
 
     @classmethod
     def of(cls, request: EnsembleRequest) -> "EnsembleLimits":
-        """What a request asks for."""
+        """Return the limits of a request."""
         return cls(
             most=request.most,
             serving=ServingLimits(milliseconds=request.max_predict_milliseconds, joules=request.max_predict_joules),
@@ -93,23 +93,23 @@ def combine_members(
     select_by: SelectBy = "ne",
     limits: EnsembleLimits = NO_LIMITS,
 ) -> EnsembleResult:
-    """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
+    """Combine members, keep the ensemble if it beats the best single model, and score the result on the test part.
 
-    The weights are fitted on one half of validation and judged on the other, and the other way round. The test part is
-    scored exactly once: a second call with the same members returns what the first one found.
+    The weights are cross-fitted on two halves of the validation part. The test part is scored exactly once: a second
+    call with the same members returns the stored result.
 
     Args:
         dataset: The data that the members were trained on.
-        members: At least one, under different names.
+        members: Trained members, at least one, with different names.
         placement: Placement of the scoring.
         directory: Folder of the final model.
-        parent_run_id: MLflow run below which this is logged, and which gets the final figures.
+        parent_run_id: Parent of the MLflow run that this function opens; the final metrics are logged to both.
         seed: Seed of the halves.
-        select_by: Figure that decides between ensemble and single.
-        limits: What the result may hold and cost.
+        select_by: Metric that decides between the ensemble and the single model.
+        limits: Limits on size and cost of the result.
 
     Raises:
-        InfeasibleError: No member predicts so fast, or has room in so few bytes.
+        InfeasibleError: No member keeps the limits of a prediction, or fits into the memory limit.
         CheckpointError: A member's files are damaged.
         DataError: An array cannot be read.
         TrackingError: The store fails.
@@ -131,15 +131,15 @@ def combine_members(
 
 @dataclass(frozen=True)
 class Combining:
-    """Members on their way to a result.
+    """Combination of trained members, before the result is chosen.
 
     Attributes:
-        dataset: The data that they were trained on.
-        members: At least one.
+        dataset: The data that the members were trained on.
+        members: Trained members, at least one.
         placement: Placement of the scoring.
         seed: Seed of the halves.
-        select_by: Figure that decides between ensemble and single.
-        limits: What the result may hold and cost.
+        select_by: Metric that decides between the ensemble and the single model.
+        limits: Limits on size and cost of the result.
     """
 
     dataset: Dataset
@@ -151,30 +151,30 @@ class Combining:
 
     @cached_property
     def execution(self) -> Execution:
-        """How they are scored."""
+        """Return the execution (device, threads, precision) that scores the members."""
         return execution_of(self.placement)
 
     @cached_property
     def scored(self) -> list[tuple[Evaluation, ServingCost]]:
-        """What each member predicts for validation, and what a prediction costs, with one in memory at a time."""
+        """Return validation predictions and prediction cost of each member, with one member in memory at a time."""
         return [self._scored(member) for member in self.members]
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """What each member predicts for validation."""
+        """Return the validation predictions of each member."""
         return [evaluation for evaluation, _ in self.scored]
 
     @cached_property
     def allowed(self) -> tuple[Sequence[int], int | None]:
-        """Numbers of the members that predict cheaply enough, and how many of them do together.
+        """Return the indices of the members within the limits of a prediction, and how many fit together.
 
         Raises:
-            InfeasibleError: None does.
+            InfeasibleError: No member keeps the limits.
         """
         return within_limits([cost for _, cost in self.scored], self.limits.most, self.limits.serving)
 
     def verdict(self, allowed: Sequence[int], most: int | None) -> Verdict:
-        """What is best among some members, with so many in it at most."""
+        """Select the best ensemble of the members with indices `allowed`, with at most `most` models."""
         evaluations = self.evaluations
         verdict = judge(
             evaluations[0].labels,
@@ -188,7 +188,7 @@ class Combining:
         return verdict.among(allowed, len(self.members))
 
     def save(self, verdict: Verdict, directory: Path, packed: Mapping[int, Mapping[str, Tensor]] | None = None) -> None:
-        """Write what a verdict keeps into a folder."""
+        """Write the models that a verdict selects into a folder."""
         execution = replace(self.execution, device="cpu")
         chosen = [self.members[index].directory for index in verdict.chosen]
         models = [_single(directory, execution, among=len(chosen)) for directory in chosen]
@@ -196,7 +196,7 @@ class Combining:
         save_model(combined_as(verdict, models), directory, tensors)
 
     def result(self, directory: Path, run_id: str) -> EnsembleResult:
-        """Choose, write and score what is kept."""
+        """Select, write and score the resulting model."""
         tasks, evaluations = self.dataset.features.tasks, self.evaluations
         labels, row_weights = evaluations[0].labels, evaluations[0].weights
         logits = np.stack([evaluation.logits for evaluation in evaluations])
@@ -218,7 +218,7 @@ class Combining:
             judged_ensemble=verdict.ensemble,
             judged_single=verdict.single,
             validation=compute_task_metrics(tasks, labels, verdict.combine(logits), row_weights),
-            # The files themselves are scored, so that the figure is that of what will be registered.
+            # The written files are scored, so that the metrics are those of the registered model.
             test=score_test(directory, self.dataset, self.execution).metrics,
             reason=_reason(verdict, names, self.select_by) + (f" {memory.words}" if memory else ""),
             run_id=run_id,
@@ -234,7 +234,7 @@ class Combining:
     def _scored(self, member: TrainedModel) -> tuple[Evaluation, ServingCost]:
         execution = self.execution
         model = load_to_score(member.directory, execution)
-        evaluation = kept_scores(member.directory, self.dataset, "validation", execution)  # of its training
+        evaluation = kept_scores(member.directory, self.dataset, "validation", execution)  # stored by its training
         return (
             evaluation or evaluate(model, self.dataset, "validation", execution),
             serving_cost(model, self.dataset, execution),
@@ -265,7 +265,7 @@ class Combining:
     def _of_result(self, directory: Path, verdict: Verdict) -> Serving:
         execution = self.execution
         model = load_to_score(directory, execution)
-        if not isinstance(model, Ensemble) and self.limits.memory_bytes is None:  # a member, as it was measured
+        if not isinstance(model, Ensemble) and self.limits.memory_bytes is None:  # a single member: already measured
             return Serving.of(RESULT, None, self.scored[verdict.chosen[0]][1])
         return Serving.of(RESULT, None, serving_cost(model, self.dataset, execution))
 
@@ -277,7 +277,7 @@ def _member(member: TrainedModel, weights: np.ndarray, tasks: Sequence[str]) -> 
 
 
 def _stored(shrunk: PackedResult, directory: Path) -> MemoryFit:
-    """What is told of the memory, with the bytes of the file that was written."""
+    """Return the memory figures of the compressed result, with the bytes of the written file."""
     after = (directory / WEIGHTS).stat().st_size
     assert after <= shrunk.fit.limit_bytes, f"{after:,} bytes were stored, more than {shrunk.fit.limit_bytes:,}"
     return shrunk.fit.model_copy(update={"bytes_after": after})
@@ -344,7 +344,7 @@ def _log_quality(run: Run, result: EnsembleResult) -> None:
 
 
 def words_of(label: str) -> str:
-    """For instance `Weights fitted by the log loss of probabilities, calibrated by isotonic regression`."""
+    """Return a label in words: `Weights fitted by the log loss of probabilities, calibrated by isotonic regression`."""
     how, *others = label.split("-")
     of = "" if how == "single" else "".join(f" {OF[part]}" for part in others if part in OF)
     return HOW[how] + of + "".join(f", {CALIBRATED[part]}" for part in others if part in CALIBRATED)

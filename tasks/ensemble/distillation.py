@@ -1,4 +1,4 @@
-"""One model that learns what the ensemble of all members predicts: a candidate beside them."""
+"""Distillation: one model that learns the predictions of the ensemble of all members, as a further candidate."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,18 +22,19 @@ NAME = "distilled"
 def distil(
     run: RunContext, tuned: TuneResult, members: Sequence[TrainedModel], placement: Placement
 ) -> list[TrainedModel]:
-    """Train the best setting on what the ensemble of all members predicts, where that is asked for or may pay.
+    """Train the best setting on the predictions of the ensemble of all members, if this is requested or may pay.
 
-    The teacher is what would be kept without limits of a prediction and of the memory.
+    The teacher is the ensemble that would be selected without limits on prediction cost and memory.
 
     Args:
-        run: The training.
-        tuned: The settings.
-        members: What may be combined.
+        run: Context of the run.
+        tuned: Result of the search, with the best settings.
+        members: Models that may be combined.
         placement: Placement of the scoring.
 
     Returns:
-        The model; empty where none is wanted, the best is no ensemble, or a limit of the whole is reached.
+        The distilled model; empty if none is requested, if the best choice is no ensemble, or if a limit of the run is
+        reached.
     """
     wanted, limits = run.request.ensemble.distill, EnsembleLimits.of(run.request.ensemble)
     is_limited = limits.memory_bytes is not None or limits.serving.is_set
@@ -55,7 +56,7 @@ def distil(
 
 
 def _has_room(combining: Combining, verdict: Verdict) -> bool:
-    """Whether the ensemble as it is keeps the limits of a prediction and of the memory."""
+    """Return True if the uncompressed ensemble keeps the limits on prediction cost and memory."""
     limits, costs = combining.limits, [combining.scored[index][1] for index in verdict.chosen]
     stored = sum((combining.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
     is_small = limits.memory_bytes is None or stored + FILE_OVERHEAD_BYTES <= limits.memory_bytes

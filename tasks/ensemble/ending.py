@@ -1,4 +1,4 @@
-"""What the end of a command is foreseen to take, from the ensemble to the report, so that its minutes can hold."""
+"""Estimate of the time that a command needs after its trainings, from the ensemble to the report."""
 
 from contextlib import suppress
 
@@ -9,24 +9,24 @@ from shunter.tasks.step_clock import StepClock
 from shunter.tracking.convention import read_account
 from shunter.tracking.history import read_runs
 
-STEPS = ("ensemble", "card", "register", "report")  # of `shunter.flows.train`, behind the members
+STEPS = ("ensemble", "card", "register", "report")  # steps of `shunter.flows.train` after the training of the members
 MEASURED = "profile"
-LATEST, LOOKED_AT = 3, 50  # runs that tell, and the newest among which they are looked for
-# Without such a run: of what passed before the first training, which grows with the data and on a slow machine as the
-# end does, but for the measurement of the machine, which it knows but once. In the six runs of
+LATEST, LOOKED_AT = 3, 50  # number of past runs that count, and number of newest runs to search for them
+# Without a past run, the end is estimated by the time before the first training, less the hardware profile, which is
+# measured once only. Both grow with the data and with a slower machine. In the six runs of
 # `benchmarks/results/overhead.json`, and in three of `auto` on Frappe and MovieLens-1M, the end took .15 to .93 of it.
 SHARE_OF_BEGINNING = 1.0
 
 
 def set_ending_aside(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
-    """Leave the end of the minutes to what the longest end of the latest runs on this data took.
+    """Reserve the last part of the minutes for the end of the command: the longest end of the latest runs on this data.
 
-    Without such a run it is as much as the beginning took, the measurement of the machine left out.
+    Without such a run, reserve as much time as the beginning took without the hardware profile.
 
     Args:
-        minutes: Of the command, before anything is trained.
-        run: The training.
-        clock: What the beginning took.
+        minutes: Minutes of the command, before the first training.
+        run: Context of the run.
+        clock: Clock with the seconds of the first steps.
     """
     if minutes.most_seconds is None:
         return
@@ -39,10 +39,10 @@ def set_ending_aside(minutes: Minutes, run: RunContext, clock: StepClock) -> Non
 
 
 def _past_endings(run: RunContext) -> list[float]:
-    """Seconds, the newest first; of this data and model, `auto` too."""
+    """Return the seconds that past runs with this data and requested model needed for the end, the newest first."""
     wanted = {"data.fingerprint": run.dataset.fingerprint, "request.model": run.request.model}
     accounts = []
-    with suppress(TrackingError):  # the store may be away
+    with suppress(TrackingError):  # the store may be unreachable
         runs = [past for past in read_runs(("train",), limit=LOOKED_AT) if past.status == "FINISHED"]
         accounts = [read_account(past.metrics) for past in runs if wanted.items() <= past.params.items()]
     return [sum(account[step] for step in STEPS) for account in accounts if set(STEPS) <= account.keys()][:LATEST]

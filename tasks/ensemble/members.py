@@ -1,4 +1,4 @@
-"""The members of the ensemble: the best settings, trained to the end."""
+"""Training of the ensemble's members: the best settings, trained until they stop improving."""
 
 import math
 from collections.abc import Sequence
@@ -35,26 +35,27 @@ from shunter.tasks.train import adopt_trial, train_member, train_to_the_end
 from shunter.tasks.training_plans import planner
 from shunter.tracking.runs import open_run
 
-PAST_MINUTES = "past the minutes"  # span of the clock: of a training that may go on after the end of the minutes
+PAST_MINUTES = "past the minutes"  # name of the clock's span for a training that may exceed the minutes
 PATIENCE = 2  # epochs without a better validation NE
 
 
 def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = None) -> list[TrainedModel]:
-    """The best settings, trained to the end; when settings are few, they take turns, each time from another seed.
+    """Train the best settings to the end; if there are fewer settings than members, repeat them with other seeds.
 
-    In the first turn the seed is the search's, so that a trial which came to its end is a member as it is. The
-    trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting,
-    as many as `--search-minutes` leaves time for: of all these the ensemble takes what is best together. Where no size
-    of it is asked for, further trials that came to their end are members, too, since they cost no training. With
-    `--parallel-trials` so many run side by side at most, and the selector says how many are best.
+    The first training of a setting has the seed of the search, so that a trial that was trained to its end becomes a
+    member without another training. The trainings that this saves go to further seeds of the best setting, as far as
+    `--search-minutes` leaves time. If no size of the ensemble is requested, further finished trials become members,
+    too, because they need no training. `--parallel-trials` limits the number of parallel trainings; the selector
+    chooses the number.
 
-    Within minutes only those members are trained that these have room for, and what is being trained when they are over
-    ends with its best epoch. Only where there is nothing to take over the best setting is trained as long as its trial.
+    With a limit of minutes, only members that are expected to finish in time are trained, and a training that exceeds
+    the limit ends with its best epoch. If that leaves no member, the best setting is trained for at least as long as
+    its trial was.
 
     Args:
-        run: The training.
-        tuned: The settings.
-        minutes: What the search has left, being counted; None where it has all the time.
+        run: Context of the run.
+        tuned: Result of the search, with the best settings.
+        minutes: Minutes of the search, of which a part is used; None sets no limit.
     """
     minutes = minutes or unlimited()
     if run.request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
@@ -81,7 +82,7 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
 
     positions = positions_with_room(run, tuned, size, most, minutes)
     members = _all_of(run, [of_position(position) for position in positions]) if positions else []
-    if not members:  # without one there is no model
+    if not members:  # without a member there is no model
         return [_member(_past(run, minutes, settings[0]), settings[0], 0, "0", "member-0")]
     if size == 1 or run.should_stop():
         return members
@@ -94,18 +95,18 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
 
 
 def trainings_after(request: TrainRequest) -> int:
-    """Most trainings that follow a search, for which its minutes leave time."""
+    """Return the maximum number of trainings after a search, for which the minutes of the search must leave time."""
     is_alone = request.ensemble.ensemble_size == 1 or request.ensemble.ensemble_of is EnsembleOf.CHAMPIONS
     return 0 if is_alone else members_to_train(request)
 
 
 def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
-    """The run of a training that the end of the minutes ends only when it has been as long as its trial."""
+    """Return the run with a later limit: the minutes end a training only after the duration of its trial."""
     return run.within(time_limit(run.stop.clock, PAST_MINUTES, setting.seconds, minutes.exhausted))
 
 
 def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel]:
-    """Trainings one after the other, or as many at a time as the selector finds best of those that may be."""
+    """Run trainings one after the other, or in parallel in the number that the selector chooses."""
     return [one for one in _side_by_side(run, trainings) if one is not None]
 
 
@@ -128,10 +129,10 @@ def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | N
 
 
 def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> list[TrainedModel]:
-    """The best setting trained once along several cosines: its snapshots, its best epoch, and what the search has left.
+    """Train the best setting once with several cosine cycles; return snapshots, best epoch and the model of the search.
 
-    The training is as long as that of its trial, so that all of them cost what one member does. A search's minutes that
-    have no room for it leave what the search has.
+    The training has as many epochs as the trial of the setting, so that all snapshots together cost as much as one
+    member. If the minutes leave no time for it, only the model of the search is returned.
     """
     setting, size = tuned.winners[0], run.request.ensemble.trained
     job, placement, expected = planned(run, setting, 0)
@@ -158,7 +159,7 @@ def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> li
 def _member(  # noqa: PLR0917
     run: RunContext, setting: Setting, turn: int, folder: str, name: str, place: Place | None = None
 ) -> TrainedModel:
-    """A setting trained from the seed of a turn, or the trial that has done so already."""
+    """Train a setting with the seed of a turn, or return the model of a trial that has already done so."""
     job, placement, expected = planned(run, setting, turn)
     directory = run.directory / "members" / folder
     adopted = _adopted(run, setting, job, directory, name) if turn == 0 else read_finished(TrainedModel, directory, job)
@@ -178,7 +179,7 @@ def _member(  # noqa: PLR0917
 
 
 def planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Placement, Expectation]:
-    """The training of a setting from the seed of a turn, where it runs, and what it is expected to take."""
+    """Return the job of a setting with the seed of a turn, its placement, and its expected duration and cost."""
     request, dataset = run.request, run.dataset
     placement = run.decision.placement.model_copy(update={"processes": run.processes})
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
@@ -201,9 +202,9 @@ def _adopted(run: RunContext, setting: Setting, job: ClickJob, directory: Path, 
 def train_one(
     run: RunContext, job: ClickJob, placement: Placement, expected: Expectation, directory: Path, *, name: str
 ) -> TrainedModel:
-    """A training as planned, to its end; a finished one is returned at once."""
+    """Run a planned training to its end; a finished one is returned at once."""
     fixed_threads = run.request.training.fixed_threads or run.cluster is not None
-    # Tables in files are divided by row, without a plan.
+    # Tables in files are divided by rows, without a plan.
     is_planned = run.processes > 1 and placement.embedding_memory_bytes is None
     planned = planner().training(run, job, placement) if is_planned else None
     trained = train_member(
@@ -224,16 +225,16 @@ def train_one(
 
 
 def scoring_placement(placement: Placement) -> Placement:
-    """Where the finished models are scored: the placement they were trained at, or this machine's processor."""
+    """Return the placement that scores finished models: that of their training, or this machine's CPU for a node."""
     if placement.node is None:
         return placement
     return placement.model_copy(update={"accelerator": "cpu", "threads": usable_cores(), "precision": "fp32"})
 
 
 def _adaptation(expected: Expectation, placement: Placement, decision: Decision) -> Adaptation | None:
-    """What lets the threads follow the measured steps; None where nothing says how long these should take."""
+    """Return the adaptation of the threads to measured steps; None if the time of a step is not predicted."""
     interval = expected.prediction.step_seconds_interval
-    most = cores_held_here() or usable_cores()  # the others are leased to others
+    most = cores_held_here() or usable_cores()  # the other cores are leased to other processes
     choices = [choice for choice in alternatives(decision, placement) if choice.threads <= most]
     if interval is None or len(choices) < 2:
         return None

@@ -1,4 +1,7 @@
-"""Members that were trained before: those of the champions of a name, where they learned the same data in one split.
+"""Members from earlier champions of a registered name that were trained on the same data in the same split.
+
+A champion of other data may have learned rows that are in the test part of this run, whose quality would then be
+overestimated. So the fingerprint of the data (rows, schema and split) must be equal.
 
 A champion of other data may have learned rows that are the test part here; no figure of the result would then be of
 rows that nothing has seen. So only those count whose data have the same fingerprint, rows, schema and split alike.
@@ -26,11 +29,12 @@ MOST_VERSIONS = 5
 
 @dataclass(frozen=True)
 class PastChampions:
-    """What was found.
+    """Members of past champions.
 
     Attributes:
-        members: Their members, each in a folder of its own; one that several champions had is taken of the newest.
-        left_out: Versions that learned other data, or whose files are not to be had.
+        members: Members of the champions, each in a folder of its own; a member of several champions is taken from the
+            newest.
+        left_out: Versions that learned other data, or whose files are not available.
     """
 
     members: list[TrainedModel]
@@ -38,7 +42,7 @@ class PastChampions:
 
     @property
     def words(self) -> str:
-        """In one sentence."""
+        """Return a summary in one sentence."""
         versions = sorted({member.name.split("-")[1] for member in self.members}, key=int)
         taken = f"Members of past champions: {len(self.members)}" + (
             f", of version {', '.join(versions)}." if versions else ", for none learned these data in this split."
@@ -51,14 +55,14 @@ class PastChampions:
 def past_champions(
     name: str, dataset: Dataset, placement: Placement, execution: Execution, folder: Path
 ) -> PastChampions:
-    """Fetch the champion of a name and those before it, the newest first.
+    """Fetch the members of the current and the earlier champions of a name, the newest first.
 
     Args:
         name: Name of the registered model.
-        dataset: Data that they must have learned.
-        placement: Where they are scored.
-        execution: How.
-        folder: Folder for them.
+        dataset: Data that the champions must have learned.
+        placement: Placement of the scoring.
+        execution: Execution of the scoring.
+        folder: Folder for the fetched models.
 
     Raises:
         DataError: An array cannot be read.
@@ -85,7 +89,7 @@ def past_champions(
 
 
 def _models_of(version: Version, dataset: Dataset, folder: Path, *, is_mapped: bool) -> tuple[Model, ...]:
-    """The members of a version as it was registered; none where it learned other data, or is not to be had."""
+    """Return the members of a registered version; empty if it learned other data or is not available."""
     if fingerprint_of(version) != dataset.fingerprint:
         return ()
     try:
@@ -100,7 +104,7 @@ def _models_of(version: Version, dataset: Dataset, folder: Path, *, is_mapped: b
 def _trained(  # noqa: PLR0917
     directory: Path, number: str, model: Model, dataset: Dataset, placement: Placement, validation: Metrics
 ) -> TrainedModel:
-    """A model of the past as if it had just been trained, for nothing."""
+    """Return a model of the past as a training result without time and energy."""
     return TrainedModel(
         directory=directory,
         name=f"champion-{number}",

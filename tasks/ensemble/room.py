@@ -1,4 +1,4 @@
-"""Which members a search's minutes have room for, and where these minutes went."""
+"""Members that fit into the minutes of a search, and a summary of how the minutes were used."""
 
 from collections.abc import Sequence
 
@@ -10,22 +10,22 @@ from shunter.tasks.run_context import RunContext
 
 
 def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> bool:
-    """Whether a member takes no time: it is finished, or a trial of this setting that was kept.
+    """Return True if a member needs no training: it is finished, or a stored trial has trained its setting.
 
     Args:
-        run: The training.
+        run: Context of the run.
         folder: Name of the member's folder.
-        setting: Its setting, where it is trained from the seed of the search.
+        setting: Setting of the member if it is trained with the seed of the search; else None.
     """
     is_kept = setting is not None and kept_model(run.search_directory, setting.trial_number) is not None
     return is_kept or (run.directory / MEMBERS / folder / FILE).is_file()
 
 
 def positions_with_room(run: RunContext, tuned: TuneResult, size: int, most: int, minutes: Minutes) -> list[int]:
-    """Positions of the members for which there is room.
+    """Return the positions of the members that fit into the minutes.
 
-    Of the first `size` positions, the settings in the order of their rank, a member that is done takes no time, another
-    as long as `whole_seconds` foresees. Further trials that were kept follow, until there are `most`.
+    Positions follow the rank of the settings. Among the first `size`, a finished member takes no time, any other takes
+    `whole_seconds`. Further stored trials follow, up to `most` members.
     """
     settings, left = tuned.winners, minutes.left_seconds
     found: list[int] = []
@@ -43,9 +43,9 @@ def positions_with_room(run: RunContext, tuned: TuneResult, size: int, most: int
 
 
 def whole_seconds(setting: Setting, best: Setting) -> float:
-    """What training a setting to its end is expected to take: what the best one took, for steps of its own length.
+    """Return the expected seconds to train a setting to its end: those of the best one, scaled by the time of a step.
 
-    It takes no less than it took already.
+    The result is at least the seconds that the setting's trial took.
     """
     ratio = setting.costs.get("step_seconds", 1.0) / best.costs.get("step_seconds", 1.0)
     known = "step_seconds" in setting.costs and "step_seconds" in best.costs
@@ -55,13 +55,13 @@ def whole_seconds(setting: Setting, best: Setting) -> float:
 def minutes_in_words(
     minutes: Minutes, tuned: TuneResult, members: Sequence[TrainedModel], at_a_time: int = 1
 ) -> str | None:
-    """Where the minutes of a search went, in a sentence or two; None where it had none.
+    """Return how the minutes of a search were used, in a sentence or two; None without a limit.
 
     Args:
-        minutes: The minutes, all counted.
-        tuned: The search.
-        members: What was trained or taken over after it.
-        at_a_time: Trials that ran at a time.
+        minutes: Minutes of the search, all used.
+        tuned: Result of the search.
+        members: Members, trained after the search or taken from its trials.
+        at_a_time: Number of parallel trials.
     """
     if minutes.most_seconds is None:
         return None

@@ -1,4 +1,4 @@
-"""Several trainings of one job at a time, each in a process, or on an accelerator or node, of its own."""
+"""Parallel trainings of one job, each in a process, or on an accelerator or node, of its own."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,25 +17,25 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Training(Protocol[Result_co]):
-    """One of the trainings."""
+    """Function that runs one of several trainings."""
 
     def __call__(self, place: Place | None = None) -> Result_co:
-        """Train, at a place of one executor where one is given, else where the run is."""
+        """Train with the executor of `place`, or in this run's own place if it is None."""
         ...
 
 
 @dataclass(frozen=True)
 class One:
-    """A place of one executor, which is kept for the trainings that come."""
+    """Place with one executor, which several trainings use one after the other."""
 
     own: Executor
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """The executor, whatever the placement says of threads."""
+        """Return the executor; the placement is ignored."""
         return self.own
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
-        """The same."""
+        """Return the executor in a list; the placement is ignored."""
         return [self.own]
 
 
@@ -46,14 +46,14 @@ def side_by_side(
     place: Place | None,
     should_stop: ShouldStop,
 ) -> list[Result_co]:
-    """Run trainings, so many at a time, and give their results in their order; the first is run whatever is left.
+    """Run trainings, at most `count` in parallel; return their results in order. The first training always runs.
 
     Args:
-        trainings: Each is called, with where it runs if several do at a time.
-        placement: Where one of them runs; None where they run one after the other.
-        count: How many at a time.
+        trainings: Functions that train; each gets a place if several run in parallel.
+        placement: Placement of one training; None runs them one after the other.
+        count: Number of parallel trainings.
         place: Machines that train instead of this one.
-        should_stop: Asked before each; a reason leaves it out.
+        should_stop: Called before each training; a reason skips the training.
     """
     if count == 1 or placement is None:
         found: list[Result_co] = []

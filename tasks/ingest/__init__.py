@@ -13,10 +13,10 @@ from shunter.tasks.retries import retried
 __all__ = ["ingest"]
 
 
-# Our own cache is by content; Prefect's would be by the text of the request.
+# The project's cache is by content; Prefect's would be by the text of the request.
 @task(name="ingest", cache_policy=NO_CACHE, **retried())
 def ingest(request: JobRequest) -> Dataset:
-    """Ingest the request's data, or find it in the cache."""
+    """Ingest the data of a request, or load it from the cache."""
     with ingest_progress() as on_progress:
         dataset, report = ingest_request(request, on_progress)
     logger = get_run_logger()

@@ -1,4 +1,4 @@
-"""Step `profile`: what the accelerators of this machine really do, and the analyses of a training on them.
+"""Step `profile`: measured performance of this machine's accelerators, and analyses of a training on them.
 
 An analysis is a function of the data set, the request, the profiles of the machine, the id of the MLflow run that keeps
 the findings, and a function for messages about the progress. It returns a `TrainingAnalysis`.
@@ -37,11 +37,11 @@ TRAINING_ANALYSES = Registry(
     {ANALYSIS: Entry(target="shunter.extensions.stalls.analysis:analyse")},
     group="shunter.training_analyses",
 )
-LONGEST_SECONDS = 3600  # of all measurements: a device that does not answer shall not hold the flow for ever
+LONGEST_SECONDS = 3600  # of all measurements, so that a device that does not answer cannot block the flow for ever
 
 
 class TrainingAnalysis(Frozen):
-    """Where a training on the profiled machine loses time.
+    """Analysis of where a training on the profiled machine loses time.
 
     Attributes:
         report: The measured figures.
@@ -60,28 +60,28 @@ class TrainingAnalysis(Frozen):
 
 @task(name="profile", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
 def profile_hardware(model: str | None = None) -> list[HardwareProfile]:
-    """Profile every accelerator of this machine, from the day's file where it is there.
+    """Profile every accelerator of this machine, or read today's profile from its file.
 
     Args:
-        model: Family that is to be trained; one that is solved waits for no measurement of steps, for it takes none.
+        model: Family that is to be trained; for one that is solved in closed form, training steps are not measured.
     """
     return local_profiles(training_costs=not is_solved(model), tell=tell)
 
 
 @task(name="profile machine", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
 def profile_machine(refresh: bool = False, on_progress: Progress = quiet) -> list[HardwareProfile]:
-    """The same, with disk and collectives."""
+    """Profile every accelerator of this machine, with disk and collective operations; see `profile_hardware`."""
     return machine_profiles(refresh=refresh, on_progress=on_progress, tell=tell)
 
 
 @task(name="profile cluster", cache_policy=NO_CACHE)
 def profile_cluster(cluster: Cluster, processes: int = 1) -> list[HardwareProfile]:
-    """Profile the accelerators of every node, and for several processes the network, from files of the day."""
+    """Profile the accelerators of every node and, for several processes, the network, or read today's files."""
     return cluster.profiles(processes)
 
 
 def check_request(request: ProfileRequest) -> None:
-    """Refuse a request that cannot be done, before anything is measured.
+    """Raise if a request cannot be carried out, before anything is measured.
 
     Raises:
         RequestError: The model is unknown.

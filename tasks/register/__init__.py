@@ -1,4 +1,4 @@
-"""Step `register`: the model becomes the champion of its name in MLflow's registry."""
+"""Step `register`: register the model, and promote it to champion of its name in MLflow's registry if it is better."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +32,7 @@ __all__ = [
     "register_result",
 ]
 
-REGISTER_SECONDS = 3600  # after which a store that answers now and then, and never well, fails the step
+REGISTER_SECONDS = 3600  # after which the step fails, if the store answers only now and then
 
 
 register = task(name="register", cache_policy=NO_CACHE, timeout_seconds=REGISTER_SECONDS)(register_model)
@@ -48,10 +48,10 @@ def register_result(
     execution: Execution,
     promise: Promise | None = None,
 ) -> RegisteredModel:
-    """Register the model, unless it misses the user's quality limit; promote it if base rate and champion are worse.
+    """Register the model unless it misses a quality limit; promote it if it beats the base rate and the champion.
 
     Raises:
-        QualityMissedError: AUC or NE on validation miss their limits, or their bounds on the test part do.
+        QualityMissedError: AUC or NE miss their limits on validation, or by their confidence bounds on the test part.
     """
     check_quality(request.limits, result.validation.auc)
     check_entropy(request.promise.max_ne, result.validation)
@@ -81,7 +81,7 @@ def register_ranker(
     *,
     tags: Mapping[str, str] | None = None,
 ) -> RegisteredModel:
-    """Register a graph model; promote it if it ranks better than the popularity of items and than the champion."""
+    """Register a graph model; promote it if it ranks better than item popularity and than the champion."""
     metrics = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
     name = request.registered_name
@@ -117,12 +117,12 @@ def _announced(registered: RegisteredModel, obstacle: str | None, *, because: st
 
 
 def misses(limits: Limits, auc: float) -> bool:
-    """Whether an AUC on validation is below the user's limit, or is no number where there is a limit."""
+    """Return True if the validation AUC is below the user's limit, or is NaN although there is a limit."""
     return limits.min_auc is not None and not auc >= limits.min_auc
 
 
 def check_quality(limits: Limits, auc: float) -> None:
-    """Refuse a model that misses the user's limit.
+    """Raise if the AUC of a model misses the user's limit.
 
     Raises:
         QualityMissedError: the AUC on validation is below `min_auc`.
@@ -136,7 +136,7 @@ def check_quality(limits: Limits, auc: float) -> None:
 
 
 def check_entropy(max_ne: float | None, validation: Metrics) -> None:
-    """Refuse a model whose NE is above the user's limit, or no number where there is one.
+    """Raise if the NE of a model is above the user's limit, or is NaN although there is a limit.
 
     Raises:
         QualityMissedError: the NE on validation is above `max_ne`.
@@ -150,10 +150,10 @@ def check_entropy(max_ne: float | None, validation: Metrics) -> None:
 
 
 def check_promise(promise: Promise | None, auc: float) -> None:
-    """Refuse a model that cannot promise what is asked for.
+    """Raise if a model cannot guarantee the requested quality.
 
     Args:
-        promise: What holds on the test part; None where nothing is to be promised.
+        promise: Confidence bounds on the test part; None if no guarantee was requested.
         auc: AUC on validation.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a version must be better than to become the champion."""
+"""Conditions under which a version becomes the champion: it must beat a trivial model."""
 
 from collections.abc import Sequence
 
@@ -7,21 +7,21 @@ from shunter.requests import Promote
 
 
 def why_not_promoted(promote: Promote, quality: Sequence[TaskQuality]) -> str | None:
-    """Why a version does not become the champion, in one sentence; None where it does.
+    """Return why a click model does not become the champion, in one sentence; None if it may.
 
     Args:
-        promote: What was asked for.
+        promote: Requested condition.
         quality: Quality of each label on the test part with its intervals, the main one first.
     """
     return _refusal(promote, doubt_of(quality))
 
 
 def why_ranker_not_promoted(promote: Promote, gain: tuple[float, float] | None) -> str | None:
-    """The same of a graph model.
+    """Return why a graph model does not become the champion, in one sentence; None if it may.
 
     Args:
-        promote: What was asked for.
-        gain: Interval of 95 % of its NDCG@20 on the test part less that of the order by popularity.
+        promote: Requested condition.
+        gain: 95 % interval of NDCG@20 on the test part, minus that of the order by popularity; None if not compared.
     """
     return _refusal(promote, doubt_of_ranker(gain))
 
@@ -36,10 +36,10 @@ def _refusal(promote: Promote, doubt: str | None) -> str | None:
 
 
 def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
-    """Why a graph model may be no better than the order by popularity; None where it is, with 95 % confidence.
+    """Return why a graph model may not beat the order by popularity; None if it does with 95 % confidence.
 
     Args:
-        gain: Interval of 95 % of its NDCG@20 on the test part less that of the order by popularity.
+        gain: 95 % interval of NDCG@20 on the test part, minus that of the order by popularity; None if not compared.
     """
     if gain is None:
         return "it was not compared with the order by popularity"
@@ -52,9 +52,9 @@ def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
 
 
 def doubt_of(quality: Sequence[TaskQuality]) -> str | None:
-    """Why a model may be no better than always predicting the base rate; None where it is, with 95 % confidence.
+    """Return why a model may not beat a constant prediction of the base rate; None if it does with 95 % confidence.
 
-    It is where the interval of its NE on the test part lies below 1.
+    It does if the interval of its NE on the test part is below 1.
     """
     ne = next((figure for one in quality[:1] for figure in one.figures if figure.name == "ne"), None)
     if ne is None:

@@ -1,4 +1,4 @@
-"""Whether a version may take the place of its name's champion: of the same data, and better on the same rows."""
+"""Comparison of a new version with the champion of its name: same kind of data, and better on the same test rows."""
 
 import tempfile
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ CONFIDENCE = 0.95  # probability with which a challenger must be better
 
 
 class Difference(StrEnum):
-    """What tells the champion's data from those of a challenger."""
+    """Property in which the data of champion and challenger differ."""
 
     NAME = "the name of the data"
     COLUMNS = "the columns"
@@ -39,12 +39,12 @@ class Difference(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a version does not replace the champion.
+    """Reason why a version does not replace the champion.
 
     Attributes:
-        champion: Version that stays.
-        difference: What tells the champion's data from those of the challenger; None where they are the same.
-        judgement: Comparison on the test part; None where the data differ.
+        champion: Version of the champion, which stays.
+        difference: Property in which the data differ; None if they agree.
+        judgement: Comparison on the test part; None if the data differ.
     """
 
     champion: int
@@ -53,7 +53,7 @@ class Refusal:
 
     @property
     def sentence(self) -> str:
-        """Reason, and what to do about it."""
+        """Return the reason, and what the user can do."""
         if self.judgement is not None:
             return (
                 f"Not promoted: version {self.champion} stays the champion. {self.judgement.explain()} To replace "
@@ -68,7 +68,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Challenger:
-    """Model that would take the place of a champion.
+    """Model that may replace the champion.
 
     Attributes:
         name: Name of the registered model.

@@ -1,4 +1,4 @@
-"""Step `select`: which placement keeps the limits and needs least of the objective, and why."""
+"""Step `select`: choose the placement that keeps the limits and is best in the objective, with the reason."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,7 +49,7 @@ def select(
 
 
 def estimate(dataset: Dataset, request: JobRequest, profiles: Sequence[HardwareProfile]) -> Decision:
-    """What all placements are expected to take, by past runs and profiles alone: others may be using them.
+    """Predict all placements from past runs and profiles only, without measurements, because other flows may use them.
 
     Raises:
         NoFeasiblePlacementError: No placement keeps the limits.
@@ -66,9 +66,9 @@ def estimate(dataset: Dataset, request: JobRequest, profiles: Sequence[HardwareP
 
 
 def _history_of(dataset: Dataset, request: JobRequest) -> History:
-    """Past runs, and what is known of the zeros of this very job."""
+    """Return past runs, and the speed-ups of this job's backward pass."""
     return replace(read_history(), backward_speedups=backward_speedups(dataset.name, request.model))
 
 
 def _measure_nothing(*_: object) -> None:
-    """Stands for a measurement that cannot be made."""
+    """Do nothing, in place of a measurement that cannot be made."""

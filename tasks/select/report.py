@@ -1,4 +1,4 @@
-"""Shows a decision to whoever looks at the flow run: a table of all candidates, and the reason in words."""
+"""Display of a decision in the flow run: a table of all candidates, and the reason as text."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ from shunter.requests import Objective
 
 TABLE_KEY = "decision"
 REASON_KEY = "decision-reason"
-MOST_ROWS = 500  # Prefect keeps an artifact in one field of its database
+MOST_ROWS = 500  # Prefect stores an artifact in one field of its database
 
 
 def publish(decision: Decision) -> None:
-    """Store the table and the reason as Prefect artifacts of the running flow; outside of a flow do nothing."""
+    """Store table and reason as Prefect artifacts of the running flow; do nothing outside of a flow."""
     from prefect.artifacts import create_markdown_artifact, create_table_artifact
     from prefect.runtime import flow_run
 
@@ -32,7 +32,7 @@ def publish(decision: Decision) -> None:
 
 
 def as_markdown(decision: Decision) -> str:
-    """The explanation, the totals of the chosen placement, and which limit excluded how many candidates."""
+    """Return the explanation, the totals of the chosen placement, and the excluded candidates, as Markdown."""
     prediction, chosen = decision.prediction, decision.chosen
     price = chosen.candidate.price_source or "unknown"
     time, energy, cost = (
@@ -73,7 +73,7 @@ def as_markdown(decision: Decision) -> str:
 
 
 def calibration_text(decision: Decision) -> str:
-    """What the intervals of a decision rest on, in one sentence."""
+    """Return a sentence on the past runs that the intervals of a decision are based on."""
     ratios, jobs = decision.calibration.seconds, "known" if decision.calibration.known else "new"
     if decision.chosen.time_level is None:
         few = f"{FEWEST - ratios.runs} more {jobs} job(s) have run to their end" if ratios.runs < FEWEST else ""
@@ -87,7 +87,7 @@ def calibration_text(decision: Decision) -> str:
 
 
 def _carbon_row(chosen: Assessment) -> list[str]:
-    """One line where the electricity's intensity is known."""
+    """Return a table row with the carbon emissions; empty if the intensity of the electricity is unknown."""
     if chosen.carbon_grams is None:
         return []
     carbon = format_carbon(chosen.carbon_grams, chosen.carbon_interval, how_sure(chosen.energy_level))

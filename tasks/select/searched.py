@@ -1,4 +1,4 @@
-"""What the search will train, beside the default architecture that a placement is chosen for."""
+"""Architectures that a search will train, in addition to the default one that a placement is chosen for."""
 
 from random import Random
 
@@ -12,18 +12,18 @@ from shunter.requests import JobRequest, SearchSpaceName, TrainRequest
 from shunter.search.protocol import Parameters
 from shunter.search.space.settings import SearchSpace
 
-MOST = 5  # architectures that speak for all of a search
+MOST = 5  # largest number of architectures that represent a search
 
 
 def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
-    """The demand of architectures that stand for those of the search; none where the default stands for all.
+    """Return the workloads of architectures that represent the search; empty if the default represents it.
 
-    That is so of graph models and nights, of a search that its own time or energy ends, whatever its points take, and
-    of one among architectures that is cut by what they cost.
+    The default represents graph models, nightly runs, searches that are limited by time or energy, and searches over
+    architectures that are cut by cost.
 
     Args:
         dataset: Data to train on.
-        request: What was asked for.
+        request: Request of the run.
     """
     trials = request.search.most_trials
     is_cut = isinstance(request, TrainRequest) and request.search.space == SearchSpaceName.ARCHITECTURE
@@ -35,12 +35,12 @@ def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
 
 
 def drawn_specs(space: SearchSpace, trials: int, seed: int) -> list[ModelSpec]:
-    """The points that a search begins with, then points at random; what is learned on the way is not known yet.
+    """Return the first settings of a search, then random ones, because later settings depend on results.
 
     Args:
-        space: What is searched.
-        trials: Points that the search may try.
-        seed: Seed of the random points.
+        space: Search space.
+        trials: Number of settings that the search may try.
+        seed: Seed of the random settings.
     """
     points, chance = space.defaults()[:trials], Random(seed)
     while len(points) < min(trials, MOST):
@@ -49,7 +49,7 @@ def drawn_specs(space: SearchSpace, trials: int, seed: int) -> list[ModelSpec]:
 
 
 def _drawn(space: SearchSpace, chance: Random) -> Parameters:
-    """A point of the space at random; of a range, one of a few values along it."""
+    """Return a random point of the space; a range is sampled at a few of its values."""
     family = chance.choice(space.families)
     drawn = {name: chance.choice(parameter.values) for name, parameter in space.parameters(family).items()}
     return {**drawn, **({"family": family} if len(space.families) > 1 else {})}

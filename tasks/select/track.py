@@ -1,4 +1,4 @@
-"""What a parent run keeps of its decision: the placement, what it was expected to take, table, text and figure."""
+"""Decision of a run in MLflow: the placement, its prediction, and table, text and figure of the candidates."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ DECISION_FIGURE = "decision.png"
 
 
 def log_decision(parent_run_id: str, decision: Decision) -> None:
-    """Keep which placement was chosen and why, what it was expected to take, and all candidates as table and figure.
+    """Log the chosen placement and its reason, its predicted time, and all candidates as table and figure.
 
     Raises:
-        TrackingError: the store fails, or the run holds another decision.
+        TrackingError: The store fails, or the run holds another decision.
     """
     from shunter.reporting.decision_figure import decision_figure
 
@@ -44,7 +44,7 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
     with tracking_errors():
-        # MLflow appends to a table that is there, which would double the rows of a run that is resumed.
+        # MLflow appends to an existing table, which would double the rows of a resumed run.
         if DECISION_TABLE not in {file.path for file in run.client.list_artifacts(parent_run_id)}:
             run.client.log_table(parent_run_id, data=columns, artifact_file=DECISION_TABLE)
         notes = "".join(f"\n- {note}" for note in decision.notes)
@@ -54,7 +54,7 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
 
 
 def _job_metrics(decision: Decision) -> dict[str, float]:
-    """What the whole job is expected to take, between what bounds, and what it would with all the planned epochs."""
+    """Return the predicted seconds of the job, their bounds, and the seconds with all planned epochs."""
     metrics = {"prediction.job_seconds": decision.hours * 3600, "prediction.plan_seconds": decision.plan_seconds}
     chosen = decision.chosen
     if chosen.time_level is not None and chosen.hours_interval is not None:

@@ -1,4 +1,4 @@
-"""A member that a trial of the search has trained already: its model is taken over, with a run of its own."""
+"""Members that a trial of the search has already trained: the model is copied and logged as a run of its own."""
 
 import shutil
 from contextlib import suppress
@@ -18,14 +18,14 @@ from shunter.tracking.runs import child_run
 def adopt_trial(
     found: Path | None, job: ClickJob, directory: Path, *, name: str, parent_run_id: str | None
 ) -> TrainedModel | None:
-    """The finished training of a trial as a member; None where it is of another training, or is not there.
+    """Return the finished training of a trial as a member; None if there is none or it is of another training.
 
     The same settings, data, seed and schedule give the same weights, so nothing is trained again.
 
     Args:
-        found: Folder of the trial's model; None where none was kept.
-        job: The training of the member.
-        directory: Folder of the member; one that is finished is returned as it is.
+        found: Folder of the trial's model; None if no model was stored.
+        job: Training job of the member.
+        directory: Folder of the member; a finished member is returned unchanged.
         name: Name of the member's run.
         parent_run_id: MLflow run under which it is logged; None logs nothing.
 

@@ -1,4 +1,4 @@
-"""From what a request says about checkpoints to how the engine keeps them."""
+"""Translation of the checkpoint options of a request into those of the engine."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from shunter.requests import CheckpointRequest
 from shunter.tracking.convention import TRAINING_METRICS
 from shunter.tracking.history import TrackedRun, read_runs
 
-# Of the trainings as long as this one, as many in a hundred are interrupted no more often than is reckoned with.
+# Quantile of the number of interruptions that the checkpoints are planned for: .9 means that 90 % of trainings as long
+# as this one have no more.
 RESTORES_QUANTILE = 0.9
 RESTORES, SECONDS = "checkpoint.restores", TRAINING_METRICS["train_seconds"]
 
@@ -23,13 +24,13 @@ RESTORES, SECONDS = "checkpoint.restores", TRAINING_METRICS["train_seconds"]
 def checkpointing_of(
     request: CheckpointRequest, directory: Path, job: TrainingJob[Any, Any, Any], expected: Expectation | None
 ) -> Checkpointing:
-    """Where, how often and how the state of one training is kept.
+    """Return where, how often and how the checkpoints of a training are written.
 
     Args:
-        request: The options.
+        request: Options of the checkpoints.
         directory: Folder of this training alone.
-        job: The training.
-        expected: What it is expected to take; None where nobody can say.
+        job: Training job.
+        expected: Expected duration of the training; None if unknown.
     """
     bits = stored_bits(request.checkpoint_bits.value)
     hangs_on_restores = Keeping(bits=bits).hangs_on_restores(_table_bytes(job))
@@ -50,15 +51,16 @@ def checkpointing_of(
 def expected_restores(
     job: TrainingJob[Any, Any, Any], expected: Expectation | None, past: Sequence[TrackedRun]
 ) -> float:
-    """How often a training is expected to be interrupted, by how often past ones were in an hour.
+    """Return the expected number of interruptions of a training, from the rate of past trainings.
 
-    Interruptions are taken to come by chance and independently (Poisson); with half of one added to those that were
-    seen, for a short past without any says little. Without a past, or an expected duration, it is one.
+    Interruptions are modelled as a Poisson process. Half an interruption is added to the observed ones, because a short
+    history without any says little. The result is the `RESTORES_QUANTILE`, or 1 without a history or an expected
+    duration.
 
     Args:
-        job: The training.
-        expected: What it is expected to take.
-        past: Trainings that were tracked.
+        job: Training job.
+        expected: Expected duration of the training.
+        past: Past training runs.
     """
     from scipy.stats import poisson
 
@@ -72,7 +74,7 @@ def expected_restores(
 
 
 def _table_bytes(job: TrainingJob[Any, Any, Any]) -> int:
-    """Bytes of the tables that checkpoints keep apart, and of their optimiser's state; a graph model has none."""
+    """Return the bytes of the tables that checkpoints store apart, with optimizer state; 0 for a graph model."""
     if not hasattr(job.spec, "tables"):
         return 0
     counted = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
@@ -80,7 +82,7 @@ def _table_bytes(job: TrainingJob[Any, Any, Any]) -> int:
 
 
 def remove_but_choices(folder: Path) -> None:
-    """Remove the state of a finished training but for the choices by which it was computed."""
+    """Remove the state of a finished training, except for the choices by which it was computed."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             if not any(path.iterdir()):

@@ -1,4 +1,4 @@
-"""What differs between trainings: of a model that gives a probability, and of one that ranks along a graph."""
+"""Differences between trainings of click models, which predict a probability, and of graph models, which rank."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -43,11 +43,11 @@ from shunter.tracking.passes import log_passes
 from shunter.tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
 from shunter.tracking.runs import Run
 
-CHECKPOINT = "checkpoint"  # folder of an unfinished training, in that of its model
+CHECKPOINT = "checkpoint"  # folder of an unfinished training, inside that of its model
 
 
 class Kind(ABC):
-    """One training, by the kind of its model: asked by `shunter.tasks.train.member.train_to_the_end`, in this order.
+    """Kind of a training, by its model; `shunter.tasks.train.member.train_to_the_end` calls the methods in order.
 
     Args:
         job: The training, with the data set as it was ingested.
@@ -60,20 +60,20 @@ class Kind(ABC):
 
     @property
     def has_steps(self) -> bool:
-        """Whether its steps teach what later ones take."""
+        """Return True if the measured steps can improve predictions of later trainings."""
         return True
 
     def load(self) -> None:
-        """Read what it is trained on, before anything is measured."""
+        """Read the training data before anything is measured."""
         return
 
     @abstractmethod
     def params(self) -> Values:
-        """Parameters of its run: the model and the schedule."""
+        """Return the parameters to log: the model and the schedule."""
 
     @abstractmethod
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
-        """The job as the executor shall run it, settled before the first step and kept for later attempts."""
+        """Return the job for the executor; its choices are made before the first step and kept for later attempts."""
 
     @abstractmethod
     def show(self, report: Any, progress: ProgressLine) -> None:
@@ -81,34 +81,34 @@ class Kind(ABC):
 
     @abstractmethod
     def epoch_metrics(self, report: Any) -> Values:
-        """The point of its curves after an epoch."""
+        """Return the metrics of an epoch for the training curves."""
 
     @abstractmethod
     def save(self, result: TrainResult[Any, Any, Any], directory: Path) -> dict[str, Any]:
-        """Write the model into its folder; returns what of its description no other kind has."""
+        """Write the model into its folder; return the fields of the result that only this kind has."""
 
     @abstractmethod
     def quality(self, trained: Any) -> list[tuple[Values, int | None]]:
-        """Metrics of the weights that were kept, each group with the step that it is logged at."""
+        """Return metrics of the final weights, each group with the step that it is logged at."""
 
 
 class ClickKind(Kind):
-    """A model of clicks: one member of an ensemble, whose test part is scored with the others."""
+    """Click model: a possible member of an ensemble, whose test part is scored with the others."""
 
     job: ClickJob
     trained = TrainedModel
     passes: tuple[PassRecord, ...] = ()
 
     def params(self) -> Values:
-        """Parameters of its run."""
+        """Return the parameters to log."""
         options = vars(self.job.schedule).items()
-        schedule = {f"schedule.{key}": value for key, value in options if key != "repeats"}  # which is of rankings
+        schedule = {f"schedule.{key}": value for key, value in options if key != "repeats"}  # for rankings only
         kernel = choose_kernel("auto", torch.device(self.job.execution.device))
         spec = model_params(self.job.spec, self.job.hyperparameters)
         return {**spec, "model.embedding_kernel": kernel, **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
-        """The job, compiled where that pays, and with the passes that gain."""
+        """Return the job, compiled if that pays, and with the training passes that save time."""
         job = self.job
         choice = choose_compilation(
             job, directory=checkpoints, eager_because=executor.eager_because, trial=executor.trial
@@ -116,7 +116,7 @@ class ClickKind(Kind):
         if run:
             run.set_tags({"training.compilation": choice.reason})
         job = replace(job, execution=replace(job.execution, compiled=choice.compiled))
-        tried_on = choice if executor.trains_here else choice.unmeasured()  # passes are tried in this process
+        tried_on = choice if executor.trains_here else choice.unmeasured()  # passes are measured in this process
         found = try_training_passes(job, tried_on, checkpoints, job.spec.family)
         self.passes = found.records
         if run:
@@ -128,11 +128,11 @@ class ClickKind(Kind):
         progress.on_epoch(report)
 
     def epoch_metrics(self, report: EpochReport) -> Values:
-        """The point of its curves."""
+        """Return the metrics of an epoch for the training curves."""
         return epoch_metrics(report)
 
     def save(self, result: TrainResult, directory: Path) -> dict[str, Any]:
-        """Write the weights."""
+        """Write the weights, validation scores and snapshots."""
         save_model(result.model, directory)
         if result.validation_logits is not None:
             keep_scores(directory, self.job.dataset, "validation", self.job.execution, result.validation_logits)
@@ -140,27 +140,27 @@ class ClickKind(Kind):
         return {"passes": self.passes}
 
     def quality(self, trained: TrainedModel) -> list[tuple[Values, int | None]]:
-        """Bytes of the tables; NE, AUC and so on, on validation."""
+        """Return the bytes of the tables, and NE, AUC and others on validation."""
         size = EmbeddingTables.count_bytes(self.job.spec.tables(self.job.dataset.features))
         return [({TABLE_BYTES: size.weights}, None), (quality_metrics(trained.validation), len(trained.history))]
 
 
 class GraphKind(Kind):
-    """A model that ranks along a graph: trained alone, scored once on the test part, and described by a card."""
+    """Graph model: trained alone, scored once on the test part, and described by a model card."""
 
     job: TrainingJob[Dataset, GraphSpec, RankingHyperparameters]
     trained = TrainedRanker
 
     @cached_property
     def data(self) -> RankingData:
-        """The graph, and the validation part."""
+        """Graph and validation part."""
         return RankingData.of(
             self.job.dataset, learn_validation=self.job.learn_validation, repeats=self.job.schedule.repeats
         )
 
     @property
     def has_steps(self) -> bool:
-        """What is solved has none."""
+        """Return False if the model is solved in closed form, without steps."""
         return learns_in_steps(self.job.spec.family)
 
     def load(self) -> None:
@@ -168,30 +168,30 @@ class GraphKind(Kind):
         _ = self.data
 
     def params(self) -> Values:
-        """Parameters of its run."""
+        """Return the parameters to log."""
         schedule = {**schedule_params(self.job.schedule), "schedule.repeats": self.job.schedule.repeats}
         return {**graph_params(self.job.spec, self.job.hyperparameters), **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
-        """The job as it is: where it is trained, its data are read as a graph."""
+        """Return the job unchanged: the executor reads its data as a graph."""
         return self.job
 
     def show(self, report: RankingReport, progress: ProgressLine) -> None:
-        """Show NDCG and recall, where validation is not learned from."""
+        """Show NDCG and recall, unless the validation part is trained on."""
         quality = report.validation
         if not quality.users:
             return
         progress.show(f"epoch {report.epoch}: NDCG@20 {quality.ndcg20:.4f}, recall@20 {quality.recall20:.4f}")
 
     def epoch_metrics(self, report: RankingReport) -> Values:
-        """The point of its curves."""
+        """Return the metrics of an epoch for the training curves."""
         return ranking_epoch_metrics(report)
 
     def save(self, result: TrainResult[Any, Any, Any], directory: Path) -> dict[str, Any]:
-        """Write the ranker, and score the files themselves on the test part: they are what will be registered."""
+        """Write the ranker, and score the written files on the test part, because these are registered."""
         dataset = self.job.dataset
         user, item = sides(dataset)
-        with applied(self.job.execution):  # as in training: other threads would round otherwise
+        with applied(self.job.execution):  # as in training, because another number of threads would round differently
             ranker = VectorRanker.of(result.model) if isinstance(result.model, GraphModel) else result.model
         save_ranker(
             StoredRanker(ranker=ranker, spec=self.job.spec, features=dataset.features, user=user, item=item), directory
@@ -207,7 +207,7 @@ class GraphKind(Kind):
         }
 
     def quality(self, trained: TrainedRanker) -> list[tuple[Values, int | None]]:
-        """NDCG, recall and so on, on validation and test."""
+        """Return NDCG, recall and others, on validation and test."""
         return [
             (ranking_metrics(trained.validation) if trained.validation.users else {}, len(trained.history)),
             (ranking_metrics(trained.test, "test"), None),
@@ -215,5 +215,5 @@ class GraphKind(Kind):
 
 
 def kind_of(job: TrainingJob[Any, Any, Any]) -> Kind:
-    """The kind of a training, by its architecture."""
+    """Return the kind of a training, by its architecture."""
     return GraphKind(job) if isinstance(job.spec, GraphSpec) else ClickKind(job)

@@ -1,4 +1,4 @@
-"""What a training that goes to the end teaches, kept with its run whatever its end."""
+"""Record of a training, stored with its run however the training ends; later predictions use it."""
 
 from contextlib import suppress
 from typing import Any
@@ -15,13 +15,13 @@ from shunter.tracking.training_evidence import Progress, mean_step_seconds, trai
 
 
 class Lesson:
-    """The record of a training, in the making.
+    """Record of a running training.
 
     Args:
-        job: The training, with the data set as it was ingested.
-        placement: Where it runs.
-        energy: Energy of it, earlier attempts included.
-        expected: What it is expected to take; None where nobody can say.
+        job: Training job, with the data set as it was ingested.
+        placement: Placement of the training.
+        energy: Energy of the training, with earlier attempts.
+        expected: Expected time and energy; None if unknown.
         compiled: Whether its steps are compiled.
     """
 
@@ -39,16 +39,16 @@ class Lesson:
         self._expected, self._compiled = expected, compiled
 
     def save(self, report: Progress) -> None:
-        """Note how far it came, and keep its energy for a later attempt."""
+        """Record the progress, and save the energy for a later attempt."""
         self._progress = report
         self._energy.save()
 
     def log(self, run: Run, trained: Any, *, learns_steps: bool) -> None:
-        """Keep the record of a training that came to its end, and what its steps took.
+        """Log the record of a finished training, and the time of its steps.
 
         Args:
             run: Run of the training.
-            trained: What it came to.
+            trained: Result of the training.
             learns_steps: Whether all its steps ran at the placement.
         """
         self._progress = trained
@@ -69,7 +69,7 @@ class Lesson:
         log_steps(run.run_id, [observed])
 
     def log_failure(self, run: Run | None, error: BaseException) -> None:
-        """Keep the record of a training that an error ended; the error is the one to report."""
+        """Log the record of a training that an error ended; errors of the store are ignored."""
         if run is not None:
             with suppress(TrackingError):
                 log_evidence(run.run_id, self._evidence(ending_of(error=error)))

@@ -1,4 +1,4 @@
-"""Train one model to the end: metered, tracked, resumable."""
+"""Training of one model to the end: metered, tracked and resumable."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,26 +44,26 @@ def train_to_the_end(
     watch: Callable[[Any], None] | None = None,
     is_shown: bool = True,
 ) -> Any:
-    """Train one model, or go on with it; a finished one is returned at once.
+    """Train one model, or resume its training; a finished one is returned at once.
 
     Args:
-        job: The training; its execution is that of the placement.
-        placement: Where it runs.
-        directory: Folder of this training alone; holds the checkpoints, and in the end the model.
+        job: Training job; its execution is that of the placement.
+        placement: Placement of the training.
+        directory: Folder of this training only; holds the checkpoints and, at the end, the model.
         name: Name of the run in MLflow and of the progress bar.
         parent_run_id: MLflow run under which this one is logged; None logs nothing.
-        run_kind: Kind of its own run.
-        should_stop: Asked after each step; a reason ends the training.
-        adaptation: Lets the threads follow the measured steps, where one process trains without compiling; what a
-            compiler has made keeps its threads.
-        checkpoints: How its state is kept meanwhile.
+        run_kind: Kind of the training's own run.
+        should_stop: Called after each step; a reason ends the training.
+        adaptation: Adapts the number of threads to the measured steps, if one process trains without compilation;
+            compiled code keeps its threads.
+        checkpoints: Options of the checkpoints.
         place: Machines that train instead of this one.
-        expected: What it is expected to take, kept beside what it takes; None where nobody can say.
+        expected: Expected time and energy, logged beside the measured ones; None if unknown.
         watch: Called with the report of each epoch.
         is_shown: Whether to draw a progress bar.
 
     Returns:
-        A `TrainedModel`, or of a graph model a `TrainedRanker`.
+        A `TrainedModel`, or a `TrainedRanker` for a graph model.
 
     Raises:
         CheckpointError: The folder holds another training.
@@ -133,7 +133,7 @@ def _hooks(
     def on_epoch(report: Any) -> None:
         lesson.save(report)
         kind.show(report, progress)
-        if run and not getattr(report, "is_check", False):  # of a check within an epoch the curve says nothing
+        if run and not getattr(report, "is_check", False):  # a check within an epoch is no point of the training curve
             run.log_metrics(kind.epoch_metrics(report), step=report.epoch)
 
     return Hooks(on_epoch=on_epoch, on_step=progress.on_step, should_stop=should_stop)
@@ -150,7 +150,7 @@ def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) ->
 
 @contextmanager
 def _tracked(parent_run_id: str | None, name: str, kind: RunKind) -> Iterator[Run | None]:
-    """The run to log to, None when nobody wants to see it."""
+    """Yield the MLflow run to log to; None without a parent run."""
     if parent_run_id is None:
         yield None
         return
@@ -159,7 +159,7 @@ def _tracked(parent_run_id: str | None, name: str, kind: RunKind) -> Iterator[Ru
 
 
 def _log_change(run: Run | None, progress: ProgressLine, change: Change) -> None:
-    """Say it, and keep it: the sentence of the last trial as a tag, the figures of each at its step."""
+    """Print and log a change of threads: the sentence as a tag, the figures as metrics at the step."""
     progress.say(change.explain())
     if run:
         run.log_metrics(
@@ -174,7 +174,7 @@ def _log_change(run: Run | None, progress: ProgressLine, change: Change) -> None
 
 
 def log_result(run: Run, trained: Any, kind: Kind) -> None:
-    """Log the figures of the whole training; the quality, last, is that of the weights that were kept."""
+    """Log the metrics of the whole training, and the quality of the final weights last."""
     run.log_metrics({**training_metrics(trained), "training.best_epoch": trained.best_epoch})
     joules = trained.checkpoints.joules(trained.energy.joules) if trained.checkpoints is not None else None
     if joules is not None:

@@ -1,4 +1,4 @@
-"""Step `tune`: settings tried in short trainings, the bad ones stopped early, the best ones first in the result."""
+"""Step `tune`: try settings in short trainings, stop bad ones early, and list the best ones first."""
 
 from collections.abc import Sequence
 
@@ -29,18 +29,18 @@ __all__ = ["observer_of", "publish_noise", "publish_search", "tune", "with_trial
 
 
 def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: TrainRequest) -> ObserveStep | None:
-    """What makes observations of the steps of trials; None where several at a time slow each other down."""
+    """Return a function that records the times of trial steps; None if parallel trials slow each other down."""
     return observer(dataset, profiles) if request.search.trials_at_a_time == 1 else None
 
 
 def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:
-    """The request with as many trials at a time as its minutes are used best by, unless it says how many.
+    """Return the request with the best number of parallel trials for its minutes, unless the request sets the number.
 
     Args:
-        request: What was asked for.
-        decision: The choice of the placement.
-        held: What is held of this machine; only with all of its cores are there several trials at a time.
-        run_id: Run in MLflow that is told why.
+        request: Request of the run.
+        decision: Decision on the placement.
+        held: Reservation on this machine; trials run in parallel only if it has all cores.
+        run_id: MLflow run, to which the reason is logged.
     """
     search, cores = request.search, usable_cores()
     is_open = search.parallel_trials is None and search.is_by_minutes_alone and not is_ranking(request.model)
@@ -53,7 +53,7 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
     return request.model_copy(update={"parallel_trials": advice.chosen.count})
 
 
-# Tried again, it goes on with the trials that are left.
+# After a retry, the remaining trials run.
 @task(name="tune", cache_policy=NO_CACHE, **retried())
 def tune(job: SearchJob, *, should_stop: ShouldStop | None = None, place: Place | None = None) -> TuneResult:
     """Search settings within the budget, with the progress shown in the Prefect UI."""
@@ -62,7 +62,7 @@ def tune(job: SearchJob, *, should_stop: ShouldStop | None = None, place: Place 
 
 
 def _read_secret(name: str) -> str | None:
-    """The text of a block of Prefect, None where there is none of that name."""
+    """Return the text of a secret block of Prefect; None if there is none of that name."""
     from prefect.blocks.system import Secret
 
     try:

@@ -1,4 +1,4 @@
-"""Shows the front of a search: figure and table in MLflow, and among the artifacts of the running flow."""
+"""Pareto front of a search, shown as figure and table in MLflow and as artifacts of the running flow."""
 
 import base64
 import csv
@@ -19,17 +19,17 @@ from shunter.tracking.reports import log_files
 
 FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
 KEY, FIGURE_KEY = "search-front", "search-front-figure"
-# Of a model that predicts the base rate, NE and 1 - AUC: who is worse is of no interest.
+# Losses (NE, and 1 - AUC) of a model that predicts the base rate; worse models do not count.
 BASE_RATE_LOSSES = {"ne": 1.0, "auc": 0.5}
 
 
 def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
-    """Keep figure, front and all trials with a run in MLflow, and show the first two in Prefect where a flow runs.
+    """Log figure, front and all trials to a run in MLflow, and show figure and front in Prefect if a flow runs.
 
     Args:
         run_id: Parent run in MLflow.
         result: Result of the search.
-        directory: Folder of the search, where the files are kept, too.
+        directory: Folder of the search, where the files are written, too.
 
     Raises:
         TrackingError: The store fails.
@@ -45,7 +45,7 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
 
 
 def front_numbers(result: TuneResult) -> dict[str, Any]:
-    """The front, and the area that it dominates below the base rate and the dearest trial."""
+    """Return the front, and its hypervolume relative to the base rate and the most expensive trial."""
     name = result.front_cost
     points = [
         (setting.loss, setting.costs[name])
@@ -65,7 +65,7 @@ def front_numbers(result: TuneResult) -> dict[str, Any]:
 
 
 def front_markdown(result: TuneResult) -> str:
-    """The front as a table, with what can be said of the search around it."""
+    """Return the front as a Markdown table, with a summary of the search."""
     rows = front_rows(result)
     first = result.best
     used = "" if result.seconds is None else f" in {result.seconds / 60:.1f} minutes"
@@ -104,7 +104,7 @@ def _show_in_prefect(result: TuneResult, picture: Path) -> None:
     if flow_run.id is None:
         return
     create_markdown_artifact(front_markdown(result), key=KEY)
-    # The picture itself as its address, so that it shows wherever the page is opened.
+    # The picture is embedded as a data URL, so that it shows wherever the page is opened.
     address = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
     create_image_artifact(
         address, key=FIGURE_KEY, description=f"{FIGURES[result.select_by]} over each cost; the star ranks first."

@@ -1,4 +1,4 @@
-"""Shows a search to whoever looks at the flow run or, later, at MLflow."""
+"""Display of a search in the flow run and in MLflow."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ KEY = "tune"
 
 @contextlib.contextmanager
 def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
-    """A bar in the running flow and on a terminal, and a line of the log for each trial; None outside of a flow."""
+    """Yield a function that shows each trial, as a progress bar and as a log line; None outside of a flow."""
     from prefect.artifacts import create_progress_artifact, update_progress_artifact
     from prefect.runtime import flow_run
 
@@ -54,12 +54,12 @@ def _of(trials: int | None) -> str:
 
 
 def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
-    """Log a search to its run: figures, the front, and a copy of the study for `optuna-dashboard`.
+    """Log a search to its run: metrics, the front, and a copy of the study for `optuna-dashboard`.
 
     Args:
         run_id: Parent run in MLflow.
         result: Result of the search.
-        directory: Folder of the search; a study in a storage of the user's stays there.
+        directory: Folder of the search; a study in a user's own storage is not copied.
 
     Raises:
         TrackingError: The store fails.
@@ -96,7 +96,7 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
 
 
 def publish_noise(run_id: str, noise: Noise | None) -> None:
-    """Keep with the run what chance does to the figure that the search ranks by; nothing where it is not known.
+    """Log to the run how much the metric of the search varies between seeds; nothing if it is not known.
 
     Raises:
         TrackingError: The store fails.
