@@ -1,1 +1,1 @@
-"""Scores over HTTP: protocols, the requests that are scored together, the model that is served and who follows it."""
+"""Model server over HTTP: protocols, batching of requests, and the served model with its updates."""

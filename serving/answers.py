@@ -1,4 +1,4 @@
-"""Answers beside scores: JSON, and errors as each protocol has them."""
+"""Responses other than scores: JSON, and errors in the format of each protocol."""
 
 from typing import Any
 
@@ -19,25 +19,25 @@ _CODES = {
 
 
 def as_json(answer: Any, status: int = 200) -> Response:
-    """An answer in JSON."""
+    """Return a JSON response."""
     return Response(written(answer), status_code=status, media_type=JSON)
 
 
 def refusal(error: RefusedError, path: str) -> Response:
-    """An error as the protocol of the path has it."""
+    """Return an error response in the format of the path's protocol."""
     answer = told(str(error), error.status, path, error.code)
     answer.headers.update(dict(error.headers))
     return answer
 
 
 def told(sentence: str, status: int, path: str, code: str = ShunterError.code) -> Response:
-    """One sentence: the open inference protocol has it under `error`, MLflow under `message` beside a code of its own.
+    """Return an error response: `error` in the open inference protocol, `message` and `error_code` in MLflow's.
 
     Args:
-        sentence: What is wrong.
-        status: Status of HTTP.
+        sentence: Error message.
+        status: HTTP status.
         path: Path of the request.
-        code: Code of the error class, beside either.
+        code: Code of the error class, added in both protocols.
     """
     if path.startswith("/v2"):
         return as_json({"error": sentence, "code": code}, status)

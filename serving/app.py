@@ -1,4 +1,4 @@
-"""The endpoints: MLflow's scoring protocol, the open inference protocol, health and metrics."""
+"""HTTP endpoints: MLflow's scoring protocol, the open inference protocol, health and metrics."""
 
 import asyncio
 import contextlib
@@ -34,22 +34,22 @@ from shunter.serving.protocols import invocations, open_inference
 from shunter.serving.request import ServingLimits
 from shunter.serving.table import Table
 
-SMALL_BYTES = 1 << 18  # JSON up to this size is read by the event loop; what takes longer would hold up the others
-MOST_LARGE_BYTES = 256 << 20  # of larger bodies, all together
-READERS = 2  # threads that read them
+SMALL_BYTES = 1 << 18  # JSON up to this size is parsed in the event loop; larger bodies would block other requests
+MOST_LARGE_BYTES = 256 << 20  # of all larger bodies in memory together
+READERS = 2  # threads that parse larger bodies
 _log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Endpoints:
-    """What is answered at each address.
+    """HTTP endpoints of the server.
 
     Args:
-        keeper: Keeps the model.
-        batcher: Scores with it.
-        metrics: Where answers are counted.
-        limits: What a request may be.
+        keeper: Holds the served model.
+        batcher: Scores rows with the served model.
+        metrics: Metrics that count the responses.
+        limits: Limits of a request.
     """
 
     def __init__(self, keeper: Keeper, batcher: Batcher, metrics: Metrics, limits: ServingLimits) -> None:
@@ -58,7 +58,7 @@ class Endpoints:
         self._large_bytes, self._most_large_bytes = 0, max(MOST_LARGE_BYTES, int(limits.max_request_mib * (2 << 20)))
 
     def app(self) -> FastAPI:
-        """The application; its own pages would load scripts from elsewhere and are left out."""
+        """Return the application, without FastAPI's own pages, which would load scripts from other servers."""
         app = FastAPI(title="Shunter", docs_url=None, redoc_url=None, openapi_url=None)
         model = "/v2/models/{name}"
         of_version = f"{model}/versions/{{version}}"
@@ -82,7 +82,7 @@ class Endpoints:
         return app
 
     async def invocations(self, request: Request) -> Response:
-        """MLflow's scoring protocol."""
+        """Answer a request in MLflow's scoring protocol."""
         kind = request.headers.get("content-type", "")
         rows = self._limits.max_request_rows
         is_json = kind.lower().startswith(JSON)
@@ -93,7 +93,7 @@ class Endpoints:
         return Response(content, media_type=JSON)
 
     async def infer(self, request: Request) -> Response:
-        """The open inference protocol."""
+        """Answer an inference request in the open inference protocol."""
         model = self._named(request)
         if "inference-header-content-length" in request.headers:
             raise MediaTypeError("The binary extension is not spoken here: send the data as JSON.")
@@ -108,30 +108,30 @@ class Endpoints:
         return Response(content, media_type=JSON)
 
     async def alive(self, request: Request) -> Response:
-        """It answers, so it lives, and the model was loaded before it did."""
+        """Answer a health check; the server only answers after the model is loaded."""
         if request.url.path.startswith("/v2"):
             return as_json({"live": True, "ready": True})
         return Response(b"\n", media_type=JSON)
 
     async def version(self, request: Request) -> Response:
-        """The version of MLflow whose protocol it is."""
+        """Return the version of MLflow whose protocol the server implements."""
         return Response(version_of("mlflow"), media_type=JSON)
 
     async def metrics(self, request: Request) -> Response:
-        """The figures of the server."""
+        """Return the metrics of the server."""
         return Response(self._metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     async def server(self, request: Request) -> Response:
-        """The metadata of the server."""
+        """Return the metadata of the server."""
         return as_json({"name": "shunter", "version": version_of("shunter"), "extensions": []})
 
     async def described(self, request: Request) -> Response:
-        """The metadata of the model."""
+        """Return the metadata of the model."""
         model = self._named(request)
         return as_json(open_inference.described(model.name, model.version, model.kinds(), model.scorer.outputs))
 
     async def ready(self, request: Request) -> Response:
-        """Whether the model answers."""
+        """Answer that the model is ready; an unknown name or version is refused."""
         return as_json({"name": self._named(request).name, "ready": True})
 
     def _named(self, request: Request) -> Any:
@@ -144,7 +144,7 @@ class Endpoints:
         return model
 
     async def _read(self, request: Request, read: Callable[[bytes], Value], *, is_json: bool) -> Value:
-        """Read the body of a request; the event loop waits for none that takes long."""
+        """Read and parse the body of a request; large bodies are parsed in a thread, to keep the event loop free."""
         with self._held_bytes() as hold:
             body = await self._body(request, hold)
             if is_json and len(body) <= SMALL_BYTES:
@@ -153,7 +153,7 @@ class Endpoints:
 
     @contextlib.contextmanager
     def _held_bytes(self) -> Iterator[Callable[[int], None]]:
-        """Count the bytes of large bodies that are in memory; what is yielded raises a `BusyError` for too many."""
+        """Yield a function that counts the bytes of large bodies in memory, and raises `BusyError` for too many."""
         counted = 0
 
         def hold(length: int) -> None:
@@ -169,7 +169,7 @@ class Endpoints:
             self._large_bytes -= counted
 
     async def _body(self, request: Request, hold: Callable[[int], None]) -> bytes:
-        """Receive the whole body, which may take so long and be so large; each part is counted by `hold`."""
+        """Receive the whole body within the limits of time and size; `hold` counts the bytes received so far."""
         most = int(self._limits.max_request_mib * (1 << 20))
         if request.headers.get("content-encoding", "identity") != "identity":
             raise MediaTypeError("The body is compressed: send it as it is.")
@@ -208,7 +208,7 @@ class Endpoints:
         return scored
 
     def _answered(self, path: str, endpoint: Endpoint) -> Endpoint:
-        """The endpoint with its errors as answers, and counted."""
+        """Wrap an endpoint: turn errors into responses, and count each response."""
         seconds = self._metrics.request_seconds.labels(path)
 
         async def answered(request: Request) -> Response:
@@ -216,7 +216,7 @@ class Endpoints:
             try:
                 answer = await endpoint(request)
             except ClientDisconnect:
-                answer = Response(status_code=499)  # nobody reads it; it is counted
+                answer = Response(status_code=499)  # the client is gone; the response is only counted
             except RefusedError as error:
                 answer = refusal(error, request.url.path)
             except (HardwareError, CheckpointError) as error:  # not the client's fault

@@ -1,4 +1,4 @@
-"""Requests that come at the same time are scored together, by one thread beside the event loop."""
+"""Batching: concurrent requests are scored together, in one thread besides the event loop."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from shunter.serving.table import Table
 
 @dataclass(frozen=True)
 class Scored:
-    """The answer to one request, and the model that gave it."""
+    """Answer to one request, and the model that computed it."""
 
     answer: Answer
     model: ServedModel
@@ -31,16 +31,16 @@ class _Waiting:
 
 
 class Batcher:
-    """Scores requests in the order they come, as many at once as wait.
+    """Scores requests in the order of arrival, all waiting requests in one batch up to the largest size.
 
-    The event loop calls `submit`; the thread takes what waits, at the latest `batch_milliseconds` after the first of
-    them came, and gives each request its scores. All requests that are taken together are scored by one model, so that
-    another may take over between two takings without anybody noticing.
+    The event loop calls `submit`. The thread takes the waiting requests, at most `batch_milliseconds` after the first
+    of them arrived, and gives each request its scores. One model scores the whole batch, so a new model can replace the
+    served one between two batches without any failed request.
 
     Args:
-        model: Gives the model of the moment.
-        config: How much is scored together and how much may wait.
-        metrics: Where it is counted.
+        model: Returns the served model.
+        config: Limits of a batch and of the queue.
+        metrics: Metrics of the server.
     """
 
     def __init__(self, model: Callable[[], ServedModel], config: BatchingRequest, metrics: Metrics) -> None:
@@ -53,7 +53,7 @@ class Batcher:
         self._thread.start()
 
     def submit(self, table: Table) -> "asyncio.Future[Scored]":
-        """Let a request wait for its scores; to be called from the event loop.
+        """Queue a request and return a future of its scores; call this from the event loop.
 
         Raises:
             BusyError: Too many rows wait.
@@ -70,7 +70,7 @@ class Batcher:
         return one.answer
 
     def close(self) -> None:
-        """Score what waits, and end the thread."""
+        """Score the waiting requests, and end the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -78,7 +78,7 @@ class Batcher:
 
     def _work(self) -> None:
         while taken := self._take():
-            asked = [one for one in taken if not one.answer.cancelled()]  # whoever asked may have gone
+            asked = [one for one in taken if not one.answer.cancelled()]  # skip clients that have disconnected
             if not asked:
                 continue
             model, begin = self._model(), time.perf_counter()
@@ -89,7 +89,7 @@ class Batcher:
             asked[0].loop.call_soon_threadsafe(_hand_out, asked, outcomes, model)
 
     def _take(self) -> list[_Waiting]:
-        """The requests to be scored next; none when it is closed and nothing waits."""
+        """Return the requests of the next batch; empty if the batcher is closed and no request waits."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             if not self._waiting:
@@ -114,7 +114,7 @@ class Batcher:
 
 
 def _outcomes(model: ServedModel, tables: Sequence[Table]) -> Sequence[Outcome]:
-    """What the model answers; the thread must outlive whatever it does, for no other one answers."""
+    """Score the batch; an error becomes the outcome of each request, since the only scoring thread must survive."""
     try:
         return model.score(tables)
     except Exception as error:
@@ -122,7 +122,7 @@ def _outcomes(model: ServedModel, tables: Sequence[Table]) -> Sequence[Outcome]:
 
 
 def _hand_out(asked: Sequence[_Waiting], outcomes: Sequence[Outcome], model: ServedModel) -> None:
-    """Give each request its scores, on the event loop."""
+    """Set the result of each request, in the event loop."""
     for one, outcome in zip(asked, outcomes, strict=True):
         if one.answer.done():
             continue

@@ -1,4 +1,4 @@
-"""The command that puts a model behind HTTP."""
+"""The command `shunter serve`, which serves a model over HTTP."""
 
 import os
 from typing import Any
@@ -18,7 +18,7 @@ def serve(**options: Any) -> None:
     """Serve a registered or exported model over HTTP."""
     with one_sentence_errors("Stopped."):
         request = requested(ServeRequest, options)
-        # Read when torch is loaded: threads that wait by spinning would take the processor from those that score.
+        # Read when torch is loaded: waiting threads that spin would take the processor from the scoring threads.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         from shunter.serving.server import ScoreServer
 
@@ -41,10 +41,10 @@ def serve(**options: Any) -> None:
 
 
 def serving_token(where: Exposure) -> str | None:
-    """What the clients of `shunter serve` must know, None where all may ask.
+    """Return the token that clients of `shunter serve` must send, None if no token is needed.
 
     Raises:
-        RequestError: Others could reach it without a token, or one could guess it.
+        RequestError: The server is reachable from other machines without a token, or the token is too weak.
     """
     token = Settings().serve_token
     if token is None:

@@ -1,4 +1,4 @@
-"""Connections of clients: none waits for long, and none of those that wait is in the way of those that ask."""
+"""HTTP connections with limits: idle connections are closed, and cannot keep active clients from connecting."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,25 +6,25 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
-ADDRESS_SHARE = 0.75  # of them that one address may have
-TOLD_CONNECTIONS = 32  # beyond those that are told so; more are closed at once
-CLOSED_AT_ONCE = 8  # one in so many of those whose request is not whole, so that a flood costs little
-HEAD_SECONDS = 5.0  # for the whole head of the first request
+MOST_CONNECTIONS = 1_000  # beyond this number uvicorn answers 503; each connection needs a file descriptor
+ADDRESS_SHARE = 0.75  # share of the connections that one address may have
+TOLD_CONNECTIONS = 32  # connections beyond the limit that get a 503 answer; more are closed at once
+CLOSED_AT_ONCE = 8  # one in this many unfinished connections is closed at a time, so that a flood costs little
+HEAD_SECONDS = 5.0  # time limit for the whole head of the first request
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 whose connections are closed where they ask nothing for too long, or take the place of others.
+    """HTTP/1.1 protocol that closes connections that are idle for too long or that block others.
 
-    A connection of an address that has too many, or beyond those that the server takes, closes the oldest ones whose
-    request is not whole yet; where there are none, one that has been answered and asks nothing.
+    If an address or the server has too many connections, the oldest connections with an incomplete request are closed.
+    If there are none, an idle connection that has been answered is closed.
     """
 
     _deadline: asyncio.TimerHandle | None = None
     _waits_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Make room for the connection, and begin to wait for the first request."""
+        """Make room for the connection, and start the timeout of the first request."""
         super().connection_made(transport)
         self._waits_since = self.loop.time()
         address = self.client and self.client[0]
@@ -34,7 +34,7 @@ class ImpatientProtocol(H11Protocol):
         self._wait(min(HEAD_SECONDS, self.timeout_keep_alive))
 
     def data_received(self, data: bytes) -> None:
-        """Wait no longer once the head of a request is there, for its body has a limit of its own."""
+        """Stop the timeout once the head of a request has arrived; the body has a time limit of its own."""
         super().data_received(data)
         if self._is_idle:
             self._wait(self.timeout_keep_alive)
@@ -43,7 +43,7 @@ class ImpatientProtocol(H11Protocol):
             self._deadline = None
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Start the timeout of the next request."""
         self._waits_since = self.loop.time()
         super().on_response_complete()
 
@@ -53,14 +53,14 @@ class ImpatientProtocol(H11Protocol):
 
     @property
     def _is_unfinished(self) -> bool:
-        """True if the client has yet to send the first request, or the rest of one."""
+        """True if the first request, or the body of a request, is not yet complete."""
         return self.cycle is None or (self.cycle.more_body and not self.cycle.response_complete)
 
     def _others(self) -> "list[ImpatientProtocol]":
         return [one for one in cast("Iterable[ImpatientProtocol]", self.connections) if one is not self]
 
     def _has_room(self, of_address: "list[ImpatientProtocol]") -> bool:
-        """Close others where there are too many, and return True if this one may stay."""
+        """Close other connections if there are too many, and return True if this connection may stay."""
         most = MOST_CONNECTIONS if self.limit_concurrency is None else self.limit_concurrency
         if len(of_address) >= int(ADDRESS_SHARE * most):
             return _close_some(of_address)
@@ -79,11 +79,11 @@ class ImpatientProtocol(H11Protocol):
 
 
 def _close_some(connections: list[ImpatientProtocol]) -> bool:
-    """Close connections that are missed least; False if each is being answered."""
+    """Close the least useful connections; return False if all are being answered."""
     unfinished = [one for one in connections if one._is_unfinished]
     idle = unfinished or [one for one in connections if one._is_idle]
     oldest = sorted(idle, key=lambda one: one._waits_since)[: max(len(unfinished) // CLOSED_AT_ONCE, 1)]
     for one in oldest:
-        one.connections.discard(one)  # it counts no longer, though its end comes with the next turn of the loop
+        one.connections.discard(one)  # not counted any more, although the connection ends in the loop's next iteration
         one.transport.abort()
     return bool(oldest)

@@ -1,14 +1,14 @@
-"""What a client is refused with: one sentence and the status of HTTP that goes with it."""
+"""Errors that are sent to a client, each with its HTTP status."""
 
 from shunter.errors import RequestError
 
 
 class RefusedError(RequestError):
-    """A request that is not answered with scores.
+    """A request that is refused without scores.
 
     Attributes:
-        status: Status of HTTP.
-        headers: Headers of the answer.
+        status: HTTP status.
+        headers: Headers of the response.
     """
 
     code = "refused-request"
@@ -25,7 +25,7 @@ class NotAllowedError(RefusedError):
 
 
 class UnknownError(RefusedError):
-    """There is no such model, version or address."""
+    """The model, version or address does not exist."""
 
     code = "unknown-resource"
     status = 404
@@ -40,7 +40,7 @@ class SlowClientError(RefusedError):
 
 
 class TooLargeRequestError(RefusedError):
-    """More bytes or rows than one request may have."""
+    """The request has more bytes or rows than allowed."""
 
     code = "too-large-request"
     status = 413
@@ -48,14 +48,14 @@ class TooLargeRequestError(RefusedError):
 
 
 class MediaTypeError(RefusedError):
-    """A body in a format that is not read."""
+    """The body has an unsupported format."""
 
     code = "unsupported-media-type"
     status = 415
 
 
 class WrongHostError(RefusedError):
-    """A request to a name that is not this server's."""
+    """The request names a host that is not this server."""
 
     code = "wrong-host"
     status = 421
@@ -69,7 +69,7 @@ class UnusableRowsError(RefusedError):
 
 
 class BusyError(RefusedError):
-    """Too much waits already."""
+    """Too many requests are waiting."""
 
     code = "busy-server"
     status = 503
@@ -77,14 +77,14 @@ class BusyError(RefusedError):
 
 
 class LateError(RefusedError):
-    """It was not scored in time."""
+    """The request was not scored in time."""
 
     code = "late-answer"
     status = 504
 
 
 class BrokenError(RefusedError):
-    """What the model needs cannot be read; not the client's fault."""
+    """A part of the model cannot be read; this is not the client's fault."""
 
     code = "unreadable-model"
     status = 503

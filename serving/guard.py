@@ -1,4 +1,4 @@
-"""Who is let in: requests to the server's own names, and, where there is a token, those that know it."""
+"""Access control: a request must name this server as its host, and must have the token if there is one."""
 
 import base64
 import hmac
@@ -13,26 +13,27 @@ from shunter.serving.errors import NotAllowedError, RefusedError, WrongHostError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-HEALTH = frozenset({"/ping", "/health", "/v2/health/live", "/v2/health/ready"})  # which probes ask for, by address
+HEALTH = frozenset({"/ping", "/health", "/v2/health/live", "/v2/health/ready"})  # without checks, for probes
 
 
 class Guard:
-    """Stands before an application.
+    """ASGI middleware that checks the host name and the token of each request.
 
-    A page that a browser shows could otherwise reach a server on loopback under a name of its own (DNS rebinding).
+    Without the check of the host name, a web page could reach a server on loopback under a domain of its own (DNS
+    rebinding).
 
     Args:
-        app: The application.
+        app: Application behind the guard.
         names: Names and addresses of the server.
-        token: What a request must bring, as `Authorization: Bearer TOKEN` or as the password of a user of any name;
-            None where all may ask.
+        token: Token that a request must have, as `Authorization: Bearer TOKEN` or as the password of any user name;
+            None if no token is needed.
     """
 
     def __init__(self, app: "ASGIApp", names: Collection[str], token: str | None) -> None:
         self._app, self._names, self._token = app, frozenset(name.lower() for name in names), token
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer a request, or let the application do it."""
+        """Refuse a request, or pass it to the application."""
         if scope["type"] == "http" and scope["path"] not in HEALTH:
             try:
                 self._check(Headers(scope=scope))
@@ -60,6 +61,6 @@ def _given(headers: Headers) -> bytes:
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).partition(b":")[2]
-        except ValueError:  # no base64, or no ASCII
+        except ValueError:  # not base64, or not ASCII
             return b""
     return b""

@@ -1,4 +1,4 @@
-"""Keeps the model that answers: finds it by its name, and another one takes over when the name means another."""
+"""Holder of the served model: loads it by name, and replaces it when the name points to a new version."""
 
 import logging
 import re
@@ -24,23 +24,23 @@ _log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """The model of the moment.
+    """Holder of the served model.
 
-    A thread asks the registry which version the alias is on, or looks which increments have come. Another model is
-    loaded beside the one that answers, scores a row, and then takes its place; one that cannot is told once and the old
-    one goes on.
+    A thread checks the registry for the version of the alias, or the folder for new increments. A new model is loaded
+    while the old one still answers, scores a test row, and then replaces the old model. If that fails, the error is
+    logged once and the old model stays.
 
     Args:
-        named: As `shunter.tracking.registry.named.open_model` takes it.
-        metrics: Where takeovers are counted.
-        items: As `load` takes it.
-        increments: Folder that increments of the model come into, each in a folder of its own; None where none do.
-        memory_bytes: As `load` takes it.
-        index: As `load` takes it.
+        named: Name of the model, as in `shunter.tracking.registry.named.open_model`.
+        metrics: Metrics that count the replacements.
+        items: See `load`.
+        increments: Folder for increments of the model, each in a folder of its own; None if there are none.
+        memory_bytes: See `load`.
+        index: See `load`.
 
     Raises:
-        ShunterError: There is no such model, it is not what was signed, or increments are for one that changes by
-            itself.
+        ShunterError: The model does not exist, its signature is wrong, or increments are given for a model that
+            already follows the registry.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class Keeper:
             self._look_for_increments(increments)
 
     def current(self) -> ServedModel:
-        """The model that answers now."""
+        """Return the served model."""
         return self._current
 
     def follow(self, seconds: float) -> None:
-        """Look every so many seconds for another model, where the name or the folder of increments may lead to one."""
+        """Start a thread that checks for a new model every `seconds`, if an alias or increments are followed."""
         if seconds and (self._increments is not None or self._alias() is not None):
             self._thread = threading.Thread(target=self._follow, args=(seconds,), name="follow", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking for a new model."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
 
     def look(self) -> bool:
-        """Look once; whether another model has taken over."""
+        """Check once for a new model; return True if a new model has replaced the old one."""
         if self._increments is not None:
             return self._look_for_increments(self._increments)
         alias = self._alias()
@@ -103,9 +103,9 @@ class Keeper:
         return True
 
     def _look_for_increments(self, folder: Path) -> bool:
-        """Lay the increments that have come upon the model; of those that cannot all be laid, as many as can.
+        """Apply new increments to the model; if not all of them can be applied, apply as many as possible.
 
-        One that cannot may still be on its way: it is tried again with each look, and told once.
+        An increment that fails may be incomplete: it is tried again at each check, and its error is logged once.
         """
         chain: tuple[Path, ...] = ()
         try:
@@ -136,7 +136,7 @@ class Keeper:
         return load(named, self._items, increments, self._memory_bytes, index=self._index)
 
     def _next(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
-        """One that may take over, with the rows in its caches that were asked for most."""
+        """Load a new model, and fill its caches with the rows that the old model uses most."""
         found = self._load(named, increments)
         found.warm_from(self._current)
         return found
@@ -168,14 +168,14 @@ class Keeper:
             self._metrics.index_recall.labels(str(length)).set(recall)
 
     def _tell(self, title: str, error: Exception) -> None:
-        """Say why the old one goes on; a version that cannot be loaded is not tried again, a store that fails is."""
+        """Log why the old model stays; a version that cannot be loaded is not tried again, a failing store is."""
         self._metrics.takeovers.labels("failed").inc()
         if isinstance(error, ShunterError) and title != "?":
             self._refused = title
         _log.warning("%s goes on: %s", self._current.title, error)
 
     def _alias(self) -> tuple[str, str] | None:
-        """Name and alias; None where the name says a version or a folder."""
+        """Return name and alias; None if the name is that of a version or a folder."""
         found = NAMED.fullmatch(self._named)
         if found is None or found["version"] or self._current.version == FOLDER:
             return None
@@ -194,19 +194,19 @@ def load(
     *,
     index: IndexChoice = IndexChoice.AUTO,
 ) -> ServedModel:
-    """Load a model, and let it score a row once, so that the first request is not the slowest.
+    """Load a model, and score one row, so that the first request is not slow.
 
     Args:
-        named: As `shunter.tracking.registry.named.open_model` takes it.
-        items: Of a model that ranks, a log whose items are ranked for a user, but those that it has beside the user.
-        increments: As `open_model` takes them. Clients go on calling what comes of them by the name of the model that
-            they are laid upon.
-        memory_bytes: What the embedding tables may take; of larger ones the rest is read from a file. None is what
-            they need, where that much is free.
-        index: Whether the scores of all these items are compared, or those that an index of their vectors finds.
+        named: Name of the model, as in `shunter.tracking.registry.named.open_model`.
+        items: For a ranking model: log whose items are ranked for a user, except the items that the log has for this
+            user. None ranks only the items of a request.
+        increments: As in `open_model`. The served name stays that of the model that the increments are applied to.
+        memory_bytes: Memory for the embedding tables; rows beyond it are read from a file. None is as much as the
+            tables need, if it is free.
+        index: Whether all items are scored, or only the items that an index of their vectors finds.
 
     Raises:
-        ShunterError: There is no such model, it is not what was signed, or it cannot score.
+        ShunterError: The model does not exist, its signature is wrong, or it cannot score.
     """
     with open_model(named, increments) as found:
         scorer = found.fitting_scorer() if memory_bytes is None else found.scorer(memory_bytes)

@@ -1,4 +1,4 @@
-"""What Prometheus reads at `/metrics`."""
+"""Prometheus metrics of the server, at `/metrics`."""
 
 from collections.abc import Callable, Iterator
 
@@ -88,18 +88,18 @@ class Metrics:
                 self.unusable_values.labels(column, kind_of(flag)).inc(number)
 
     def page(self) -> bytes:
-        """All figures as Prometheus reads them."""
+        """Return all metrics in the format of Prometheus."""
         return generate_latest(self._registry)
 
 
 class _Tables(Collector):
-    """The figures of the tables, which count for themselves: asked for when the page is."""
+    """Metrics of the embedding tables, which the tables count themselves; read when the page is requested."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """The figures of the moment."""
+        """Yield the current metrics."""
         counts = self._metrics.tables()
         rows = CounterMetricFamily(
             "shunter_table_rows", "Rows of embedding tables in a file, by where they were found.", labels=("place",)

@@ -1,4 +1,4 @@
-"""What a user asks of `shunter serve`: one model for the command line and Python."""
+"""Request of `shunter serve`: one pydantic model for the command line and Python."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,7 +75,7 @@ class ServeRequest(Request, frozen=True):
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory for the embedding tables; None is what they need."""
+        """Memory for the embedding tables in bytes; None is as much as they need."""
         return None if self.memory is None else parse_bytes(self.memory)
 
     if TYPE_CHECKING:

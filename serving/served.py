@@ -1,4 +1,4 @@
-"""The model that is served: what scores, what it is called, and who takes over from it."""
+"""Served model: its scorer, its name and version, and the batch scoring of requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one request.
+    """Answer to one request.
 
     Attributes:
-        scores: `[rows]` or `[rows, outputs]`; best items where they were wanted.
-        counts: Values of the request by column.
+        scores: Scores, `[rows]` or `[rows, outputs]`; a table of best items if they were requested.
+        counts: Counts of known and unusable values of the request, by column.
     """
 
     scores: np.ndarray | pl.DataFrame
@@ -41,17 +41,17 @@ Outcome = Answer | Exception
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model as it answers.
+    """Model that answers requests.
 
     Attributes:
-        name: What clients call it.
-        version: Its version, as text.
-        title: What messages call it.
-        scorer: What scores its rows.
-        items: Of a model that ranks, what its best items are chosen from, beside those of the request; None for those
-            of the request alone.
-        columns: Names of the columns that it reads.
-        values: Encodes rows that came as Python's values.
+        name: Name of the model for clients.
+        version: Version of the model, as text.
+        title: Name of the model in messages.
+        scorer: Scorer of rows, or of items for a ranking model.
+        items: For a ranking model: candidates of the best items, and the items to exclude for each user. None uses
+            only the request.
+        columns: Names of the columns that the model reads.
+        values: Encoder of rows that are given as Python values.
     """
 
     name: str
@@ -69,19 +69,19 @@ class ServedModel:
 
     @property
     def tables(self) -> list[StoredEmbeddings]:
-        """Its embedding tables that lie in a file; none where all are in memory."""
+        """Embedding tables of the model that are read from a file; empty if all are in memory."""
         return [] if isinstance(self.scorer, RankingScorer) else stored_tables(self.scorer.model)
 
     def placements(self) -> list[str]:
-        """Where its embedding tables lie that are not whole in memory, a sentence for those of each member."""
+        """Return where the embedding tables that are not fully in memory are stored, one sentence for each member."""
         return [] if isinstance(self.scorer, RankingScorer) else placement_of_tables(self.scorer.model)
 
     def table_counts(self) -> LookupCounts:
-        """Where the rows of these tables were found."""
+        """Return how many rows of the tables in files were found in memory and how many were read."""
         return sum((one.counts for one in self.tables), LookupCounts())
 
     def warm_from(self, former: "ServedModel") -> None:
-        """Bring those rows into the caches that a former model has in its own, where the ids of both are the same."""
+        """Load the rows that a former model has in its caches into the own caches, if both models use the same ids."""
         pairs = list(zip(self.tables, former.tables, strict=False))
         if pairs and self.scorer.encoder.digest() == former.scorer.encoder.digest():
             for mine, theirs in pairs:
@@ -89,7 +89,7 @@ class ServedModel:
                     mine.warm(theirs.hot_rows())
 
     def kinds(self) -> dict[str, str]:
-        """The columns with the datatypes that the open inference protocol would have them in."""
+        """Return the datatype of each column in the open inference protocol."""
         encoder = self.scorer.encoder
         numbers = {field.name for field in encoder.numeric} | {field.column for field in encoder.categorical}
         names = (*encoder.columns, *encoder.optional_columns)
@@ -98,13 +98,12 @@ class ServedModel:
     def score(self, tables: Sequence[Table]) -> list[Outcome]:
         """Score the rows of several requests.
 
-        Rows in JSON, of texts and numbers, are encoded request by request; what takes the way of whole columns (CSV,
-        Parquet, values of several types) is encoded together, which is most of its work. Each is scored by itself: a
-        product of matrices may round a row's sums otherwise where it has other rows beside it, and a score must not
-        depend on who else asks.
+        JSON rows of texts and numbers are encoded request by request. Whole columns (CSV, Parquet, values of several
+        types) are encoded together, since encoding is most of their work. Each request is scored separately: a matrix
+        product may round differently if other rows are in the batch, and a score must not depend on other requests.
 
         Returns:
-            For each table its answer, or why it has none.
+            Answer for each table, or the error.
         """
         outcomes: list[Outcome | None] = [None] * len(tables)
         alike: dict[tuple[tuple[str, pl.DataType], ...], list[tuple[int, dict[str, pl.Series]]]] = {}
@@ -122,21 +121,21 @@ class ServedModel:
             except Exception as error:
                 outcomes[place] = error
                 continue
-            # Only columns of one type are put together, for a type in common could change a value.
+            # Only columns of the same type are concatenated, since a cast to a common type could change a value.
             alike.setdefault(tuple((name, series.dtype) for name, series in read.items()), []).append((place, read))
         for group in alike.values():
             self._score_alike(group, tables, outcomes)
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _check_columns(self, table: Table) -> None:
-        """Raise a `DataError` for a column that is missing."""
+        """Raise `DataError` if a column is missing."""
         self.scorer.encoder.check_columns(table.columns, "The request", f"of {self.title}")
 
     def _read(self, table: Table) -> dict[str, pl.Series]:
-        """The columns that the model reads.
+        """Return the columns that the model reads.
 
         Raises:
-            RefusedError: One holds what it cannot hold.
+            RefusedError: A column has lists although the model expects single values.
         """
         encoder = self.scorer.encoder
         several = encoder.columns_of_several
@@ -147,11 +146,11 @@ class ServedModel:
         return found
 
     def _best_items(self, table: Table, top: int) -> Answer:
-        """The best items for each user of a table, but those that stand beside the user, there or in `items`.
+        """Return the best items for each user of a table, except items of this user in the table or in `items`.
 
         Raises:
             DataError: The column of the user is missing.
-            RefusedError: The model does not rank.
+            RefusedError: The model does not rank items.
         """
         scorer = self.scorer
         if not isinstance(scorer, RankingScorer):
@@ -178,7 +177,7 @@ class ServedModel:
             for (place, _), (start, end) in zip(group, pairwise(ends), strict=True):
                 outcomes[place] = self._answer(rows.part(start, end))
         except Exception as error:
-            if len(group) > 1:  # what is wrong with one is not the others' fault
+            if len(group) > 1:  # score the requests separately, so that only the faulty one fails
                 for one in group:
                     self._score_alike([one], tables, outcomes)
             else:

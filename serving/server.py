@@ -1,4 +1,4 @@
-"""The server: it listens, answers until it is told to stop, and finishes what it has begun."""
+"""HTTP server: it listens, answers until it is stopped, and completes the requests in progress."""
 
 import contextlib
 import resource
@@ -20,25 +20,25 @@ from shunter.serving.metrics import Metrics
 from shunter.serving.request import ServeRequest
 from shunter.tracking.registry.versions import only_model
 
-FEWEST_CONNECTIONS = 16  # where there are hardly any files
-BACKLOG = 128  # connections that are taken at a time
-QUEUE = 4_096  # connections that the kernel holds until they are taken
-OTHER_FILES = 96  # of the model, the store and the log
+FEWEST_CONNECTIONS = 16  # if the limit of open files is very low
+BACKLOG = 128  # connections that are accepted at a time
+QUEUE = 4_096  # connections that the kernel queues until they are accepted
+OTHER_FILES = 96  # file descriptors of the model, the store and the log
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ScoreServer:
-    """A model behind HTTP, until SIGTERM, Ctrl-C or `stop`; requests that have come by then are answered.
+    """Server of a model over HTTP until SIGTERM, Ctrl-C or `stop`; requests received by then are answered.
 
     Args:
-        request: What to serve, and how.
+        request: Model to serve, and its options.
         host: Address to listen on.
-        names: Names by which clients may call it.
-        token: What clients must know; None where all may ask.
+        names: Host names that clients may use for the server.
+        token: Token that clients must send; None if no token is needed.
 
     Attributes:
-        keeper: Keeps the model that answers.
-        port: Where it listens; known once it runs.
+        keeper: Holder of the served model.
+        port: Port of the server; known once it runs.
     """
 
     def __init__(self, request: ServeRequest, host: str, names: Collection[str], token: str | None = None) -> None:
@@ -49,14 +49,14 @@ class ScoreServer:
         self.keeper: Keeper
 
     def run(self, on_ready: Callable[[], None]) -> None:
-        """Load the model, listen and answer; returns when it is stopped.
+        """Load the model, listen and answer; return when the server is stopped.
 
         Args:
-            on_ready: Called once it answers.
+            on_ready: Called once the server answers.
 
         Raises:
-            RequestError: There is no such model, or the port is taken.
-            TrackingError: The model is not what was signed, or the store fails.
+            RequestError: The model does not exist, or the port is in use.
+            TrackingError: The signature of the model is wrong, or the store fails.
         """
         with _listening(self._host, self.port) as listener:
             self.port = listener.getsockname()[1]
@@ -79,7 +79,7 @@ class ScoreServer:
                 batcher.close()
 
     def stop(self) -> None:
-        """Let it end as by SIGTERM, from any thread."""
+        """Stop the server as SIGTERM does; may be called from any thread."""
         if self._server is not None:
             self._server.should_exit = True
 
@@ -97,12 +97,12 @@ class ScoreServer:
             limit_concurrency=_most_connections(),
             backlog=BACKLOG,
             timeout_keep_alive=max(round(seconds), 1),
-            timeout_graceful_shutdown=round(2 * seconds) + 1,  # after which each has been answered, were it with 504
+            timeout_graceful_shutdown=round(2 * seconds) + 1,  # by then every request is answered, possibly with 504
         )
 
 
 class _Server(uvicorn.Server):
-    """Tells when it listens, and ends by a signal as it ends otherwise."""
+    """Uvicorn server that calls `on_ready` once it listens, and shuts down in the same way on a signal."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -119,7 +119,7 @@ class _Server(uvicorn.Server):
         def stop(number: int, frame: FrameType | None) -> None:
             self.handle_exit(number, frame)
 
-        if threading.current_thread() is not threading.main_thread():  # which alone takes signals
+        if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
             yield
             return
         before = {number: signal.signal(number, stop) for number in SIGNALS}
@@ -131,7 +131,7 @@ class _Server(uvicorn.Server):
 
 
 def _most_connections() -> int:
-    """Connections for which there are files: without one asyncio could take none, and would say so without end."""
+    """Return the connections that the limit of open files allows; beyond it asyncio would log errors without end."""
     few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MOST_CONNECTIONS + TOLD_CONNECTIONS + BACKLOG + OTHER_FILES
     if few != resource.RLIM_INFINITY and few < needed:
@@ -145,8 +145,8 @@ def _most_connections() -> int:
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol by its number: only then asyncio switches off Nagle's algorithm, by which the rest of an answer waits
-    # 40 ms for the client's acknowledgement of its first part.
+    # The protocol is given by its number: only then does asyncio disable Nagle's algorithm, which delays the rest of an
+    # answer by 40 ms, until the client acknowledges the first part.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

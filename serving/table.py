@@ -1,4 +1,4 @@
-"""The raw rows of one request, column by column, whatever protocol they came by."""
+"""Raw rows of one request as columns, independent of the protocol."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ _TYPES: dict[frozenset[type], type[pl.DataType]] = {
     frozenset({float}): pl.Float64,
     frozenset({int, float}): pl.Float64,
 }
-MOST_MISSING = 64  # times as many values as are given
-FEW_VALUES = 1_000_000  # of which any share may be missing
-MOST_COLUMNS = 4_096  # a data frame of more takes seconds
+MOST_MISSING = 64  # largest ratio of all values, missing ones included, to the given values
+FEW_VALUES = 1_000_000  # up to this number of values, any share may be missing
+MOST_COLUMNS = 4_096  # a data frame with more columns takes seconds
 _INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Raw rows.
+    """Raw rows of a request.
 
     Attributes:
-        rows: How many.
-        columns: Values by the names of the columns, as JSON has them or as a column that was read; None is missing.
-        top: Instead of scores, so many best items for each user of the rows; None for scores.
+        rows: Number of rows.
+        columns: Values by column name, as JSON values or as a series; None is a missing value.
+        top: Number of best items to return for each user instead of scores; None returns scores.
     """
 
     rows: int
@@ -38,17 +38,17 @@ class Table:
     top: int | None = None
 
     def series(self, name: str) -> pl.Series:
-        """A column with the type that its values have; values of several types become texts.
+        """Return a column with the type of its values; values of several types become texts.
 
         Raises:
-            RefusedError: It holds what no column can hold.
+            RefusedError: The column has values that a column cannot store.
         """
         values = self.columns[name]
         return values if isinstance(values, pl.Series) else _series(name, values)
 
 
 def check_size(rows: int, columns: int, max_rows: int) -> None:
-    """Raise a `TooLargeRequestError` for more rows or columns than one request may have."""
+    """Raise `TooLargeRequestError` if a request has too many rows or columns."""
     if rows > max_rows:
         raise TooLargeRequestError(
             f"The request has {rows:,} rows, at most {max_rows:,} are scored at once: send several requests, or use "
@@ -61,7 +61,7 @@ def check_size(rows: int, columns: int, max_rows: int) -> None:
 
 
 def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Columns of rows that are lists in the order of the names."""
+    """Turn rows, each a list in the order of the names, into columns."""
     turned = zip(*rows, strict=True) if rows else ((),) * len(names)
     return {name: list(values) for name, values in zip(names, turned, strict=True)}
 
@@ -111,5 +111,5 @@ def _lists(name: str, values: Sequence[Any], types: frozenset[type]) -> pl.Serie
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether it is null, or the NaN that Python's JSON writes."""
+    """Return True if the value is null, or the NaN that Python's JSON writes."""
     return value is None or value != value  # noqa: PLR0124

@@ -1,1 +1,1 @@
-"""What clients speak: each file reads the bodies of one protocol into a `Table` and writes its answers."""
+"""HTTP protocols: each module parses the bodies of one protocol into a `Table` and writes its answers."""

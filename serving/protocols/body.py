@@ -1,4 +1,4 @@
-"""Bodies of requests as JSON, and answers."""
+"""Parsing of JSON bodies, and writing of answers."""
 
 import json
 import re
@@ -12,19 +12,19 @@ import orjson
 from shunter.serving.errors import RefusedError, TooLargeRequestError
 
 Unusable = Mapping[str, Mapping[str, float]]  # shares of unusable values by kind and column
-MOST_VALUES = 2_000_000  # of JSON, which take up to 100 bytes each in memory
-# A whole number that may not fit 64 bits, which orjson would make a fraction.
+MOST_VALUES = 2_000_000  # of a JSON body; each takes up to 100 bytes in memory
+# An integer that may not fit 64 bits, which orjson would turn into a float.
 _LONG_NUMBER = re.compile(rb"\d{19}")
-# Half of a character in UTF-16, which Python's JSON takes alone and no column can hold.
+# An unpaired UTF-16 surrogate, which Python's JSON accepts and a column cannot store.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """A JSON object; NaN and infinite numbers, as Python writes them, are read too.
+    """Parse a JSON object; NaN and infinity, as Python writes them, are accepted.
 
     Raises:
-        RefusedError: It is none.
-        TooLargeRequestError: It has so many values that Python's objects of them would take far more than the body.
+        RefusedError: The body is not a JSON object.
+        TooLargeRequestError: The body has so many values that their Python objects would need far more memory.
     """
     if len(body) > MOST_VALUES and (values := sum(map(body.count, (b",", b"[", b"{")))) > MOST_VALUES:
         raise TooLargeRequestError(
@@ -46,10 +46,10 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def _as_python_reads(body: bytes) -> Any:
-    """JSON with NaN and whole numbers of any length.
+    """Parse JSON with NaN and integers of any length.
 
     Raises:
-        ValueError: It is none, or holds a text that is not Unicode.
+        ValueError: The body is not JSON, or has a text that is not Unicode.
     """
     found = json.loads(body)
     if _SURROGATE.search(body):
@@ -58,15 +58,15 @@ def _as_python_reads(body: bytes) -> Any:
 
 
 def written(answer: Any) -> bytes:
-    """JSON whose numbers are read back bit by bit."""
+    """Write JSON whose numbers are read back exactly."""
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def expect(found: Any, kind: type[list] | type[dict] | type[str], name: str) -> Any:
-    """`found`, where it is of the kind.
+    """Return `found` if it is of the kind.
 
     Raises:
-        RefusedError: It is not.
+        RefusedError: `found` is of another kind.
     """
     if not isinstance(found, kind):
         needed = {list: "a list", dict: "an object", str: "a text"}[kind]
@@ -75,10 +75,10 @@ def expect(found: Any, kind: type[list] | type[dict] | type[str], name: str) -> 
 
 
 def top_of(parameters: Any, name: str) -> int | None:
-    """How many best items are wanted for each user; None where scores are. Other parameters have no effect.
+    """Return the number of best items per user; None if scores are requested. Other parameters have no effect.
 
     Raises:
-        RefusedError: It is no number of items.
+        RefusedError: The value is not a positive whole number.
     """
     top = expect({} if parameters is None else parameters, dict, name).get("top")
     if top is not None and (type(top) is not int or top < 1):
@@ -87,10 +87,10 @@ def top_of(parameters: Any, name: str) -> int | None:
 
 
 def same_length(columns: dict[str, Any], what: str) -> int:
-    """Length that all columns have.
+    """Return the common length of all columns.
 
     Raises:
-        RefusedError: They differ.
+        RefusedError: The columns differ in length.
     """
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -100,10 +100,10 @@ def same_length(columns: dict[str, Any], what: str) -> int:
 
 
 def unique(names: list[Any], what: str) -> list[str]:
-    """Names as texts, each of them once.
+    """Return the names as texts, after a check that each name occurs once.
 
     Raises:
-        RefusedError: One is there twice.
+        RefusedError: A name occurs twice.
     """
     texts = [str(name) for name in names]
     if len(set(texts)) < len(texts):
@@ -120,6 +120,6 @@ def _kind(value: Any) -> str:
 
 
 def scores_by_name(scores: np.ndarray, outputs: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """A column for each output, of scores `[rows]` or `[rows, outputs]`."""
+    """Return a column for each output, from scores `[rows]` or `[rows, outputs]`."""
     table = scores.reshape(len(scores), len(outputs))
     return {name: np.ascontiguousarray(table[:, place]) for place, name in enumerate(outputs)}

@@ -1,7 +1,7 @@
-"""MLflow's scoring protocol: what `mlflow models serve` of version 3.17 accepts and answers at `/invocations`.
+"""MLflow's scoring protocol: the requests and answers of `mlflow models serve` 3.17 at `/invocations`.
 
-JSON with one of `dataframe_split`, `dataframe_records`, `instances` and `inputs`; CSV; Parquet. Columns that the model
-does not know are passed over, as MLflow does; what it lacks is refused.
+A body is JSON with one of `dataframe_split`, `dataframe_records`, `instances` and `inputs`, or CSV, or Parquet. Columns
+that the model does not know are ignored, as in MLflow; a request without a column that the model needs is refused.
 """
 
 import codecs
@@ -32,15 +32,15 @@ FORMATS = ("dataframe_split", "dataframe_records", "instances", "inputs")
 
 
 def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
-    """The rows of a body.
+    """Parse the rows of a body.
 
     Args:
         body: The body.
-        content_type: Its header.
-        max_rows: Most rows that are read.
+        content_type: Content type of the body.
+        max_rows: Largest number of rows.
 
     Raises:
-        RefusedError: It is not what MLflow's protocol knows, or has too many rows.
+        RefusedError: The body does not follow MLflow's protocol, or has too many rows.
     """
     kind, _, rest = content_type.partition(";")
     parameters = [part.strip().lower() for part in rest.split(";") if part.strip()]
@@ -61,7 +61,7 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
 
 
 def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], unusable: Unusable) -> bytes:
-    """What MLflow answers, a number for each row or an object, and beside it the shares of unusable values."""
+    """Write MLflow's answer, a number or an object for each row, with the shares of unusable values."""
     if isinstance(scores, pl.DataFrame):
         predictions: Any = scores.to_dicts()
     elif scores.ndim == 1:
@@ -96,7 +96,7 @@ def _of_split(split: dict[str, Any]) -> Table:
 
 
 def _of_columns(columns: dict[str, Any]) -> Table:
-    """Columns by name; single values are one row."""
+    """Turn a mapping of columns into a table; single values instead of lists are one row."""
     if not any(isinstance(values, list) for values in columns.values()):
         return Table(1, {name: [value] for name, value in columns.items()})
     lists = {name: expect(values, list, name) for name, values in columns.items()}
@@ -110,11 +110,11 @@ def _of_records(records: list[Any], name: str) -> Table:
 
 
 def _csv(body: bytes, max_rows: int) -> pl.DataFrame:
-    """Read texts as they stand, as `shunter predict` does: 007 and 7 are two values."""
+    """Read all values as text, as `shunter predict` does: 007 and 7 are different values."""
     header = body.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
     check_size(0, header.count(b",") + 1, max_rows)
     try:
-        if header.count(b'"') % 2:  # the names would go on in the next line, uncounted
+        if header.count(b'"') % 2:  # a name with a line break: the column count of this line would be too low
             raise pl.exceptions.ComputeError("the name of a column holds a line break")
         return pl.read_csv(io.BytesIO(body), infer_schema=False, raise_if_empty=True, n_rows=max_rows + 1)
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""The open inference protocol, version 2 (KServe, Triton, MLServer): each column of the rows is an input.
+"""Open inference protocol, version 2 (KServe, Triton, MLServer): each column of the rows is an input.
 
 An input has the shape [rows] or [rows, 1]; lists of equal length in a multi-valued column have [rows, length]. Texts
-are of the type BYTES. Only JSON is spoken, not the binary extension.
+have the datatype BYTES. Only JSON is supported, not the binary extension.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from shunter.serving.table import Table, check_size
 
 NUMBERS = {"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
 FRACTIONS = {"FP16", "FP32", "FP64"}
-# What Python makes of the JSON values of a type.
+# Python types of the JSON values of each datatype.
 TYPES: dict[str, set[type]] = {
     **{name: {int} for name in NUMBERS},
     **{name: {int, float} for name in FRACTIONS},
@@ -36,15 +36,15 @@ TYPES: dict[str, set[type]] = {
 
 
 def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table, dict[str, Any]]:
-    """The rows of an inference request, and what it says beside them.
+    """Parse the rows of an inference request; return them with the whole request.
 
     Args:
         body: The body.
-        max_rows: Most rows that are read.
-        known: Columns that the model reads; another input is refused.
+        max_rows: Largest number of rows.
+        known: Columns that the model reads; other inputs are refused.
 
     Raises:
-        RefusedError: It is no such request, or has too many rows.
+        RefusedError: The body is not an inference request, or has too many rows.
     """
     values = read_object(body)
     inputs = [expect(one, dict, "inputs") for one in expect(values.get("inputs"), list, "inputs")]
@@ -67,12 +67,12 @@ def answer(
     *,
     unusable: Unusable,
 ) -> bytes:
-    """The outputs that were asked for, or all; of best items their columns.
+    """Write the requested outputs, or all outputs; best items have a column each.
 
-    Shares of unusable values are parameters such as `unknown.user`, for the protocol has no objects there.
+    Shares of unusable values are parameters such as `unknown.user`, because parameters cannot be objects.
 
     Raises:
-        RefusedError: One that was asked for is none of the model's.
+        RefusedError: A requested output does not exist.
     """
     if isinstance(scores, pl.DataFrame):
         outputs = tuple(scores.columns)
@@ -93,7 +93,7 @@ def answer(
 
 
 def described(model: str, version: str, kinds: Mapping[str, str], outputs: tuple[str, ...]) -> Any:
-    """The metadata of a model, whose inputs have these datatypes."""
+    """Return the metadata of a model; `kinds` are the datatypes of its inputs."""
     return {
         "name": model,
         "versions": [version],
@@ -104,16 +104,16 @@ def described(model: str, version: str, kinds: Mapping[str, str], outputs: tuple
 
 
 def _datatype(values: np.ndarray | list[Any]) -> str:
-    """The datatype of an output: texts and whole numbers are those of best items."""
+    """Return the datatype of an output; only best items have texts and whole numbers."""
     kinds = {str: "BYTES", int: "INT64"}
     return "FP64" if isinstance(values, np.ndarray) or not values else kinds.get(type(values[0]), "FP64")
 
 
 def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
-    """The values of an input, in lists where a row has several.
+    """Return the values of an input, as lists if a row has several values.
 
     Raises:
-        RefusedError: They are not what is said, or for too many rows.
+        RefusedError: The values do not match the shape or the datatype, or there are too many rows.
     """
     shape = expect(given.get("shape"), list, "shape")
     data = _flat(expect(given.get("data"), list, "data"))
@@ -137,7 +137,7 @@ def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Values in the order of the rows, which may come nested by the shape."""
+    """Return the values in row order; they may be nested by the shape."""
     if not data or not isinstance(data[0], list):
         return data
     return [value for row in data for value in (row if isinstance(row, list) else [row])]

@@ -1,4 +1,4 @@
-"""Bodies in Parquet, which may say much in few bytes: what a file comes to is known before memory is taken for it."""
+"""Parquet bodies, which may decode to far more bytes: the decoded size is checked before memory is allocated."""
 
 import tempfile
 from io import BufferedReader
@@ -14,17 +14,17 @@ from shunter.ingestion.sources.parquet import read_batches
 from shunter.serving.errors import RefusedError, TooLargeRequestError
 from shunter.serving.table import check_size
 
-LARGEST_EXPANSION = 16  # bytes in memory over those of the body
-LEAST_BYTES = 16 << 20  # which a file may always come to
-LARGEST_FOOTER_BYTES = 4 << 20  # of the description of columns and row groups, which is decoded as a whole
-_FOOTER_LENGTH = slice(-8, -4)  # before the magic number at the end
+LARGEST_EXPANSION = 16  # decoded bytes per byte of the body
+LEAST_BYTES = 16 << 20  # decoded bytes that are always allowed
+LARGEST_FOOTER_BYTES = 4 << 20  # of the metadata of columns and row groups, which is decoded as a whole
+_FOOTER_LENGTH = slice(-8, -4)  # position of the footer's length, before the magic number at the end
 
 
 class RequestBudget(Budget):
-    """Bytes that the rows of a request may take."""
+    """Budget of bytes for the decoded rows of a request."""
 
     def check_bytes(self, count: int, name: object) -> None:
-        """Raise a `TooLargeRequestError` if so many bytes more are too many."""
+        """Raise `TooLargeRequestError` if `count` more bytes exceed the budget."""
         if self.max_bytes is not None and self.bytes_read + count > self.max_bytes:
             raise TooLargeRequestError(
                 f"The file comes to more than {self.max_bytes:,} bytes, decoded: send several requests, or use "
@@ -33,15 +33,15 @@ class RequestBudget(Budget):
 
 
 def read_parquet(body: bytes, max_rows: int) -> pl.DataFrame:
-    """Read the rows of a file.
+    """Read the rows of a Parquet file.
 
     Args:
-        body: The file.
-        max_rows: Most rows that it may have.
+        body: Content of the file.
+        max_rows: Largest number of rows.
 
     Raises:
-        RefusedError: It is no whole file.
-        TooLargeRequestError: It has more rows or columns, or comes to far more bytes than it has.
+        RefusedError: The file is not complete, valid Parquet.
+        TooLargeRequestError: The file has too many rows or columns, or decodes to far more bytes than its size.
     """
     try:
         if int.from_bytes(body[_FOOTER_LENGTH], "little") > LARGEST_FOOTER_BYTES:
