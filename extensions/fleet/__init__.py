@@ -1,1 +1,1 @@
-"""Many trainings on one cluster: policies, simulator, live driver, a policy that learns, and moves of a training."""
+"""Scheduling of training jobs on a cluster: policies, a simulator, a live driver, learned policies and migration."""

@@ -1,7 +1,7 @@
-"""Trainings that were measured at many placements and batch sizes: those that come with Pollux (OSDI 2021).
+"""Training jobs measured at many placements and batch sizes: the applications published with Pollux (OSDI 2021).
 
-Progress is counted in steps of the smallest batch. A larger batch makes more of it per step, but less per sample, by
-how noisy the gradients are in that epoch: `(variance + square) / (variance / scale + square)`.
+Progress is counted in steps of the smallest batch. A larger batch makes more progress per step but less per sample,
+depending on the gradient noise of the epoch: `(variance + square) / (variance / scale + square)`.
 """
 
 import csv
@@ -20,26 +20,26 @@ from shunter.errors import DataError
 from shunter.extensions.fleet.job import Conditions
 
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
-LARGEST_LOCAL_BATCH = {"yolov3": 8}  # of one accelerator; by default the largest that was measured
-NEVER_SPREAD = ("ncf",)  # slower in all on two accelerators than on one
+LARGEST_LOCAL_BATCH = {"yolov3": 8}  # per accelerator; by default the largest measured one
+NEVER_SPREAD = ("ncf",)  # slower on two accelerators than on one
 MOST_MACHINES = 16  # of the measurements
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # accelerators that an elastic training may be given
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of accelerators that an elastic job may get
 
 
 @dataclass(frozen=True)
 class BatchChoice:
-    """How a batch is divided: each accelerator takes `accumulations` + 1 times `local` samples in a step."""
+    """Division of a batch: each accelerator processes `local` samples `accumulations` + 1 times per step."""
 
     local: int
     accumulations: int
 
     def total(self, accelerators: int) -> int:
-        """Samples in a step of all together."""
+        """Return the number of samples per step on all accelerators."""
         return accelerators * self.local * (self.accumulations + 1)
 
 
 class Asked(NamedTuple):
-    """What a training's pace depends on beside its application."""
+    """Conditions that determine the speed of a training, besides its application."""
 
     batch: int | None
     counts: tuple[int, ...]
@@ -48,13 +48,13 @@ class Asked(NamedTuple):
 
 
 class Application:
-    """The measurements of one application: time of a step by placement, and progress by batch size.
+    """Measurements of one application: seconds per step by placement, and progress by batch size.
 
     Args:
-        directory: Its folder with `placements.csv`, `scalability.csv` and `validation-BATCH.csv`.
+        directory: Folder with `placements.csv`, `scalability.csv` and `validation-BATCH.csv`.
 
     Attributes:
-        paces: Progress a second by epoch and the seconds from each on, shared by all its trainings.
+        paces: Cache shared by all jobs: progress per second by epoch, and the seconds from each epoch to the end.
 
     Raises:
         DataError: A file is missing.
@@ -82,17 +82,17 @@ class Application:
 
     @cached_property
     def largest_local(self) -> int:
-        """Most samples that one accelerator takes at once."""
+        """Largest number of samples that one accelerator processes at once."""
         measured = max(batch for rows in self._placements.values() for batch, *_ in rows)
         return LARGEST_LOCAL_BATCH.get(self.name, int(measured))
 
     @cached_property
     def smallest_local(self) -> int:
-        """Fewest samples that one accelerator was measured with."""
+        """Smallest number of samples per accelerator in the measurements."""
         return int(min(batch for rows in self._placements.values() for batch, *_ in rows))
 
     def divide(self, batch: int, accelerators: int) -> BatchChoice:
-        """How a batch is divided among accelerators, in several turns where one cannot hold its part."""
+        """Divide a batch among accelerators, with gradient accumulation if one accelerator cannot hold its part."""
         part = ceil(batch / accelerators - 1e-8)
         accumulations = ceil(part / self.largest_local - 1e-8) - 1
         if accelerators == 1 and batch > self.smallest_batch:
@@ -101,13 +101,13 @@ class Application:
         return BatchChoice(min(local, self.largest_batch // (accelerators * (accumulations + 1))), accumulations)
 
     def goodput(self, epoch: int, counts: tuple[int, ...], choice: BatchChoice) -> float:
-        """Progress a second in an epoch, on so many accelerators of each machine."""
+        """Return the progress per second in an epoch, for these numbers of accelerators on each machine."""
         step, sync = self.step_seconds(counts, choice.local)
         seconds = step + (step - sync) * choice.accumulations
         return self._gain(choice.total(sum(counts)), epoch) / seconds
 
     def step_seconds(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
-        """Time of a step and of the exchange in it, interpolated between the measurements."""
+        """Return the seconds per step and of its communication, interpolated between the measurements."""
         rotated = min(counts[i:] + counts[:i] for i in range(len(counts)))
         if (rotated, local) not in self._steps:
             self._steps[rotated, local] = self._interpolate(rotated, local)
@@ -125,7 +125,7 @@ class Application:
         return float(step), float(sync)
 
     def _gain(self, batch: int, epoch: int) -> float:
-        """Progress of a step of a batch, in steps of the smallest batch."""
+        """Return the progress of one step with this batch, in steps of the smallest batch."""
         if (batch, epoch) not in self._gains:
             upper = next((one for one in self.batches if one >= batch), self.largest_batch)
             lower = max((one for one in self.batches if one <= batch), default=self.smallest_batch)
@@ -140,7 +140,7 @@ class Application:
 
     @cached_property
     def _placements(self) -> dict[str, list[tuple[float, float, float]]]:
-        """Rows of local batch, time of a step and of the exchange, by placement such as `44`."""
+        """Return rows of local batch, seconds per step and of its communication, by placement such as `44`."""
         rows: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
         with (self._directory / "placements.csv").open() as file:
             for row in csv.DictReader(file):
@@ -151,7 +151,7 @@ class Application:
 
     @cached_property
     def _surface(self) -> Callable[[list[float]], np.ndarray]:
-        """Between placements that were not measured: by machines, accelerators and local batch."""
+        """Return an interpolation of unmeasured placements over machines, accelerators and local batch."""
         from scipy.interpolate import LinearNDInterpolator
         from threadpoolctl import threadpool_limits
 
@@ -167,19 +167,19 @@ class Application:
             points.append([nodes, table["num_replicas"][i], table["local_bsz"][i]])
             values.append(np.array([table["step_time"][i], table["sync_time"][i]]))
         surface = LinearNDInterpolator(np.array(points), np.array(values))
-        with threadpool_limits(1, user_api="blas"):  # thousands of 3 x 3 matrices: threads take longer to wake
+        with threadpool_limits(1, user_api="blas"):  # thousands of 3 x 3 matrices: waking threads takes longer
             surface(points[0])  # the first call solves them
         return surface
 
 
 @dataclass(frozen=True)
 class ElasticWork:
-    """A training of an application to its last epoch; it runs on any number of accelerators.
+    """Training of an application to its last epoch, on any number of accelerators.
 
     Attributes:
-        application: Its measurements.
-        batch: Samples in a step; None for whatever makes most progress where it runs.
-        whole_seconds: Whether epochs end at whole seconds, as in the simulator that comes with Pollux.
+        application: Measurements of the application.
+        batch: Samples per step; None to use the batch with the most progress on its accelerators.
+        whole_seconds: If True, epochs end at whole seconds, as in the simulator published with Pollux.
     """
 
     application: Application
@@ -187,11 +187,11 @@ class ElasticWork:
     whole_seconds: bool = True
 
     def types(self) -> tuple[str, ...]:
-        """See `Work.types`: the measurements are of one type, which stands for any."""
+        """See `Work.types`: the measurements are of one type, which is used for every type."""
         return ()
 
     def counts(self, asked: int) -> tuple[int, ...]:
-        """See `Work.counts`; one whose batch is fixed is rigid."""
+        """See `Work.counts`; a job with a fixed batch is rigid."""
         if self.batch is not None:
             return (asked,)
         most = self.application.largest_batch // self.application.smallest_local
@@ -219,7 +219,7 @@ class ElasticWork:
         return done
 
     def _pace(self, conditions: Conditions) -> tuple[list[float], list[float]]:
-        """Progress a second by epoch, and the seconds that all epochs from each on take."""
+        """Return the progress per second by epoch, and the seconds from the start of each epoch to the end."""
         counts, speed, application = conditions.counts, conditions.speed, self.application
         asked = Asked(self.batch, counts, speed, self.whole_seconds)
         if asked not in application.paces:
@@ -233,7 +233,7 @@ class ElasticWork:
         return application.paces[asked]
 
     def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
-        """With the batch that was asked for, or the one that was validated and makes most progress here."""
+        """Return the progress per second with the requested batch, or with the best one of the validated batches."""
         application, accelerators = self.application, sum(counts)
         if self.batch is not None:
             return application.goodput(epoch, counts, application.divide(self.batch, accelerators))
@@ -249,7 +249,7 @@ class ElasticWork:
 
 
 def _columns(path: Path) -> dict[str, list[float]]:
-    """The columns of a CSV file of numbers."""
+    """Read the columns of a CSV file of numbers."""
     with path.open() as file:
         rows = list(csv.DictReader(file))
     return {name: [float(row[name]) for row in rows] for name in rows[0]}

@@ -1,4 +1,4 @@
-"""A training of this machine moves to a better accelerator, or more cores, that others have given back."""
+"""Move a training on this machine to a better accelerator, or to more cores, that other processes have released."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from shunter.tasks.accelerators import tell
 
 @dataclass
 class BetterOfThisMachine:
-    """A `engine.executors.role.Place` for one training at a time, begun while others used what would have suited it.
+    """`engine.executors.role.Place` for one training at a time that can move when better accelerators become free.
 
     Args:
-        held: What is leased for the training; follows its moves.
-        estimate: What all placements of this machine are expected to take, were they all free.
+        held: Leases of the training; updated when it moves.
+        estimate: Function that returns the predicted times of all placements of this machine, as if all were free.
     """
 
     held: Reservation
@@ -37,16 +37,16 @@ class BetterOfThisMachine:
     _table: Sequence[Assessment] | None = None
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """See `Place.executor`; once one has moved, the next ones begin where it went."""
+        """See `Place.executor`; after one training has moved, the next ones begin at the new placement."""
         found = ThisMachine().executor(placement, checkpoints)
         return HereOrBetter(self._now or placement, self) if isinstance(found, Here) else found
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
-        """See `Place.executors`; several at a time stay where they are."""
+        """See `Place.executors`; several trainings at a time do not move."""
         return ThisMachine().executors(placement, count)
 
     def choose(self, here: Placement, going: Going) -> Placement | None:
-        """Where a fleet's policy would have it go on, of what is free and nobody waits for; see `Mover.choose`."""
+        """Return the placement that the policy chooses; None if any job waits for one of them. See `Mover.choose`."""
         rows = self._rows(here)
         was = _row_of(here, rows)
         if was is None or is_wanted({row.candidate.placement.accelerator for row in rows}):
@@ -76,17 +76,17 @@ class BetterOfThisMachine:
         return True
 
     def _rows(self, here: Placement) -> list[Assessment]:
-        """Where the same training could go on, were all free."""
+        """Return the placements on which the same training could continue, as if all were free."""
         if self._table is None:
             try:
                 self._table = self.estimate().table
-            except ShunterError:  # no placement keeps the limits, as far as can be foreseen
+            except ShunterError:  # no placement satisfies the predicted limits
                 self._table = ()
         return [row for row in self._table if _may_take_over(row, here)]
 
 
 def _row_of(placement: Placement, rows: Sequence[Assessment]) -> Assessment | None:
-    """The row of a placement; where it has other threads than any, that with the next number, for it gains less."""
+    """Return the row of a placement; without one of equal threads, that with the next number, a conservative choice."""
     alike = [row for row in rows if row.candidate.placement.accelerator == placement.accelerator]
     return min(
         alike,
@@ -99,7 +99,7 @@ def _row_of(placement: Placement, rows: Sequence[Assessment]) -> Assessment | No
 
 
 def _is_free(row: Assessment) -> bool:
-    """Whether nobody else holds an accelerator; of the processor, enough cores and memory."""
+    """Return True if no other process holds the accelerator or, on the CPU, if enough cores and memory are free."""
     placement = row.candidate.placement
     others = leases_of_others(placement.accelerator)
     if placement.accelerator != CPU or not others:
@@ -111,7 +111,7 @@ def _is_free(row: Assessment) -> bool:
 
 
 def _may_take_over(row: Assessment, here: Placement) -> bool:
-    """Whether the same training could go on there: with the same batches and precision, within every limit."""
+    """Return True if the training could continue there: same batch size and precision, and within every limit."""
     other = row.candidate.placement
     is_alike = (other.batch_size, other.precision, other.processes, other.embedding_memory_bytes) == (
         here.batch_size,

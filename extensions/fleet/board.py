@@ -1,4 +1,4 @@
-"""What a policy sees and moves: who waits, who runs, what is free. The simulator and a live cluster keep one each."""
+"""State of a cluster that a policy reads and changes: waiting and running jobs, and free accelerators."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
@@ -7,26 +7,26 @@ from sys import maxsize
 from shunter.extensions.fleet.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
 from shunter.extensions.fleet.job import ANYWHERE, Conditions, JobState, Need
 
-MEMORY_SLACK_GIB = 1e-6  # sums of floats: what is given back in another order may miss a little
+MEMORY_SLACK_GIB = 1e-6  # tolerance: sums of floats depend on the order in which memory is released
 
 
 class Board:
-    """The state of a cluster at one moment.
+    """State of a cluster at one moment, simulated or live.
 
-    A policy calls `start` and `stop`; each shows at once in `free`, `waiting` and `running`, and is carried out by
-    whoever owns the board as soon as the policy has returned. A job that is stopped and started in one decision moves;
-    one that comes back to where it was has never been stopped.
+    A policy calls `start` and `stop`. Each call updates `free`, `waiting` and `running` at once; the owner of the board
+    carries the changes out after the policy has returned. A job that is stopped and started in one decision migrates.
+    If it is started on its old accelerators, it is not interrupted.
 
     Attributes:
         cluster: The machines.
         now: Time in seconds.
-        free: Free accelerators by machine; none where a machine is away.
-        free_memory: Free memory in GiB by the number of each server whose memory is known.
-        waiting: Jobs that wait, in the order in which they came.
-        running: Jobs that run.
-        caps: Cap on the power of each machine, 0 for none, else one of its type's `power_caps`, from 1.
-        has_priorities: Whether any job may have another priority than the others; where none has, nobody sorts by it.
-        paces: Share of its own speed that each machine computes at; less than 1 while something slows it down.
+        free: Free accelerators by machine; 0 for a machine that is down.
+        free_memory: Free memory in GiB, by index of each server whose memory is known.
+        waiting: Waiting jobs, in order of arrival.
+        running: Running jobs.
+        caps: Power cap of each machine: 0 for none, otherwise an index from 1 into its type's `power_caps`.
+        has_priorities: True if jobs may differ in priority; otherwise policies need not sort by it.
+        paces: Relative speed of each machine; less than 1 during a slowdown.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -47,11 +47,11 @@ class Board:
         self._there = dict(cluster.count_of)
 
     def start(self, state: JobState, placement: Placement) -> None:
-        """Let a waiting job run.
+        """Start a waiting job.
 
         Args:
-            state: The job.
-            placement: Where, with as many accelerators of one type as are free there.
+            state: State of the job.
+            placement: Free accelerators, all of one type.
         """
         assert state.name in self.waiting, f"{state.name} does not wait"
         self.touched.setdefault(state.name, (state, state.placement))
@@ -61,7 +61,7 @@ class Board:
         self.running[state.name] = state
 
     def stop(self, state: JobState) -> None:
-        """Let a running job wait; its accelerators are free at once."""
+        """Stop a running job, which then waits; its accelerators are free at once."""
         assert state.placement is not None, f"{state.name} does not run"
         self.touched.setdefault(state.name, (state, state.placement))
         self._take(state, state.placement, -1)
@@ -70,13 +70,13 @@ class Board:
         self.waiting[state.name] = state
 
     def release(self, state: JobState) -> None:
-        """Take a job that has ended off the board."""
+        """Remove a completed job from the board."""
         assert state.placement is not None, f"{state.name} does not run"
         self._take(state, state.placement, -1)
         del self.running[state.name]
 
     def lose(self, machine: int) -> list[JobState]:
-        """A machine goes away; returns the jobs that were stopped by it."""
+        """Mark a machine as down; return the jobs that this stops."""
         hit = [state for state in self.running.values() if any(i == machine for i, _ in state.placement or ())]
         for state in hit:
             self.stop(state)
@@ -88,7 +88,7 @@ class Board:
         return hit
 
     def regain(self, machine: int) -> None:
-        """A machine comes back, with nothing on it."""
+        """Mark a machine as up again, with no jobs on it."""
         if machine not in self._away:
             return
         self._away.remove(machine)
@@ -97,7 +97,7 @@ class Board:
         self.free_of[self._types[machine]] += self.free[machine]
 
     def cap(self, machine: int, level: int) -> None:
-        """Set the cap on the power of a machine; those that run on it go on at another speed."""
+        """Set the power cap of a machine, which changes the speed of its jobs."""
         if level == self.caps[machine]:
             return
         assert 0 <= level <= len(self.cluster.type_of(self._types[machine]).power_caps), f"no cap {level}"
@@ -105,12 +105,12 @@ class Board:
         self.changed_machines.add(machine)
 
     def pace(self, machine: int, speed: float) -> None:
-        """A machine becomes slower, or fast again."""
+        """Set the relative speed of a machine."""
         self.paces[machine] = speed
         self.changed_machines.add(machine)
 
     def power_share(self, placement: Placement) -> float:
-        """What accelerators at work draw under the caps of their machines, as a share of what they draw without."""
+        """Return the power that busy accelerators draw under their machines' caps, relative to that without caps."""
         caps = [(self.caps[machine], count) for machine, count in placement]
         if not any(level for level, _ in caps):
             return 1.0
@@ -118,21 +118,21 @@ class Board:
         return sum(kind.cap(level)[0] * count for level, count in caps) / sum(count for _, count in caps)
 
     def is_settled(self, state: JobState) -> bool:
-        """Whether a running job is where it was before this decision."""
+        """Return True if a running job has the same placement as before this decision."""
         return state.conditions is not None and self.touched.get(state.name, (state, state.placement))[1] == (
             state.placement
         )
 
     def there(self) -> dict[str, int]:
-        """Accelerators of each type on machines that are there, free or not: a copy to count down."""
+        """Return the accelerators of each type on machines that are up, free or not, as a copy that may be changed."""
         return dict(self._there)
 
     def is_away(self, machine: int) -> bool:
-        """Whether a machine is away."""
+        """Return True if a machine is down."""
         return machine in self._away
 
     def conditions(self, placement: Placement, slowdown: float = 1.0) -> Conditions:
-        """Under what a job would run at a placement."""
+        """Return the conditions of a job at a placement."""
         level = self.cluster.level(placement)
         counts = tuple(count for _, count in placement)
         slowdown *= self.cluster.network.congestion_at(level)
@@ -148,18 +148,18 @@ class Board:
         need: Need = ANYWHERE,
         without: frozenset[int] = frozenset(),
     ) -> Placement | None:
-        """The tightest place for so many accelerators of a type, and where the fewest others are broken up.
+        """Return the tightest free placement for a number of accelerators, which fragments the fewest free machines.
 
         Args:
-            accelerators: How many.
-            accelerator: Their type.
-            worst_level: How far apart they may lie.
-            best_level: The tightest level to look for; those below are known to be taken.
-            need: What the job asks of each machine beside accelerators, see `shunter.extensions.fleet.job.Job.need`.
-            without: Machines of which nothing is taken.
+            accelerators: Number of accelerators.
+            accelerator: Accelerator type.
+            worst_level: Loosest allowed level.
+            best_level: Tightest level to try; the caller knows that no tighter one is free.
+            need: Other needs of the job on each machine, see `shunter.extensions.fleet.job.Job.need`.
+            without: Machines that must not be used.
 
         Returns:
-            The placement, or None where none is free.
+            The placement, or None if none is free.
         """
         if self.free_of.get(accelerator, 0) < accelerators:
             return None
@@ -179,7 +179,7 @@ class Board:
         if best_level <= RACK:
             for _, rack in sorted((total, rack) for rack, total in racks.items() if total >= accelerators):
                 found = self.fill(accelerators, (i for i in machines if rack_of[i] == rack), need=need)
-                if found is not None:  # two parts of one server may have no room for both of a job's
+                if found is not None:  # two parts of one server may lack the memory for both parts of a job
                     return found
         if worst_level == RACK:
             return None
@@ -189,10 +189,10 @@ class Board:
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
-        """So many accelerators from the machines with most free ones, or in the order given."""
+        """Return a placement on the machines with most free accelerators, or on machines in the given order."""
         order = machines if is_sorted else sorted(machines, key=lambda i: (-self.free[i], i))
         taken, missing = [], accelerators
-        spoken_for: dict[int, float] = {}  # memory of servers of which two machines are parts
+        spoken_for: dict[int, float] = {}  # memory by server with two machines in this placement
         for i in order:
             if missing <= 0:
                 break
@@ -208,12 +208,12 @@ class Board:
         return tuple(taken) if missing <= 0 else None
 
     def room(self, machine: int, need: Need, spoken_for: float = 0.0) -> int:
-        """How many of a machine's free accelerators a job could hold.
+        """Return how many of a machine's free accelerators a job could hold.
 
         Args:
             machine: The machine.
-            need: What the job asks of it beside accelerators.
-            spoken_for: Memory of its server in GiB that is not to be had, beside what jobs hold.
+            need: Needs of the job on each machine besides accelerators.
+            spoken_for: Memory of each server in GiB that is unavailable, in addition to that of running jobs.
         """
         if not need.memory_gib or not self.free_memory:
             free = self.free[machine]
@@ -252,7 +252,7 @@ class Board:
 def _tightest_machine(
     accelerators: int, machines: Iterable[int], room: Sequence[int] | Mapping[int, int]
 ) -> int | None:
-    """The machine that has enough room and least of it, the first of these; None where none has enough."""
+    """Return the first machine with the least sufficient room, None if no machine has enough."""
     best, least = None, maxsize
     for i in machines:
         if accelerators <= room[i] < least:

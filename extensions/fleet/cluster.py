@@ -1,4 +1,4 @@
-"""The cluster: machines in racks, their accelerators with power and price, the network between them, and outages."""
+"""Model of a cluster: machines in racks, power and price of accelerators, network, outages and slowdowns."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,13 @@ from pydantic import AfterValidator, ConfigDict, Field, NonNegativeFloat, Positi
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 
-MACHINE, RACK, NETWORK = 0, 1, 2  # how far the accelerators of a placement lie apart
-LARGEST_COUNT = 1_000_000  # of accelerators in one machine, or for one job
+MACHINE, RACK, NETWORK = 0, 1, 2  # distance levels of a placement
+LARGEST_COUNT = 1_000_000  # per machine or per job
 LONGEST_SECONDS = 1e10  # three centuries
 LONGEST_NAME = 200
 
 Placement = tuple[tuple[int, int], ...]
-"""What a job holds: indices of machines, each with a count of its accelerators."""
+"""Accelerators of a job: indices of machines, each with a number of its accelerators."""
 
 
 def _plain(text: str) -> str:
@@ -26,24 +26,24 @@ def _plain(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_plain)]
-"""What is written on terminals and pages: without line ends and escape sequences."""
+"""Text for terminals and pages, without line ends and escape sequences."""
 Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT)]
 Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=LONGEST_SECONDS)]
 
 
 class Finite(Frozen):
-    """What a user writes: no figure of it is infinite."""
+    """User input in which no number is infinite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
 class PowerCap(Finite):
-    """What a limit on the power of a machine does to its accelerators at work.
+    """Effect of a power cap of a machine on its busy accelerators.
 
     Attributes:
-        power_share: What they then draw, as a share of what they draw without it.
-        speed: What their arithmetic then does, as a share; communication is assumed to take as long as before.
+        power_share: Power draw relative to that without the cap.
+        speed: Compute speed relative to that without the cap; communication is assumed to be unaffected.
     """
 
     power_share: PositiveFloat = Field(lt=1.0)
@@ -51,10 +51,10 @@ class PowerCap(Finite):
 
 
 class AcceleratorType(Finite):
-    """What one accelerator of a type draws, holds and costs, as the cluster's file or the catalogue says; 0 is unknown.
+    """Power, memory and price of one accelerator type, from the cluster file or the catalogue; 0 if unknown.
 
     Attributes:
-        power_caps: The limits that its machines may be set to; none where the operator allows none.
+        power_caps: Allowed power caps of its machines; empty if the operator allows none.
     """
 
     idle_watts: NonNegativeFloat = 0.0
@@ -64,18 +64,18 @@ class AcceleratorType(Finite):
     power_caps: tuple[PowerCap, ...] = ()
 
     def cap(self, level: int) -> tuple[float, float]:
-        """Share of power and of speed at a cap: 0 is none, the others count from 1 in the order of the file."""
+        """Return the relative power and speed of a cap: 0 is no cap, others count from 1 in the order of the file."""
         return (self.power_caps[level - 1].power_share, self.power_caps[level - 1].speed) if level else (1.0, 1.0)
 
 
 class Machine(Finite):
-    """Some accelerators of one type in one box.
+    """Accelerators of one type in one server.
 
     Attributes:
-        server: The box, of which several machines may be parts: its GPUs, and the cores beside them. By default each
-            machine is a box of its own.
-        memory_gib: Memory of the box that trainings share, whichever accelerators of it they use; 0 is unknown, and
-            then nobody counts it.
+        server: Server that may contain several machines, such as its GPUs and its remaining cores. By default each
+            machine is its own server.
+        memory_gib: Memory of the server, shared by trainings on all its accelerators; 0 if unknown, and then not
+            limited.
     """
 
     name: Name
@@ -87,12 +87,12 @@ class Machine(Finite):
 
     @property
     def box(self) -> str:
-        """The box that it is, or a part of."""
+        """Name of the server."""
         return self.server or self.name
 
 
 class Outage(Finite):
-    """A machine that is away for a while; what runs on it is stopped and goes on from its last checkpoint."""
+    """Period in which a machine is down; its jobs stop and resume from their last checkpoint."""
 
     machine: str
     begin_seconds: Seconds
@@ -100,7 +100,7 @@ class Outage(Finite):
 
 
 class Slowdown(Finite):
-    """A machine that computes more slowly for a while, for a fault of its own or for others that load it."""
+    """Period in which a machine computes more slowly, because of a fault or other load."""
 
     machine: str
     begin_seconds: Seconds
@@ -109,13 +109,13 @@ class Slowdown(Finite):
 
 
 class Network(Finite):
-    """The network that jobs share.
+    """Network that the jobs share.
 
     Attributes:
-        congestion: Factor on the time of every communication beyond one machine, for a fabric that others load too.
-        shared_uplinks: Whether jobs that cross the same uplink of a machine or a rack divide its bandwidth.
-        bytes_per_second: Bandwidth within a machine, within a rack and across, for jobs given by what they send.
-        latency_seconds: Of one message, by level.
+        congestion: Factor on the time of all communication between machines, to model a fabric with other load.
+        shared_uplinks: If True, jobs that cross the same uplink of a machine or a rack share its bandwidth.
+        bytes_per_second: Bandwidth within a machine, within a rack and across racks, for jobs given by their traffic.
+        latency_seconds: Latency of one message, by level.
     """
 
     congestion: float = Field(default=1.0, ge=1.0)
@@ -124,16 +124,16 @@ class Network(Finite):
     latency_seconds: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = (5e-6, 20e-6, 50e-6)
 
     def congestion_at(self, level: int) -> float:
-        """Factor on the time of communication at a level: within a machine nobody is in the way."""
+        """Return the factor on the time of communication at a level; 1 within a machine."""
         return self.congestion if level > MACHINE else 1.0
 
 
 class Cluster(Finite):
-    """All machines, in the order in which ties between them are decided.
+    """All machines, in the order that breaks ties between them.
 
     Attributes:
-        power_limit_watts: What all accelerators together may draw, at rest and at work; only policies that say so
-            keep to it.
+        power_limit_watts: Limit on the power of all idle and busy accelerators together; only policies that declare
+            support for it respect it.
     """
 
     machines: tuple[Machine, ...]
@@ -166,7 +166,7 @@ class Cluster(Finite):
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """The accelerator types that are there, in the order of the machines."""
+        """Accelerator types of the cluster, in the order of the machines."""
         return tuple(dict.fromkeys(machine.accelerator for machine in self.machines))
 
     @cached_property
@@ -179,46 +179,46 @@ class Cluster(Finite):
 
     @cached_property
     def rack_of(self) -> tuple[int, ...]:
-        """Number of its rack for each machine."""
+        """Index of the rack of each machine."""
         racks = list(dict.fromkeys(machine.rack for machine in self.machines))
         return tuple(racks.index(machine.rack) for machine in self.machines)
 
     @cached_property
     def server_of(self) -> tuple[int, ...]:
-        """Number of its server for each machine."""
+        """Index of the server of each machine."""
         number = {box: i for i, box in enumerate(dict.fromkeys(machine.box for machine in self.machines))}
         return tuple(number[machine.box] for machine in self.machines)
 
     @cached_property
     def memory_of(self) -> dict[int, float]:
-        """Memory in GiB by the number of each server whose memory is known."""
+        """Memory in GiB by index of each server whose memory is known."""
         found = zip(self.server_of, self.machines, strict=True)
         return {server: machine.memory_gib for server, machine in found if machine.memory_gib}
 
     def beside(self, machine: int) -> tuple[int, ...]:
-        """All machines of the server of one, itself included: they go away together."""
+        """Return all machines of a machine's server, itself included; they fail together."""
         server = self.server_of[machine]
         return tuple(i for i, other in enumerate(self.server_of) if other == server)
 
     @cached_property
     def rack_order_of(self) -> dict[str, tuple[int, ...]]:
-        """Indices of the machines by accelerator type, rack by rack."""
+        """Indices of the machines by accelerator type, sorted by rack."""
         return {
             name: tuple(sorted(found, key=lambda i: (self.rack_of[i], i))) for name, found in self.machines_of.items()
         }
 
     @cached_property
     def count_of(self) -> dict[str, int]:
-        """How many accelerators there are by type."""
+        """Number of accelerators by type."""
         return {name: sum(self.machines[i].count for i in self.machines_of[name]) for name in self.types}
 
     @cached_property
     def count(self) -> int:
-        """How many accelerators there are."""
+        """Number of all accelerators."""
         return sum(machine.count for machine in self.machines)
 
     def level(self, placement: Placement) -> int:
-        """How far the accelerators of a placement lie apart."""
+        """Return the distance level of a placement."""
         if len(placement) == 1:
             return MACHINE
         racks = {self.rack_of[machine] for machine, _ in placement}
@@ -226,7 +226,7 @@ class Cluster(Finite):
 
     @cached_property
     def sizes_of(self) -> dict[str, tuple[int, ...]]:
-        """Accelerators of each machine by type, the largest first."""
+        """Numbers of accelerators of each machine by type, the largest first."""
         return {
             name: tuple(sorted((self.machines[i].count for i in machines), reverse=True))
             for name, machines in self.machines_of.items()
@@ -234,7 +234,7 @@ class Cluster(Finite):
 
     @cached_property
     def largest_rack_of(self) -> dict[str, int]:
-        """Accelerators of each type in the rack that has most of them."""
+        """Accelerators of each type in the rack with most of them."""
         return {name: max(self._count_by_rack(machines).values()) for name, machines in self.machines_of.items()}
 
     def _count_by_rack(self, machines: Iterable[int]) -> Counter[int]:
@@ -244,34 +244,34 @@ class Cluster(Finite):
         return found
 
     def best_level(self, accelerators: int, accelerator: str) -> int:
-        """The tightest level at which so many accelerators of a type exist at all; NETWORK also where they do not."""
+        """Return the tightest level at which the cluster has enough accelerators of a type; NETWORK if it never has."""
         if accelerators <= self.sizes_of[accelerator][0]:
             return MACHINE
         return RACK if accelerators <= self.largest_rack_of[accelerator] else NETWORK
 
     def type_of(self, name: str) -> AcceleratorType:
-        """Power and price of a type; zero where nothing is known."""
+        """Return power and price of a type; zeros if unknown."""
         return self.accelerators.get(name, AcceleratorType())
 
     @cached_property
     def has_watts(self) -> bool:
-        """Whether the power of every type is known."""
+        """True if the power of every type is known."""
         return all(self.type_of(name).busy_watts for name in self.types)
 
     @cached_property
     def has_prices(self) -> bool:
-        """Whether the price of every type is known."""
+        """True if the price of every type is known."""
         return all(self.type_of(name).price_per_hour for name in self.types)
 
     def require(self, asks: Mapping[str, int], job: str) -> None:
-        """Refuse a job that would wait for ever.
+        """Raise if no machines of the cluster could ever run a job.
 
         Args:
-            asks: Accelerators that it asks for by type that it can use.
-            job: Its name.
+            asks: Number of accelerators that it needs, by type that it can use.
+            job: Name of the job.
 
         Raises:
-            RequestError: No type has that many accelerators.
+            RequestError: The cluster has too few accelerators of every type.
         """
         if any(count <= self.count_of.get(name, 0) for name, count in asks.items()):
             return
@@ -285,13 +285,13 @@ class Cluster(Finite):
 def uniform_cluster(
     racks: int, machines_per_rack: int, accelerators_per_machine: int, accelerator: str = "gpu", **rest: object
 ) -> Cluster:
-    """A cluster of equal machines.
+    """Return a cluster of equal machines.
 
     Args:
-        racks: How many racks.
-        machines_per_rack: Machines in each.
-        accelerators_per_machine: Accelerators in each machine.
-        accelerator: Their type.
+        racks: Number of racks.
+        machines_per_rack: Number of machines per rack.
+        accelerators_per_machine: Number of accelerators per machine.
+        accelerator: Accelerator type.
         rest: Other fields of `Cluster`.
     """
     machines = [

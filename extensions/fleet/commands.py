@@ -25,7 +25,7 @@ PAGE = inspect.Parameter(
 STOPPED = "Interrupted: what ran has saved its state; give the same command again, and the fleet goes on from there."
 
 MOST_TIMES = 8  # rows in a terminal
-# What fits into a terminal; the page has all.
+# Columns that fit into a terminal; the page has all columns.
 IN_TERMINAL = (
     "makespan_seconds",
     "jct.mean_seconds",
@@ -89,7 +89,7 @@ def run(**options: Any) -> None:
 
 
 def _check_run(request: FleetRunRequest) -> None:
-    """Refuse what cannot work before any server starts."""
+    """Raise for invalid requests before any server starts."""
     from shunter.extensions.fleet.live.asked import read_fleet_jobs
     from shunter.extensions.fleet.policies import policy_names
 
@@ -106,7 +106,7 @@ def _write(out: Path, page: str) -> None:
 
 
 def _check(request: FleetRequest) -> None:
-    """Refuse what cannot work before any server starts."""
+    """Raise for invalid requests before any server starts."""
     from shunter.extensions.fleet.files import check_fleet
     from shunter.extensions.fleet.policies import policy_names, trained_policies
 
@@ -117,7 +117,7 @@ def _check(request: FleetRequest) -> None:
 
 
 def _print_times(times: Sequence[Any]) -> None:
-    """Print what the jobs are predicted to take; nothing if all times are stated."""
+    """Print the predicted times of the jobs; nothing if all times are stated."""
     from shunter.extensions.fleet.foretell import Source
 
     rows = [

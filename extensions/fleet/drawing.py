@@ -1,4 +1,4 @@
-"""Pictures of a schedule as SVG: who ran where, and how something went over time."""
+"""SVG figures of a schedule: a Gantt chart of the jobs, and charts of values over time."""
 
 import math
 from html import escape
@@ -7,21 +7,21 @@ from shunter.extensions.fleet.schedule import Schedule, Span
 from shunter.extensions.fleet.timeline import Steps
 
 WIDTH, LEFT, BOTTOM = 1000.0, 110.0, 18.0
-MOST_ROWS, MOST_SPANS, MOST_STEPS = 96, 4000, 1000  # what one can still see, and a browser draw
-ROW, GAP = 10.0, 4.0  # of an accelerator, and between machines
-LETTER = 6.5  # mean width of one, to see whether a name fits on its bar
+MOST_ROWS, MOST_SPANS, MOST_STEPS = 96, 4000, 1000  # limits of what is still legible and fast to draw
+ROW, GAP = 10.0, 4.0  # height of an accelerator's row, and gap between machines
+LETTER = 6.5  # mean width of a letter, to check that a name fits on its bar
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#9c755f", "#edc948", "#ff9da7")
 
 
 def gantt(schedule: Schedule) -> str:
-    """A row for each accelerator, a bar for each stretch of a job on it, as a figure of a page."""
+    """Return a Gantt chart as a figure of a page: a row per accelerator, a bar per span of a job."""
     body, height, left_out = _bars(schedule)
     note = f'<p class="soft">{left_out:,} stretches are not drawn.</p>' if left_out else ""
     return _figure("who runs on which accelerator", height, body, schedule) + note
 
 
 def gantt_picture(schedule: Schedule) -> str:
-    """The same as a picture that stands alone (SVG), on white."""
+    """Return the Gantt chart as a stand-alone SVG on white."""
     body, height, _ = _bars(schedule)
     style = "text{font:11px sans-serif;fill:#444}text.on{font-size:9px;fill:#fff}"
     return (
@@ -31,7 +31,7 @@ def gantt_picture(schedule: Schedule) -> str:
 
 
 def _bars(schedule: Schedule) -> tuple[str, float, int]:
-    """The bars with their names, their height together, and how many stretches are left out."""
+    """Return the bars with their labels, their total height, and the number of omitted spans."""
     lanes = assign_lanes(schedule)
     machines = schedule.cluster.machines
     total = sum(machine.count for machine in machines)
@@ -46,7 +46,7 @@ def _bars(schedule: Schedule) -> tuple[str, float, int]:
         offset += machine.count
     drawn_machines = sum(first < rows for first in first_row)
     bars: list[str] = []
-    named: set[tuple[Span, int]] = set()  # on whose bars there is a name already
+    named: set[tuple[Span, int]] = set()  # bars that are labelled already
     for span, machine, lane in lanes:
         row = first_row[machine] + lane
         if row >= rows or len(bars) >= MOST_SPANS:
@@ -66,7 +66,7 @@ def _bars(schedule: Schedule) -> tuple[str, float, int]:
 
 
 def assign_lanes(schedule: Schedule) -> list[tuple[Span, int, int]]:
-    """Which accelerator of a machine a stretch is drawn on: the first ones that are free then."""
+    """Assign each span to accelerators of its machine: the first ones that are free at that time."""
     free_at = [[float("-inf")] * machine.count for machine in schedule.cluster.machines]
     found = []
     for span in sorted(schedule.spans, key=lambda span: (span.begin_seconds, span.job)):
@@ -79,7 +79,7 @@ def assign_lanes(schedule: Schedule) -> list[tuple[Span, int, int]]:
 
 
 def steps_chart(title: str, steps: Steps, schedule: Schedule, part: Steps = ()) -> str:
-    """A value over time, and a part of it, darker."""
+    """Draw a value over time, and a part of it in a darker colour."""
     height, top = 90.0, max((value for _, value in steps), default=0.0) or 1.0
     body = _area(steps, top, height, schedule, "#4e79a755") + (
         _area(part, top, height, schedule, "#4e79a7") if part else ""
@@ -100,7 +100,7 @@ def _area(steps: Steps, top: float, height: float, schedule: Schedule, colour: s
 
 
 def hash_of(text: str) -> int:
-    """A number of a name that is the same in every process."""
+    """Return a hash of a name that is equal in every process."""
     return sum((i + 1) * ord(letter) for i, letter in enumerate(text))
 
 
@@ -118,7 +118,7 @@ def _figure(caption: str, height: float, body: str, schedule: Schedule) -> str:
 
 
 def _ticks(height: float, schedule: Schedule) -> str:
-    """Round times below a picture, about five of them."""
+    """Draw about five round times below a figure."""
     length = schedule.end_seconds - schedule.begin_seconds
     unit, name = (3600.0, "h") if length >= 7200 else (60.0, "min") if length >= 120 else (1.0, "s")
     step = round_up(length / unit / 5) * unit
@@ -132,7 +132,7 @@ def _ticks(height: float, schedule: Schedule) -> str:
 
 
 def round_up(value: float) -> float:
-    """The next of 1, 2, 2.5, 5 and their tenfolds."""
+    """Round up to the next of 1, 2, 2.5 or 5 times a power of ten."""
     if value <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(value))

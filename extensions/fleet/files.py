@@ -1,4 +1,4 @@
-"""What a user hands in: a file of jobs, whatever its kind, and one that describes the cluster."""
+"""Reader of the user's files: job files of every supported format, and the cluster file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -60,24 +60,25 @@ Asked = Annotated[int | dict[Name, int], AfterValidator(_countable)]
 
 
 class OwnJob(Finite):
-    """One training in a file of our own.
+    """One training job in our own file format.
 
     Attributes:
-        name: Its name, once in the file.
-        train: What `shunter train` would be asked for; checked, and kept for whoever runs it.
-        train_seconds: How long it takes by accelerator type on what it asks for, side by side. Without any, what it
-            trains tells (`shunter.extensions.fleet.foretell`).
-        network_share: By how much a machine's width longer it takes across the network, as a share of that time.
-        accelerators: How many it asks for, of one type; or how many of which type, `{cpu: 4, A100: 1}`, and one of each
-            that is not named.
-        speedups: How much faster it is on other numbers of accelerators than on what it asks for, where it can run so.
-        weight: Its share where a policy divides the cluster.
-        priority: Jobs of a higher one go first where a policy keeps an order.
-        start_seconds: From its first start until its first step; one figure, or one by accelerator type.
-        checkpoint_seconds: What saving its state takes when it is stopped, likewise.
-        restore_seconds: What taking it up again takes, likewise.
-        memory_gib: What it needs on each of its accelerators; where it is left out, what it trains tells.
-        server_memory_gib: What each of its processes needs of its server's memory, which all there share; likewise.
+        name: Name of the job, unique in the file.
+        train: Options of `shunter train`; checked here, and passed to the process that runs the job.
+        train_seconds: Seconds of the training by accelerator type, on the requested number, side by side. Without this,
+            `shunter.extensions.fleet.foretell` predicts the times.
+        network_share: Increase of the time across the network, relative to the time within a machine.
+        accelerators: Number of accelerators, of any one type; or a number by type such as `{cpu: 4, A100: 1}`, with one
+            per process for types that are not named.
+        speedups: Relative speed on other numbers of accelerators than the requested one, if the job can use them.
+        weight: Weight of the job under policies that divide the cluster.
+        priority: Jobs of higher priority come first under policies that order jobs.
+        start_seconds: Seconds from its first start to its first step; one number, or one by accelerator type.
+        checkpoint_seconds: Seconds to save its state when it is stopped; one number, or one by type.
+        restore_seconds: Seconds to restore its state; one number, or one by type.
+        memory_gib: Memory needed on each of its accelerators; predicted if omitted.
+        server_memory_gib: Server memory needed by each of its processes, shared by all jobs there; predicted if
+            omitted.
     """
 
     name: Name
@@ -100,20 +101,20 @@ class OwnJob(Finite):
 
     @property
     def processes(self) -> int:
-        """Processes that train it together."""
+        """Number of processes of the training."""
         return 1 if self.train is None else self.train.training.processes
 
     def asks(self, accelerator: str) -> int:
-        """How many accelerators of a type it asks for."""
+        """Return the number of accelerators of a type that the job requests."""
         return self._counts.get(accelerator, self._count)
 
     @property
     def part(self) -> int | None:
-        """Accelerators of each of several processes, see `Job.part`; None where one trains."""
+        """Accelerators per process if there are several processes, see `Job.part`; None for one process."""
         return None if self.processes == 1 else self._count // self.processes
 
     def part_on(self, accelerator: str) -> int | None:
-        """The same on a type."""
+        """Return the accelerators of a type per process, see `part`."""
         return None if self.processes == 1 else self.asks(accelerator) // self.processes
 
     @property
@@ -122,7 +123,7 @@ class OwnJob(Finite):
 
     @property
     def _count(self) -> int:
-        """What it asks for of a type that it does not name."""
+        """Return the number of accelerators of types that `accelerators` does not name."""
         return self.processes if isinstance(self.accelerators, dict) else self.accelerators
 
     @model_validator(mode="after")
@@ -147,7 +148,7 @@ class OwnJob(Finite):
         return self
 
     def job(self) -> Job:
-        """The same for the scheduler: one iteration is a second on the fastest type."""
+        """Return the job for the scheduler, whose iterations take one second each on the fastest type."""
         assert self.train_seconds, f"nobody has foretold how long {self.name} takes"
         fastest = min(self.train_seconds.values())
         compute = {name: seconds / fastest for name, seconds in self.train_seconds.items()}
@@ -176,21 +177,21 @@ class OwnJob(Finite):
 
 
 class OwnJobs(Frozen):
-    """A file of our own."""
+    """Content of a job file in our own format."""
 
     jobs: tuple[OwnJob, ...] = Field(min_length=1)
 
 
 Foretell = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
-"""Gives jobs that state no times one for each of these accelerator types."""
+"""Function that adds times to jobs that state none, for each of these accelerator types."""
 
 
 def read_fleet(request: FleetRequest, foretell: Foretell) -> tuple[list[Job], Cluster]:
-    """The jobs and the cluster of a request, checked against each other.
+    """Read the jobs and the cluster of a request, and check that they fit.
 
     Args:
-        request: Names the files.
-        foretell: Gives times to jobs of our own that state none.
+        request: Request that names the files.
+        foretell: Function that predicts the times of jobs that state none.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
@@ -208,7 +209,7 @@ def read_fleet(request: FleetRequest, foretell: Foretell) -> tuple[list[Job], Cl
 
 
 def check_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
-    """The same before anything is foretold: whatever the times, a job has to fit. Its times are not to be used.
+    """Read and check the jobs and the cluster before times are predicted; the times of these jobs are placeholders.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
@@ -230,15 +231,15 @@ def _earliest(jobs: Sequence[Any], most: int | None) -> list[Any]:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file of jobs is one of our own, by its name."""
+    """Return True if a job file is in our own format, by its file name."""
     return path.suffix in (".yaml", ".yml", ".json")
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The cluster of a file; power and price of a type that it does not give are the catalogue's, where it has them.
+    """Read the cluster from a file; missing power and price of a type come from the catalogue if it has them.
 
     Raises:
-        RequestError: The file says something else.
+        RequestError: The file is not a valid cluster file.
     """
     values = read_yaml(path, "cluster file", CLUSTER_EXAMPLE, RequestError)
     cluster: Cluster = _validated(Cluster, values, f"The cluster file {path}")
@@ -247,15 +248,15 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
-    """The jobs of a file: YAML of our own, CSV by its columns, or a trace of Gavel.
+    """Read the jobs of a file: YAML of our own format, CSV by its columns, or a trace of Gavel.
 
     Args:
-        path: The file.
-        adaptive: Whether trainings of Pollux' workloads may change their number of accelerators and their batch.
+        path: Job file.
+        adaptive: If True, trainings of Pollux' workloads may change their number of accelerators and batch size.
 
     Raises:
-        DataError: The file cannot be read, is of no known kind, holds no jobs, or has a broken line.
-        RequestError: A job of our own is wrong.
+        DataError: The file cannot be read, has an unknown format or no jobs, or has an invalid line.
+        RequestError: A job of our own format is invalid.
     """
     if is_own(path):
         return [job.job() for job in _stated(read_own_jobs(path), path)]
@@ -271,10 +272,10 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
 
 
 def read_own_jobs(path: Path) -> tuple[OwnJob, ...]:
-    """The jobs of a file of our own.
+    """Read the jobs of a file in our own format.
 
     Raises:
-        RequestError: It cannot be read, or a job is wrong.
+        RequestError: The file cannot be read, or a job is invalid.
     """
     check_words(str(path))
     values = read_yaml(path, "file of jobs", JOBS_EXAMPLE, RequestError)
@@ -288,11 +289,11 @@ def _stated(jobs: Sequence[OwnJob], path: Path) -> Sequence[OwnJob]:
 
 
 def check_fit(jobs: list[Job], cluster: Cluster) -> None:
-    """Refuse jobs that could never run.
+    """Raise if a job could never run on the cluster.
 
     Raises:
-        RequestError: One asks for more than there is, or for types that are not there; or there is a limit on power
-            and it is not known what an accelerator draws.
+        RequestError: A job needs more accelerators than the cluster has, or types that it lacks; or the cluster has a
+            power limit but the power of a type is unknown.
     """
     unknown = [name for name in cluster.types if not cluster.type_of(name).busy_watts]
     if cluster.power_limit_watts is not None and unknown:
@@ -321,7 +322,7 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
 
 
 def of_catalogue(name: str) -> AcceleratorType | None:
-    """An accelerator at work at its design power, at rest at the share that is assumed of GPUs."""
+    """Return a type of the catalogue: its busy power is the design power, its idle power the share assumed for GPUs."""
     try:
         row = load_catalogue().find_accelerator(name)
     except RequestError:

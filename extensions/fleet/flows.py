@@ -1,4 +1,4 @@
-"""The flows of a fleet: what each policy would do with a queue of trainings, and one that does it on a live cluster."""
+"""Prefect flows of a fleet: compare policies on a queue of jobs in simulation, or run the queue on a live cluster."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +31,11 @@ from shunter.tracking.runs import child_run, closing, open_run, start_run
 
 
 class FleetSummary(Frozen):
-    """What came out: the figures by policy, the page, the run in MLflow with one below it for each policy.
+    """Comparison of policies: the figures by policy, the page, and the run in MLflow with a child per policy.
 
     Attributes:
-        told: What each policy that learned was trained on, and how it did there.
-        times: How long each job of our own takes where, and where that comes from.
+        told: Description of each learned policy: its training data and its results there.
+        times: Time of each job of our own format by accelerator type, and the source of that time.
     """
 
     figures: dict[str, dict[str, float]]
@@ -47,7 +47,7 @@ class FleetSummary(Frozen):
 
 @flow(name="fleet", on_failure=[notify], on_crashed=[notify], persist_result=False)
 def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest()) -> FleetSummary:
-    """Simulate what each policy would do with the jobs on the cluster, and compare.
+    """Simulate each policy with the jobs on the cluster, and compare the policies.
 
     Args:
         request: Jobs, cluster and policies.
@@ -76,16 +76,16 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
 
 
 class FleetRunSummary(Frozen):
-    """What came out of a live fleet.
+    """Result of a live fleet.
 
     Attributes:
-        figures: Figures of the schedule by policy, measured; none where no job was trained.
-        quality: What each trained job's model reached.
-        failed: Why each of the others failed.
-        page: The schedule as a page.
-        run_id: The run in MLflow, with one below it for each training.
-        resumed: Whether an interrupted fleet went on.
-        times: How long each job was foreseen to take where, and where that comes from.
+        figures: Measured figures of the schedule by policy; empty if no job completed.
+        quality: Quality of each trained job's model.
+        failed: Error of each failed job.
+        page: HTML page with the schedule.
+        run_id: Run in MLflow, with a child run per training.
+        resumed: True if an interrupted fleet was resumed.
+        times: Predicted time of each job by accelerator type, and the source of that time.
     """
 
     figures: dict[str, dict[str, float]]
@@ -101,11 +101,11 @@ class FleetRunSummary(Frozen):
 def fleet_run(
     request: Annotated[FleetRunRequest, shown(FleetRunRequest())] = FleetRunRequest(), fresh: bool = False
 ) -> FleetRunSummary:
-    """Run a queue of trainings on a live cluster under a policy, or go on with it.
+    """Run a queue of jobs on a live cluster under a policy, or resume it.
 
     Args:
         request: Jobs, cluster and policy.
-        fresh: Start anew instead of going on with an interrupted fleet of the same jobs.
+        fresh: Start anew instead of resuming an interrupted fleet of the same jobs.
     """
     (name,) = policy_names(request.policy)
     asked = read_fleet_jobs(Path(request.jobs))

@@ -1,12 +1,12 @@
-"""How long trainings of our own take where, when nobody states it: as measured before, else as the selector estimates.
+"""Prediction of the times of our own jobs when the user states none: from past runs, or from the cost model.
 
-A time is *measured* if this very training (data, model, settings, batch size) ran on as many accelerators of that type
-in a live fleet before: the median of those. Else it is *estimated* by the selector: the cost model's step at that
-placement, corrected by all past runs in MLflow, times the epochs that past runs of the data lead to expect. What
-starting and moving takes is the median of what past live fleets measured, by type, whatever they trained; where none
-was stopped yet, going on is taken to take what starting takes. Of several processes on processors the cost model says
-how many times as long their steps take as those of one with as many threads, and, where the network between the nodes
-has been measured, how much longer across it.
+A time is *measured* if the same training (data, model, settings, batch size) ran on as many accelerators of that type
+in a live fleet before; the median is used. Otherwise it is *estimated*. The estimate is the cost model's step time at
+that placement, corrected by all past runs in MLflow, times the number of epochs expected from past runs on the data.
+The times to start and to move a job are medians over all jobs of past live fleets, by accelerator type. If no job was
+ever stopped, restoring is assumed to take as long as starting. For several processes on CPUs, the cost model gives the
+ratio of their step time to that of one process with as many threads. Where the network between the nodes was measured,
+the cost model also gives the additional time across it.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ CPU = "cpu"
 COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
 GIB = 2**30
 Prepare = Callable[[OwnJob], ClickJob]
-"""The training of a job that has one, with its data."""
+"""Function that returns the training of a job, with its data."""
 
 
-LEAST_SECONDS = 1e-3  # of a training that had ended when it was first seen to train
+LEAST_SECONDS = 1e-3  # of a training that had ended at its first observation
 
 
 class Source(StrEnum):
-    """Where a time comes from."""
+    """Source of a time."""
 
     STATED = "stated"
     MEASURED = "measured"
@@ -46,10 +46,10 @@ class Source(StrEnum):
 
 
 class ForetoldTime(Frozen):
-    """How long a job takes on what it asks for, of one type.
+    """Predicted or stated time of a job on one accelerator type, on the requested number.
 
     Attributes:
-        server_memory_gib: What each of its processes needs of its server's memory, stated or predicted; 0 if unknown.
+        server_memory_gib: Server memory needed by each of its processes, stated or predicted; 0 if unknown.
     """
 
     job: str
@@ -60,24 +60,24 @@ class ForetoldTime(Frozen):
 
 
 def is_processor(accelerator: str) -> bool:
-    """Whether a type is counted in cores: `cpu`, or `cpu-NAME` where a cluster has several kinds."""
+    """Return True if a type is counted in cores: `cpu`, or `cpu-NAME` in a cluster with several kinds."""
     return accelerator == CPU or accelerator.startswith(f"{CPU}-")
 
 
 class Foreteller:
-    """Gives jobs of our own the times that they do not state; a job that states any runs on those types alone.
+    """Predictor of the times that jobs do not state. A job that states some times runs on those types only.
 
     Args:
-        prepare: Makes the training of a job.
-        say: Told in sentences what is left out.
-        past: What past fleets measured; by default read from the tracking store when it is first needed.
-        always_memory: Whether what a job needs of memory is foreseen even if it states its times, for which its data
-            have to be there.
-        network: Tells what collectives between the nodes take, as measured; asked only where a job has several
-            processes. None where there are no nodes.
+        prepare: Function that returns the training of a job.
+        say: Called with a message for each omission.
+        past: Measurements of past fleets; by default read from the tracking store on first use.
+        always_memory: If True, predict the memory of a job even if it states its times, for which its data must be
+            present.
+        network: Function that returns the measured times of collectives between the nodes, called only for jobs with
+            several processes. None if there are no nodes.
 
     Attributes:
-        times: Where each time came from, of all jobs that were asked about.
+        times: Times of all jobs so far, with their sources.
     """
 
     def __init__(
@@ -96,21 +96,21 @@ class Foreteller:
         self.times: list[ForetoldTime] = []
 
     def __call__(self, jobs: Sequence[OwnJob], types: Sequence[str]) -> list[OwnJob]:
-        """The jobs with a time on every type that something is known of, and what memory they need.
+        """Return the jobs with a time on every type for which there is information, and with their memory needs.
 
         Args:
             jobs: Jobs of our own.
             types: Accelerator types of the cluster.
 
         Raises:
-            ShunterError: The data of a job cannot be read, or nothing tells how long it takes anywhere.
+            ShunterError: The data of a job cannot be read, or its time cannot be predicted for any type.
         """
         timed = [self._with_times(self._with_memory(job, types), types) for job in jobs]
         return [self._with_costs(self._with_network(job)) for job in timed]
 
     @cached_property
     def past(self) -> PastJobs:
-        """What past fleets measured."""
+        """Measurements of past fleets."""
         return read_past_jobs()
 
     def _with_times(self, own: OwnJob, types: Sequence[str]) -> OwnJob:
@@ -131,7 +131,7 @@ class Foreteller:
         return own.model_copy(update={"train_seconds": {name: seconds for name, (seconds, _) in found.items()}})
 
     def _with_network(self, own: OwnJob) -> OwnJob:
-        """With how much longer its steps take across the network, where the job does not state it."""
+        """Return the job with the relative increase of its step time across the network, unless it states this."""
         if own.train is None or own.processes == 1 or self._network is None or "network_share" in own.model_fields_set:
             return own
         from shunter.hardware.types import Placement
@@ -145,7 +145,7 @@ class Foreteller:
         return own.model_copy(update={"network_share": max(0.0, share)})
 
     def _with_memory(self, own: OwnJob, types: Sequence[str]) -> OwnJob:
-        """With what each of its processes needs of its server, and of its GPU, where the job does not state it."""
+        """Return the job with the server and GPU memory that each of its processes needs, unless it states this."""
         if own.train is None or (own.train_seconds and not self._always_memory):
             return own
         missing = {"server_memory_gib", "memory_gib"} - own.model_fields_set
@@ -178,7 +178,7 @@ class Foreteller:
     def _estimated(
         self, own: OwnJob, request: TrainRequest, training: ClickJob, types: Sequence[str]
     ) -> dict[str, float]:
-        """Seconds by type, of those that this machine or the catalogue has."""
+        """Return estimated seconds by type, for types that this machine or the catalogue has."""
         from shunter.planner.choose import choose
         from shunter.planner.decide import NoFeasiblePlacementError
         from shunter.planner.describe import job_size
@@ -210,10 +210,10 @@ class Foreteller:
         return found
 
     def _processes_factor(self, training: ClickJob, placement: "Placement", processes: int) -> float:
-        """How many times as long a step takes in so many processes that share the threads of one.
+        """Return the ratio of the step time in several processes to that in one process with as many threads.
 
-        By the cost model, with what processes of this machine take to exchange rows and gradients; between machines
-        `network_share` of the job adds to that.
+        The cost model uses this machine's measured times of exchanging rows and gradients between processes. The job's
+        `network_share` covers exchanges between machines.
         """
         return self._step_seconds(training, placement, processes) / self._step_seconds(training, placement, 1)
 
@@ -224,7 +224,7 @@ class Foreteller:
         processes: int,
         collectives: "tuple[CollectiveCost, ...] | None" = None,
     ) -> float:
-        """A step by the cost model, in processes that share the threads; over other collectives than this machine's."""
+        """Return the predicted seconds per step in processes that share the threads, with the given collectives."""
         from shunter.hardware.cost.cost_model import CostModel
         from shunter.planner.describe import describe
 
@@ -236,7 +236,7 @@ class Foreteller:
         return CostModel(profile).predict(workload, together).step_seconds
 
     def _with_costs(self, own: OwnJob) -> OwnJob:
-        """With what starting and moving took in past fleets, where the job does not state it."""
+        """Return the job with the median times to start and move of past fleets, unless it states them."""
         if own.train is None:
             return own
         costs: dict[str, Any] = {}
@@ -244,7 +244,7 @@ class Foreteller:
             if name not in own.model_fields_set and (known := self.past.seconds(name)):
                 costs[name] = known
         if "restore_seconds" not in {*costs, *own.model_fields_set} and "start_seconds" in costs:
-            costs["restore_seconds"] = costs["start_seconds"]  # going on begins with a start
+            costs["restore_seconds"] = costs["start_seconds"]  # a restore begins with a start
         return own.model_copy(update=costs)
 
     @cached_property
@@ -261,13 +261,13 @@ class Foreteller:
 
 
 def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
-    """What one process of a training is predicted to need, in GiB (`shunter.hardware.cost.memory_model`).
+    """Predict the memory that one process of a training needs, in GiB (`shunter.hardware.cost.memory_model`).
 
-    Of its server's memory what it takes where it trains on the processor: on a GPU it keeps no more there. On a GPU
-    what it takes of the device.
+    The server memory is that of a training on the CPU; on a GPU the process needs no more server memory than that. The
+    GPU memory is that of a training on the GPU.
 
     Args:
-        training: The training, with its data.
+        training: Training, with its data.
         types: Accelerator types that it may run on.
     """
     from shunter.engine.memory import process_bytes
@@ -284,7 +284,7 @@ def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
 
 
 def _row(name: str) -> str | None:
-    """The catalogue's name of a type; None where it has none."""
+    """Return the catalogue's name of a type; None if the catalogue lacks it."""
     try:
         return load_catalogue().find_accelerator(name).name
     except RequestError:
@@ -292,9 +292,9 @@ def _row(name: str) -> str | None:
 
 
 def _placed(candidates: "Sequence[Candidate]", row: str | None, accelerators: int) -> "Candidate | None":
-    """The candidate on so many cores of this machine, or on so many accelerators of the catalogue's row, in fp32."""
+    """Return the candidate on this many cores of this machine, or accelerators of the catalogue's row, in fp32."""
     found = [one for one in candidates if one.placement.precision == "fp32" and one.placement.power_limit_watts is None]
-    if row is None:  # of a processor with fewer cores than that, all are taken
+    if row is None:  # if the CPU has fewer cores, all are used
         here = [one for one in found if one.is_here and one.placement.device == CPU]
         fitting = [one for one in here if one.placement.threads <= accelerators]
         return max(fitting, key=lambda one: one.placement.threads, default=None)

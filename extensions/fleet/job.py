@@ -1,4 +1,4 @@
-"""A training as the scheduler sees it: when it comes, what it asks for, and how fast it is where."""
+"""Training job as the scheduler sees it: arrival time, requested accelerators, and speed by placement."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from shunter.extensions.fleet.cluster import MACHINE, NETWORK, RACK, Cluster, Pl
 
 
 class Conditions(NamedTuple):
-    """Under what a job runs.
+    """Conditions under which a job runs.
 
     Attributes:
-        accelerator: Type of its accelerators.
-        counts: How many on each of its machines.
-        level: How far they lie apart.
-        slowdown: Factor on the time of its communication, 1 where the network is its own.
-        speed: Share of their speed that the accelerators reach: the slowest of its machines decides.
+        accelerator: Accelerator type.
+        counts: Number of accelerators on each of its machines.
+        level: Distance level of the placement.
+        slowdown: Factor on the time of its communication; 1 if no other job shares the network.
+        speed: Relative speed of the accelerators, given by the slowest of its machines.
     """
 
     accelerator: str
@@ -28,22 +28,22 @@ class Conditions(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What a job asks of each machine on which it lies, beside accelerators.
+    """Needs of a job on each of its machines, besides accelerators.
 
     Attributes:
-        part: Accelerators that stay together on one machine, see `Job.part`.
-        memory_gib: Memory of the server for each of its processes; 0 if that is unknown.
+        part: Accelerators that must be on one machine, see `Job.part`.
+        memory_gib: Server memory of each of its processes; 0 if unknown.
     """
 
     part: int | None = None
     memory_gib: float = 0.0
 
     def memory(self, accelerators: int) -> float:
-        """What so many accelerators of one machine take of its server's memory."""
+        """Return the server memory needed by this number of accelerators on one machine."""
         return self.memory_gib * (1 if self.part is None else accelerators // self.part)
 
     def room(self, free: int, memory_gib: float) -> int:
-        """How many accelerators of a machine such a job could hold, of so many free ones and so much free memory."""
+        """Return how many accelerators of a machine the job could hold, given its free accelerators and memory."""
         if self.part is None:
             return free if self.memory_gib <= memory_gib else 0
         parts = free // self.part
@@ -54,39 +54,39 @@ ANYWHERE = Need()
 
 
 class Work(Protocol):
-    """How much there is to do and how long it takes; what is done is a number that the work itself defines.
+    """Amount of work of a job and its speed. Progress is a number in units that the work itself defines.
 
-    The simulator asks it whenever a job starts, stops, or its conditions change. All methods are pure.
+    The simulator calls it whenever a job starts, stops, or its conditions change. All methods are pure.
     """
 
     def types(self) -> tuple[str, ...]:
-        """Accelerator types that it runs on, the fastest first; empty: any, all alike."""
+        """Return the accelerator types that can run the job, the fastest first; empty if all types are equal."""
         ...
 
     def counts(self, asked: int) -> tuple[int, ...]:
-        """Numbers of accelerators that it can run on, ascending; a rigid job runs on what it asked for alone."""
+        """Return the allowed numbers of accelerators, ascending; a rigid job allows only the requested number."""
         ...
 
     def seconds_left(self, done: float, conditions: Conditions) -> float:
-        """Time until the end from what is done."""
+        """Return the seconds until the end, given the progress so far."""
         ...
 
     def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
-        """What is done after so many seconds more."""
+        """Return the progress after this many more seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """So many equal iterations, each with its arithmetic and its communication.
+    """Work of equal iterations, each with compute and communication.
 
     Attributes:
-        count: Iterations to do.
-        compute_seconds: Of one iteration by accelerator type; the type "" stands for any.
-        communication_seconds: Of one iteration by accelerator type, within a machine, within a rack, and across. What
-            a job does for the whole of the accelerators it asked for.
-        speedups: By other numbers of accelerators that it can run on, how much faster its arithmetic is there than on
-            what it asked for.
+        count: Number of iterations.
+        compute_seconds: Compute time of one iteration by accelerator type; the type "" applies to any.
+        communication_seconds: Communication time of one iteration by accelerator type, within a machine, within a rack,
+            and across racks, on the requested number of accelerators.
+        speedups: Relative speed of compute on other allowed numbers of accelerators, compared with the requested
+            number.
     """
 
     count: float
@@ -104,7 +104,7 @@ class Iterations:
         return tuple(sorted({asked, *self.speedups}))
 
     def iteration_seconds(self, conditions: Conditions) -> float:
-        """Time of one iteration."""
+        """Return the time of one iteration."""
         name = conditions.accelerator if conditions.accelerator in self.compute_seconds else ""
         communication = self.communication_seconds.get(name)
         waits = communication[conditions.level] * conditions.slowdown if communication else 0.0
@@ -122,29 +122,28 @@ class Iterations:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training.
+    """Training job of a trace or a queue.
 
     Attributes:
-        name: Its name, once in a trace.
-        arrival_seconds: When it is submitted.
-        accelerators: How many it asks for, all of one type.
-        accelerators_on: How many on which type, where they are others: four cores, or one GPU.
-        work: What there is to do.
-        start_seconds: From its first start until its first iteration.
-        checkpoint_seconds: What saving its state takes when it is stopped.
-        restore_seconds: What taking it up again takes.
-        checkpoint_every_seconds: How often it saves its state while it runs; an outage costs what came after.
-        preemptible: Whether it may be stopped at all.
-        weight: Its share where a policy divides the cluster.
-        deadline_seconds: From its arrival until when it should have ended; None if there is no hurry.
-        memory_gib: What it needs on each of its accelerators; 0 if that is unknown.
-        server_memory_gib: What each of its processes needs of its server's own memory, which all that run there share;
-            0 if that is unknown.
-        priority: Jobs of a higher one go first under policies that keep an order; the others go by `weight`.
-        part: Accelerators that stay together on one machine, of which several machines may hold some: those of one
-            process of a training in many. None: of a simulated job any part may, of a live one all stay together.
-        costs_on: By `start_seconds`, `checkpoint_seconds` and `restore_seconds` what they are on which accelerator
-            type, where they differ; the fields hold their means.
+        name: Name of the job, unique in a trace.
+        arrival_seconds: Time of submission.
+        accelerators: Requested number of accelerators, all of one type.
+        accelerators_on: Requested number by type where it differs: for example four cores, or one GPU.
+        work: Amount of work and its speed.
+        start_seconds: Seconds from its first start to its first iteration.
+        checkpoint_seconds: Seconds to save its state when it is stopped.
+        restore_seconds: Seconds to restore its state.
+        checkpoint_every_seconds: Interval of its checkpoints; an outage loses the progress after the last one.
+        preemptible: If False, the job must not be stopped.
+        weight: Weight of the job under policies that divide the cluster.
+        deadline_seconds: Deadline in seconds after its arrival; None without a deadline.
+        memory_gib: Memory needed on each of its accelerators; 0 if unknown.
+        server_memory_gib: Server memory needed by each of its processes, shared by all jobs there; 0 if unknown.
+        priority: Jobs of higher priority come first under policies that order jobs; other policies use `weight`.
+        part: Accelerators per process of a training with several processes; each part must be on one machine. With None
+            a simulated job may be split in any way, and a live one must be on one machine.
+        costs_on: Values of `start_seconds`, `checkpoint_seconds` and `restore_seconds` by accelerator type, where they
+            differ; the fields hold their means.
     """
 
     name: str
@@ -166,27 +165,27 @@ class Job:
     server_memory_gib: float = 0.0
 
     def asks(self, accelerator: str) -> int:
-        """How many accelerators of a type it asks for."""
+        """Return the number of accelerators of a type that the job requests."""
         return self.accelerators_on.get(accelerator, self.accelerators) if self.accelerators_on else self.accelerators
 
     def part_on(self, accelerator: str) -> int | None:
-        """The accelerators of a type that stay together, see `part`."""
+        """Return the accelerators of a type that must be on one machine, see `part`."""
         if self.part is None or not self.accelerators_on:
             return self.part
         return self.asks(accelerator) * self.part // self.accelerators
 
     def need(self, accelerator: str) -> Need:
-        """What it asks of each machine of a type on which it lies."""
+        """Return the needs of the job on each machine of a type."""
         if self.part is None and not self.server_memory_gib:
             return ANYWHERE
         return Need(self.part_on(accelerator), self.server_memory_gib)
 
     def starts_in(self, accelerator: str) -> float:
-        """What its first start takes on a type."""
+        """Return the seconds of its first start on a type."""
         return self._cost("start_seconds", self.start_seconds, accelerator)
 
     def moves_in(self, accelerator: str) -> float:
-        """What stopping it, and taking it up again on a type, takes; as if it had been on that type before."""
+        """Return the seconds to stop it and restore it on a type, as if it had run on that type before."""
         saving = self._cost("checkpoint_seconds", self.checkpoint_seconds, accelerator)
         return saving + self._cost("restore_seconds", self.restore_seconds, accelerator)
 
@@ -196,11 +195,11 @@ class Job:
 
     @property
     def move_seconds(self) -> float:
-        """What stopping it and taking it up elsewhere takes."""
+        """Seconds to stop the job and restore it elsewhere."""
         return self.checkpoint_seconds + self.restore_seconds
 
     def types(self, cluster: Cluster) -> tuple[str, ...]:
-        """Types of the cluster that it can use, the fastest first; those whose memory is too small are left out."""
+        """Return the types of the cluster that it can use, the fastest first, without those with too little memory."""
         own = self.work.types()
         found = tuple(name for name in own if name in cluster.machines_of) if own else cluster.types
         if self.server_memory_gib and cluster.memory_of:
@@ -211,16 +210,16 @@ class Job:
         return tuple(name for name in found if not sizes[name] or sizes[name] >= self.memory_gib)
 
     def ideal(self, cluster: Cluster) -> Conditions:
-        """What it would run under alone: the tightest placement on its fastest type that is large enough."""
+        """Return the conditions of the job alone: the tightest placement on its fastest sufficient type."""
         names = [name for name in self.types(cluster) if cluster.count_of[name] >= self.asks(name)]
         return tightest(self.asks(names[0]), cluster, names[0])
 
     def has_room(self, cluster: Cluster, accelerator: str) -> bool:
-        """Whether the machines of a type, were they all free, have the accelerators and the memory for it."""
+        """Return True if the machines of a type, were all free, have enough accelerators and memory for the job."""
         return sum(self._rooms(cluster, accelerator).values()) >= self.asks(accelerator)
 
     def best_level(self, cluster: Cluster, accelerator: str) -> int:
-        """The tightest level at which a type has the accelerators, and its servers the memory, that it asks for."""
+        """Return the tightest level at which a type has enough accelerators and server memory for the job."""
         asked = self.asks(accelerator)
         if not self.server_memory_gib or not cluster.memory_of:
             return cluster.best_level(asked, accelerator)
@@ -232,7 +231,7 @@ class Job:
         return RACK if max(racks.values()) >= asked else NETWORK
 
     def _rooms(self, cluster: Cluster, accelerator: str) -> dict[int, int]:
-        """What it could hold of each machine of a type at once, were all free; the largest of a server come first."""
+        """Return how many accelerators the job could hold on each machine of a type, if all were free."""
         need, left, rooms = self.need(accelerator), dict(cluster.memory_of), dict[int, int]()
         for i in sorted(cluster.machines_of[accelerator], key=lambda i: -cluster.machines[i].count):
             server = cluster.server_of[i]
@@ -243,13 +242,13 @@ class Job:
 
 
 def tightest(accelerators: int, cluster: Cluster, name: str, speed: float = 1.0) -> Conditions:
-    """Conditions of so many accelerators of a type side by side, were they all free."""
+    """Return the conditions of accelerators of a type side by side, if all were free."""
     level = cluster.best_level(accelerators, name)
     return Conditions(name, spread(accelerators, cluster, name), level, cluster.network.congestion_at(level), speed)
 
 
 def spread(accelerators: int, cluster: Cluster, name: str) -> tuple[int, ...]:
-    """Counts of the fewest machines of a type that hold so many accelerators, were they all free."""
+    """Return the counts on the fewest machines of a type that have enough accelerators, if all were free."""
     counts, missing = [], accelerators
     for size in cluster.sizes_of[name]:
         if missing <= 0:
@@ -261,29 +260,29 @@ def spread(accelerators: int, cluster: Cluster, name: str) -> tuple[int, ...]:
 
 @dataclass(slots=True, eq=False)
 class JobState:
-    """A job and how far it is; changed by the simulator, or by what watches the real cluster, and by nobody else.
+    """Job with its progress. Only the simulator or the live driver changes it.
 
     Attributes:
-        job: The job.
-        done: What is done, in the units of its work.
-        saved: What its last checkpoint holds.
-        placement: Where it runs; None while it waits.
-        conditions: Under what it runs; None while it waits.
-        ideal: What it would run under on as many accelerators of the same type, side by side and alone.
-        waiting_since: When it last began to wait.
-        started_at: When it last was started.
-        drawn_since: Since when it runs at the power that it draws now.
-        power_share: What it draws under the caps of its machines, as a share of what it would draw without.
-        run_seconds: How long it has held accelerators, all its starts together.
-        service_seconds: The same times the number of its accelerators.
-        ideal_seconds: What the same progress would have taken under ideal conditions.
-        starts: How often it was started.
-        preemptions: How often it was stopped to wait.
-        migrations: How often it was moved.
-        overhead_left: Seconds of starting or restoring before it goes on.
-        first_start: When it first was started.
-        end: When it will end if nothing changes.
-        version: Counts the changes of its end, so that an end that was announced before is known to be out of date.
+        job: Job.
+        done: Progress, in the units of its work.
+        saved: Progress at its last checkpoint.
+        placement: Accelerators that it holds; None while it waits.
+        conditions: Conditions under which it runs; None while it waits.
+        ideal: Conditions on as many accelerators of the same type, side by side and alone.
+        waiting_since: Time at which it last began to wait.
+        started_at: Time of its last start.
+        drawn_since: Time since which its power draw is constant.
+        power_share: Power draw under the caps of its machines, relative to that without caps.
+        run_seconds: Seconds for which it has held accelerators, over all its starts.
+        service_seconds: Accelerator-seconds that it has held.
+        ideal_seconds: Time of the same progress under ideal conditions.
+        starts: Number of starts.
+        preemptions: Number of stops after which it waited.
+        migrations: Number of moves.
+        overhead_left: Remaining seconds of starting or restoring.
+        first_start: Time of its first start.
+        end: Time at which it will end if nothing changes.
+        version: Number of changes of `end`, which marks earlier announced ends as outdated.
     """
 
     job: Job
@@ -315,21 +314,21 @@ class JobState:
 
     @property
     def held(self) -> int:
-        """How many accelerators it holds."""
+        """Number of accelerators that it holds."""
         return sum(count for _, count in self.placement) if self.placement else 0
 
     def seconds_left(self, conditions: Conditions) -> float:
-        """Time until its end if it ran under these conditions from now on, without what starting takes."""
+        """Return the time to its end under these conditions from now on, without the time to start."""
         return self.job.work.seconds_left(self.done, conditions)
 
     def service_seconds_at(self, now: float) -> float:
-        """What it has been given until now: seconds times accelerators."""
+        """Return the accelerator-seconds that it has held until this time."""
         return self.service_seconds + (
             (now - self.updated_at) * sum(self.conditions.counts) if self.conditions else 0.0
         )
 
     def advance_to(self, now: float) -> None:
-        """Bring its figures up to a moment, under the conditions it runs under."""
+        """Update its figures to this time, under its current conditions."""
         if self.conditions is None or now <= self.updated_at:
             return
         elapsed = now - self.updated_at
@@ -351,13 +350,13 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a job of data-parallel towers and shared tables sends in one iteration.
+    """Messages of one iteration of a job with data-parallel dense layers and sharded embedding tables.
 
     Attributes:
-        allreduce_bytes: Gradients that are summed over all.
-        alltoall_bytes: Rows of embeddings that are exchanged, forward; as much goes back.
-        buckets: Messages that the gradients are sent in.
-        overlapped_seconds: Of the backward pass that hides the sum of the gradients.
+        allreduce_bytes: Bytes of the gradients that are all-reduced.
+        alltoall_bytes: Bytes of the embedding rows that are exchanged in forward; backward sends as many.
+        buckets: Number of messages for the gradients.
+        overlapped_seconds: Time of the backward pass that overlaps with the all-reduce.
     """
 
     allreduce_bytes: float = 0.0
@@ -366,7 +365,7 @@ class Traffic:
     overlapped_seconds: float = 0.0
 
     def seconds(self, accelerators: int, cluster: Cluster) -> tuple[float, float, float]:
-        """Time of one iteration's communication at each level: ring all-reduce and two all-to-alls."""
+        """Return the time of one iteration's communication at each level: ring all-reduce and two all-to-alls."""
         others = accelerators - 1
         found = []
         for level in range(NETWORK + 1):
