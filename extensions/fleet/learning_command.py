@@ -51,7 +51,7 @@ def learn(**options: Any) -> None:
 
 
 def _check(request: FleetLearnRequest) -> None:
-    """Refuse what cannot work before any server starts."""
+    """Raise for invalid requests before any server starts."""
     from shunter.extensions.fleet.learning.request import check_learning
 
     check_learning(request)

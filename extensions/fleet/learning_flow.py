@@ -1,4 +1,4 @@
-"""The flow that trains a policy for a fleet and says how it does beside the others."""
+"""Prefect flow that trains a policy for a fleet and compares it with the other policies."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from shunter.tracking.runs import closing, open_run, start_run
 
 
 class LearnSummary(Frozen):
-    """What came out: the policy's file, what it was trained on and how it does, the figures behind, and the run."""
+    """Result: the policy file, its training data and comparison, the underlying figures, and the run in MLflow."""
 
     file: str
     told: str
@@ -33,7 +33,7 @@ class LearnSummary(Frozen):
 def fleet_learn(
     request: Annotated[FleetLearnRequest, shown(FleetLearnRequest())] = FleetLearnRequest(),
 ) -> LearnSummary:
-    """Train a policy in the simulator, and compare it on jobs that it has not seen.
+    """Train a policy in the simulator, and compare it with others on jobs outside the training set.
 
     Args:
         request: Jobs, cluster and objective.

@@ -1,4 +1,4 @@
-"""What is asked of a policy that is trained: on which jobs and cluster, and what it is to keep little."""
+"""Request to train a policy: jobs, cluster and objective."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +10,7 @@ FleetObjective = Literal["jct", "makespan", "energy", "cost"]
 
 
 class FleetLearnRequest(Request, frozen=True, title="Learned policy"):
-    """Which trainings and which cluster a policy is trained for."""
+    """Jobs, cluster and objective of a policy to train."""
 
     jobs: str = Field(
         default="jobs.yaml",

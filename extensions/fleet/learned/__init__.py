@@ -1,1 +1,1 @@
-"""The learned policy as it decides: what its agents see, their networks, the limits that they keep, and its file."""
+"""The learned scheduling policy at decision time: features of its agents, networks, limits, and policy file."""

@@ -1,4 +1,4 @@
-"""Who chooses among candidates: the members of an ensemble by vote, or one while it learns."""
+"""Choosers of candidates: an ensemble that votes, or one network during learning."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,24 +10,24 @@ from shunter.extensions.fleet.learned.voting import STRATEGIES
 
 
 class Chooser(Protocol):
-    """Chooses one of some candidates."""
+    """Chooser of one candidate out of several."""
 
     def choose(self, agent: str, candidates: np.ndarray) -> int:
-        """Index of the one that is chosen.
+        """Return the index of the chosen candidate.
 
         Args:
-            agent: Whose choice it is.
-            candidates: Features of those that may be chosen, (candidates, features); two at least.
+            agent: Agent that chooses.
+            candidates: Features of the allowed candidates, (candidates, features); at least two.
         """
         ...
 
 
 class Voters:
-    """The members of an ensemble; they always choose alike.
+    """Deterministic chooser: the members of an ensemble vote.
 
     Args:
-        members: Their networks.
-        strategy: One of `shunter.extensions.fleet.learned.voting`.
+        members: Networks of the members.
+        strategy: Name of a voting strategy of `shunter.extensions.fleet.learned.voting`.
     """
 
     def __init__(self, members: Sequence[Weights], strategy: str) -> None:

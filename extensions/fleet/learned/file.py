@@ -1,6 +1,6 @@
-"""A learned policy as one file: safetensors for the networks, JSON in its header for the rest; nothing is executed.
+"""Policy file: safetensors for the networks, JSON in its header for the rest; loading executes no code.
 
-The file says what it was trained on and what cluster it fits, and carries a digest of all that.
+The file describes the training data and the matching cluster, and contains a digest of all that.
 """
 
 import hashlib
@@ -25,27 +25,27 @@ from shunter.ingestion.sources.guard import check_words
 from shunter.settings import Settings
 
 KEY, DIGEST = "shunter.policy", "shunter.digest"
-LAYOUT = 1  # of features and networks; changes with them
+LAYOUT = 1  # version of features and networks; increased when they change
 MOST_BYTES = 64 * 2**20
 AGAIN = "train it again with `shunter fleet learn`"
 
 
 class PolicyCard(Frozen):
-    """What a learned policy is.
+    """Description of a learned policy.
 
     Attributes:
-        layout: Of its features and networks.
-        objective: What it was trained for.
-        cluster: Shape of the cluster that it was trained on.
-        trained_on: Names of the files of jobs and cluster.
-        trained_jobs: How many jobs it learned from.
-        steps: Choices that were simulated for it.
-        seed: Of its training.
-        members: How many snapshots of the run decide together.
-        strategy: How they vote.
-        ratio: Its objective over that of the best other policy of those compared; less than 1 is better.
-        is_unseen: Whether they were compared on jobs that it has not seen; else on the same in another order.
-        best_other: That policy.
+        layout: Version of its features and networks.
+        objective: Objective that it was trained for.
+        cluster: Digest of the cluster that it was trained on.
+        trained_on: Names of the job file and the cluster file.
+        trained_jobs: Number of training jobs.
+        steps: Number of simulated choices in training.
+        seed: Seed of the training.
+        members: Number of snapshots in the ensemble.
+        strategy: Voting strategy of the ensemble.
+        ratio: Its objective relative to that of the best other policy in the comparison; less than 1 is better.
+        is_unseen: True if the comparison used jobs outside the training set; else the same jobs in another order.
+        best_other: Name of the best other policy.
     """
 
     layout: int = LAYOUT
@@ -62,7 +62,7 @@ class PolicyCard(Frozen):
     best_other: str | None = None
 
     def told(self) -> str:
-        """In one sentence what it was trained on and how it did."""
+        """Return one sentence on the training data and the result of the comparison."""
         told = (
             f"trained for the objective {self.objective} on {self.trained_jobs} jobs of {self.trained_on} with "
             f"{self.steps:,} simulated decisions; it combines {self.members} snapshots of one training run "
@@ -77,7 +77,7 @@ class PolicyCard(Frozen):
 
 
 def shape_of(cluster: Cluster) -> str:
-    """What of a cluster a policy depends on: its machines with their types, what these draw and hold, and the limit."""
+    """Return what a policy depends on in a cluster: machines, types with power and memory, and power limit."""
     machines = sorted((machine.accelerator, machine.count) for machine in cluster.machines)
     kinds = {name: cluster.type_of(name).model_dump(mode="json") for name in sorted(cluster.types)}
     text = json.dumps([machines, kinds, cluster.power_limit_watts], sort_keys=True)
@@ -85,10 +85,10 @@ def shape_of(cluster: Cluster) -> str:
 
 
 def save_policy(path: Path, card: PolicyCard, members: list[Weights]) -> None:
-    """Write a policy; what was there is replaced at once.
+    """Write a policy file, atomically replacing an existing one.
 
     Raises:
-        RequestError: It cannot be written there.
+        RequestError: The file cannot be written.
     """
     from safetensors.numpy import save
 
@@ -102,11 +102,11 @@ def save_policy(path: Path, card: PolicyCard, members: list[Weights]) -> None:
 
 
 def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
-    """Read a policy.
+    """Read a policy file.
 
     Raises:
         RequestError: There is no such file.
-        DataError: It is no policy, or was changed since it was written.
+        DataError: The file is not a policy, or was changed after it was written.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -143,10 +143,10 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
 
 
 def make_learned(path: Path) -> Learned:
-    """The policy of a file; it refuses a cluster of another shape.
+    """Return the policy of a file; it rejects clusters of another shape.
 
     Raises:
-        ShunterError: The file cannot be read, is no policy, or was changed.
+        ShunterError: The file cannot be read, is not a policy, or was changed.
     """
     card, members = load_policy(path)
     found = Learned(
@@ -161,10 +161,10 @@ def make_learned(path: Path) -> Learned:
 
 
 def policy_file(name: str) -> Path:
-    """The file of `learned`, `learned:NAME` or `learned:FILE`; what has no dot and no slash is a name in the home.
+    """Return the file of `learned`, `learned:NAME` or `learned:FILE`; a name without dot and slash is in the home.
 
     Raises:
-        RequestError: The file lies outside the folders that a request may read.
+        RequestError: The file is outside the folders that a request may read.
     """
     _, _, file = name.partition(":")
     if "." not in file and "/" not in file:
@@ -174,10 +174,10 @@ def policy_file(name: str) -> Path:
 
 
 def check_cluster(card: PolicyCard, cluster: Cluster, path: Path) -> None:
-    """Refuse a cluster that a policy was not trained on.
+    """Raise if a cluster differs in shape from the one that a policy was trained on.
 
     Raises:
-        RequestError: It has another shape.
+        RequestError: The cluster has another shape.
     """
     if shape_of(cluster) != card.cluster:
         raise RequestError(

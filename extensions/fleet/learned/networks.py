@@ -1,24 +1,24 @@
-"""Networks that score candidates: each by itself and by what all of them are like; here in numpy, as they decide.
+"""Networks that score candidates from their own features and from the mean over all candidates, in numpy.
 
     candidates [C, F] -> tanh -> [C, H], their mean beside each -> tanh -> [C, H] -> one score each
 
-They are trained in torch (`shunter.extensions.fleet.learning.torch_networks`), by the same formula.
+They are trained in torch (`shunter.extensions.fleet.learning.torch_networks`), with the same formula.
 """
 
 import numpy as np
 
 Weights = dict[str, np.ndarray]
-"""The tensors of one network by name: w1, b1, w2, b2, v; or those of all networks of a member, as `placement.w1`."""
+"""Tensors of one network by name: w1, b1, w2, b2, v; or those of all networks of a member, as `placement.w1`."""
 
 CRITIC = "critic"
 
 
 def scores(weights: Weights, agent: str, candidates: np.ndarray) -> np.ndarray:
-    """Score of each candidate.
+    """Return the score of each candidate.
 
     Args:
-        weights: Of all networks of a member.
-        agent: Whose network.
+        weights: Weights of all networks of a member.
+        agent: Agent whose network is used.
         candidates: Features, (candidates, features).
     """
     hidden = np.tanh(candidates @ weights[f"{agent}.w1"] + weights[f"{agent}.b1"])
@@ -30,18 +30,18 @@ def scores(weights: Weights, agent: str, candidates: np.ndarray) -> np.ndarray:
 
 
 def probabilities(values: np.ndarray) -> np.ndarray:
-    """Softmax of scores."""
+    """Return the softmax of scores."""
     powers = np.exp((values - values.max()).astype(float))
     return powers / powers.sum()
 
 
 def draw_weights(agents: dict[str, int], hidden: int, seed: int) -> Weights:
-    """Fresh networks.
+    """Draw the initial weights of all networks.
 
     Args:
         agents: Number of features by agent.
         hidden: Width of the layers.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
     draw = np.random.default_rng(seed)
     weights: Weights = {}

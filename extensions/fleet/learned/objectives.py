@@ -1,4 +1,4 @@
-"""What a user wants least of, and how fast it grows at a moment."""
+"""Objectives that a learned policy minimises, and their rate of increase at a moment."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import Cluster
 
 Objective = Literal["jct", "makespan", "energy", "cost"]
-FIGURES = {  # what each is called among the figures of a schedule
+FIGURES = {  # name of each objective among the figures of a schedule
     "jct": "jct.mean_seconds",
     "makespan": "makespan_seconds",
     "energy": "energy_joules",
@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def rate(board: Board, objective: Objective) -> float:
-    """How much a second costs as the board is: jobs that are there, seconds, watts or money."""
+    """Return the objective's increase per second in the board's state: jobs present, seconds, watts or money."""
     if objective == "jct":
         return float(len(board.waiting) + len(board.running))
     if objective == "makespan":
@@ -32,7 +32,7 @@ def rate(board: Board, objective: Objective) -> float:
 
 
 def watts(board: Board) -> float:
-    """What all accelerators draw: those at rest, and those at work under the caps of their machines."""
+    """Return the power of all accelerators: idle ones, and busy ones under the caps of their machines."""
     total = 0.0
     for i, machine in enumerate(board.cluster.machines):
         kind = board.cluster.type_of(machine.accelerator)
@@ -42,10 +42,10 @@ def watts(board: Board) -> float:
 
 
 def check_objective(objective: Objective, cluster: Cluster) -> None:
-    """Refuse an objective that cannot be computed.
+    """Raise if an objective cannot be computed.
 
     Raises:
-        RequestError: Power or prices are not known.
+        RequestError: Power or prices are unknown.
     """
     if objective == "energy" and not cluster.has_watts:
         raise RequestError("The objective energy needs the power of every accelerator: give it in the cluster's file.")

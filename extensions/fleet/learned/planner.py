@@ -1,10 +1,10 @@
-"""One decision: three agents, one after the other, who share what they see and choose each from its own candidates.
+"""One decision of three agents, in sequence: they share their view, and each chooses among its own candidates.
 
-    placement   job by job: who gets accelerators of which pool, or that the rest waits; who runs may be stopped, moved
-    job         on how many accelerators an elastic job runs (its batch follows)
-    server      the cap on the power of each machine whose jobs have changed
+    placement   for one job after another: its pool, or that all remaining jobs wait; running jobs may stop or move
+    job         the number of accelerators of an elastic job (its batch size follows)
+    server      the power cap of each machine whose jobs have changed
 
-What would break a limit is masked, so that no agent can choose it: memory, the limit on power, promised deadlines.
+Choices that would break a limit are masked: memory, the power limit, promised deadlines.
 """
 
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ from shunter.extensions.fleet.learned.view import (
 
 PLACEMENT, JOB, SERVER, JOINT = "placement", "job", "server", "joint"
 AGENTS = {PLACEMENT: PLACEMENT_FEATURES, JOB: JOB_FEATURES, SERVER: SERVER_FEATURES}
-SINGLE_AGENT = {JOINT: JOINT_FEATURES}  # chooses all at once; what the three are compared with
+SINGLE_AGENT = {JOINT: JOINT_FEATURES}  # chooses everything at once; baseline for the three agents
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What a job is given: accelerators of a pool, and, by an agent that chooses all at once, the cap there."""
+    """Choice for one job: accelerators of a pool and, if a single agent chooses everything, the power cap."""
 
     row: int
     column: int
@@ -45,13 +45,13 @@ class Pick:
 
 
 class Planner:
-    """Decides for one cluster.
+    """Makes the decisions for one cluster.
 
     Args:
-        chooser: Who chooses among the candidates.
-        tables: Of the cluster.
-        objective: What is to be little; caps are chosen only where power matters.
-        joint: Whether one agent chooses placement, accelerators and cap at once.
+        chooser: Chooser among the candidates.
+        tables: Constants of the cluster.
+        objective: Objective to minimise; power caps are chosen only if power matters.
+        joint: If True, one agent chooses placement, accelerators and power cap at once.
     """
 
     def __init__(self, chooser: Chooser, tables: Tables, objective: Objective, *, joint: bool = False) -> None:
@@ -63,18 +63,18 @@ class Planner:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that it decides for."""
+        """Cluster that the decisions are for."""
         return self._tables.cluster
 
     def go_on_with(self, tables: Tables) -> None:
-        """Decide for the same machines with other counts from now on; what was promised stays so."""
+        """Use other accelerator counts of the same machines from now on; promised deadlines are kept."""
         self._tables = tables
 
     def decide(self, board: Board) -> float | None:
-        """Move jobs and set caps; returns when to be asked again.
+        """Move jobs and set caps; return the time of the next decision.
 
-        A look takes in so many jobs at most (`MOST_WAITING`): of more, the others are looked at in turn while there is
-        room and some of each look are started, and whoever runs by then is left alone.
+        One pass considers a limited number of jobs (`MOST_WAITING`). If there are more, further passes consider the
+        others as long as there is room and each pass starts some jobs. Later passes do not change running jobs.
         """
         waited, most = len(board.waiting), MOST_WAITING + MOST_OLDEST
         again, left_out = self._look(board, set()), waited > most
@@ -87,7 +87,7 @@ class Planner:
         return again
 
     def _look(self, board: Board, settled: set[str]) -> float | None:
-        """Decide about the jobs of one look, but not about those that are settled."""
+        """Decide about the jobs of one pass, except for those that are settled."""
         self.promises.renew(board)
         begun = self.promises.begun(board)
         for name in begun:
@@ -104,14 +104,14 @@ class Planner:
         picks = self._pick(view, kept, begun)
         started = self._carry_out(board, view, picks, begun)
         self._set_caps(board, view, before, begun, picks)
-        while is_over(board) and started:  # a slow machine's cap may have had to go: who came last gives way
+        while is_over(board) and started:  # a slow machine may have lost its cap: the last started jobs stop
             state = started.pop()
             if state.name in board.running and state.name not in begun and state.job.preemptible:
                 board.stop(state)
         return self.promises.next_begin(board)
 
     def _occupy(self, view: View, kept: list[JobState], begun: dict) -> None:
-        """What is not decided about is not to be had."""
+        """Mark accelerators of jobs outside this decision as unavailable."""
         for i, column in view.columns_of_machines().items():
             count = sum(n for state in kept for machine, n in state.placement or () if machine == i)
             count += sum(one.accelerators for one in begun.values() if one.machine == i)
@@ -136,7 +136,7 @@ class Planner:
             budget -= self._least_watts(view, pick.row, pick.column) * pick.count
 
     def _pick_one(self, view: View, allowed: np.ndarray, budget: float, *, may_wait: bool) -> Pick | None:
-        """The next job and its pool by one agent, its accelerators by another; None if the rest waits."""
+        """Return the next job, its pool (by one agent) and accelerators (by another); None if the rest waits."""
         with_wait = np.append(allowed.reshape(-1), may_wait)
         index = self._choose(PLACEMENT, view.candidates(with_wait), with_wait)
         if index == allowed.size:
@@ -149,7 +149,7 @@ class Planner:
         return Pick(row, column, counts[self._choose(JOB, features, fitting)])
 
     def _pick_jointly(self, view: View, allowed: np.ndarray, budget: float, *, may_wait: bool) -> Pick | None:
-        """All that the three agents choose, chosen by one."""
+        """Return the choices of all three agents, made by a single agent."""
         with_wait = np.append(allowed.reshape(-1), may_wait)
         placements = view.candidates(with_wait)
         options: list[Pick | None] = []
@@ -170,12 +170,12 @@ class Planner:
         return options[self._choose(JOINT, np.array(rows, dtype=np.float32), np.ones(len(rows), dtype=bool))]
 
     def _choose(self, agent: str, candidates: np.ndarray, allowed: np.ndarray) -> int:
-        """Let an agent choose among what is allowed; who has no choice is not asked."""
+        """Let an agent choose among the allowed candidates; a single candidate needs no agent."""
         may = np.flatnonzero(allowed)
         return int(may[0] if len(may) == 1 else may[self._chooser.choose(agent, candidates[may])])
 
     def _allowed(self, view: View, budget: float) -> np.ndarray:
-        """By job and pool, whether placing it there keeps every limit."""
+        """Return for each job and pool whether placing the job there keeps every limit."""
         allowed = view.open()
         future = [one for name, one in self.promises.kept.items() if one.begin_seconds > view.board.now]
         has_limit = view.board.cluster.power_limit_watts is not None
@@ -189,7 +189,7 @@ class Planner:
         return allowed
 
     def _fitting(self, view: View, row: int, column: int, counts: np.ndarray, budget: float) -> np.ndarray:
-        """Which numbers of accelerators a job may have: one with a deadline what it asked for and was promised."""
+        """Return which numbers of accelerators are allowed; jobs with a promised deadline get what they asked for."""
         state = view.jobs[row]
         exact = counts == state.job.asks(view.pools[column].accelerator)
         if state.name in self.promises.kept and exact.any():
@@ -197,7 +197,7 @@ class Planner:
         return counts * self._least_watts(view, row, column) <= budget * (1 + 1e-12)
 
     def _budget(self, board: Board, kept: list[JobState], begun: dict) -> float:
-        """Watts beyond those at rest that are left for the jobs that are decided about."""
+        """Return the watts above idle power that are left for the jobs of this decision."""
         cluster = board.cluster
         if cluster.power_limit_watts is None:
             return np.inf
@@ -207,7 +207,7 @@ class Planner:
         return cluster.power_limit_watts - rest - held
 
     def _least_watts(self, view: View, row: int, column: int) -> float:
-        """What one accelerator of a pool adds under its tightest cap; without one for who may not be stopped."""
+        """Return the watts that an accelerator of a pool adds under its lowest cap; uncapped if not preemptible."""
         kind = self._tables.cluster.type_of(view.pools[column].accelerator)
         share = 1.0
         if self._sets_caps and view.jobs[row].job.preemptible:
@@ -216,7 +216,7 @@ class Planner:
 
     @staticmethod
     def _carry_out(board: Board, view: View, picks: list[Pick], begun: dict) -> list[JobState]:
-        """Let it be so; who stays in its pool keeps its place unless that is promised. Returns who runs, in order."""
+        """Carry out the picks; jobs keep their machines within a pool unless reserved. Return picked running jobs."""
         picked = {view.jobs[pick.row].name: pick for pick in picks}
         left = [
             machine.count - sum(one.accelerators for one in begun.values() if one.machine == i)
@@ -261,7 +261,7 @@ class Planner:
         return [state for _, state in sorted(started, key=lambda one: one[0])]
 
     def _set_caps(self, board: Board, view: View, before: dict[int, set[str]], begun: dict, picks: list[Pick]) -> None:
-        """Choose the cap of each machine whose jobs have changed; of all, where the limit would be broken."""
+        """Choose the cap of each machine whose jobs have changed; of all if the power limit would be exceeded."""
         if not self._sets_caps:
             return
         occupants = _occupants(board)
@@ -303,7 +303,7 @@ class Planner:
         return self._choose(SERVER, np.array(rows, dtype=np.float32), allowed)
 
     def _server_features(self, view: View, accelerator: str, level: int, share: float) -> np.ndarray:
-        """What a cap would mean."""
+        """Return the features of a cap for a machine."""
         kind, board = self._tables.cluster.type_of(accelerator), view.board
         power, speed = kind.cap(level)
         limit = board.cluster.power_limit_watts
@@ -320,7 +320,7 @@ class Planner:
 
 
 def _occupants(board: Board) -> dict[int, set[str]]:
-    """Names of the jobs on each machine that has any."""
+    """Return the names of the jobs on each machine that has any."""
     found: dict[int, set[str]] = {}
     for state in board.running.values():
         for machine, _ in state.placement or ():

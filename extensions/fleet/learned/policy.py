@@ -1,4 +1,4 @@
-"""The learned policy in its role: asked at every event, it plans anew, whether the board is simulated or real."""
+"""Learned policy in the role of a `Policy`: it plans anew at every event, on simulated and live boards alike."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,14 @@ NAME = "learned"
 
 
 class Learned:
-    """Three cooperating agents decide.
+    """Policy in which three cooperating agents decide.
 
     Args:
-        chooser: Their networks.
-        objective: What they were trained for.
-        check: Refuses a cluster that they were not trained on.
-        joint: Whether one agent decides all at once, as a rival.
-        told: In one sentence what they were trained on.
+        chooser: Chooser with their networks.
+        objective: Objective that they were trained for.
+        check: Function that rejects a cluster that they were not trained on.
+        joint: If True, a single agent decides everything; a baseline.
+        told: One sentence on its training data.
     """
 
     name = NAME
@@ -48,14 +48,14 @@ class Learned:
                 self.check(board.cluster)
             self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
         elif board.cluster is not self._planner.cluster and board.cluster != self._planner.cluster:
-            self._planner.go_on_with(Tables(board.cluster))  # others hold more of a live one, or less
+            self._planner.go_on_with(Tables(board.cluster))  # other users' share of a live cluster changes
         return self._planner.decide(board)
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse a cluster that it was not trained on.
+        """Raise if the policy was not trained on such a cluster.
 
         Raises:
-            RequestError: It has another shape.
+            RequestError: The cluster has another shape.
         """
         self._is_checked = True
         if self._check is not None:
@@ -63,10 +63,10 @@ class Learned:
 
     @property
     def promised(self) -> set[str]:
-        """Jobs whose deadline is promised, as far as they have not ended."""
+        """Names of unfinished jobs whose deadline is promised."""
         return set() if self._planner is None else set(self._planner.promises.kept)
 
     @property
     def refused(self) -> set[str]:
-        """Jobs whose deadline could not be promised."""
+        """Names of jobs whose deadline could not be promised."""
         return set() if self._planner is None else self._planner.promises.refused

@@ -1,4 +1,4 @@
-"""Machines that are alike: of one accelerator type, and at least so fast."""
+"""Pools: machines of one accelerator type with a minimum relative speed."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,13 @@ from shunter.extensions.fleet.job import ANYWHERE, Need
 
 
 class Pool(NamedTuple):
-    """Machines of a type.
+    """Pool of machines of one accelerator type.
 
     Attributes:
-        accelerator: Their type.
-        pace: The share of its own speed that the slowest of them computes at.
-        machines: Indices, the slowest first.
-        accelerators: Accelerators of all of them, free or not.
+        accelerator: Accelerator type.
+        pace: Relative speed of the slowest machine.
+        machines: Indices of the machines, the slowest first.
+        accelerators: Number of their accelerators, free or not.
     """
 
     accelerator: str
@@ -24,9 +24,9 @@ class Pool(NamedTuple):
 
 
 def pools_of(board: Board) -> list[Pool]:
-    """The pools of the machines that are there, by type; where some are slowed down, all of the type and the faster.
+    """Return the pools of the machines that are up: all of a type and, during slowdowns, its faster machines too.
 
-    A pool of a type holds those that follow it of the same type.
+    A pool contains all later pools of the same type.
     """
     found = []
     for name, machines in board.cluster.machines_of.items():
@@ -38,7 +38,7 @@ def pools_of(board: Board) -> list[Pool]:
 
 
 def place(board: Board, pool: Pool, accelerators: int, need: Need = ANYWHERE) -> Placement | None:
-    """The tightest free place in a pool, on slow machines rather than on fast ones."""
+    """Return the tightest free placement in a pool, preferring slow machines to fast ones."""
     if len(pool.machines) == len(board.cluster.machines_of[pool.accelerator]) and _are_alike(board, pool):
         return board.place(accelerators, pool.accelerator, need=need)
     fitting = [(board.paces[i], board.free[i], i) for i in pool.machines if board.room(i, need) >= accelerators]

@@ -1,9 +1,9 @@
-"""Deadlines that are kept: a job whose deadline can be met beside those already promised has a place reserved.
+"""Guaranteed deadlines: a place is reserved for each job whose deadline is feasible with those already promised.
 
-A reservation is as late as the deadline allows: until then others may use the place, and the job itself may run
-elsewhere; one that may not be stopped gets the earliest. What runs there when a reservation begins is stopped. A
-promise holds as long as machines neither go away nor slow down; one that such an event breaks is made anew if it can
-be.
+A reservation begins as late as the deadline allows; that of a job that cannot be stopped as early as possible. Until
+then other jobs may use the place, and the job itself may run elsewhere. Jobs that are on the place when the reservation
+begins are stopped. A promise holds unless machines fail or slow down; a promise that such an event breaks is renewed if
+possible.
 """
 
 from math import inf
@@ -16,7 +16,7 @@ from shunter.extensions.fleet.learned.objectives import watts
 
 
 class Reservation(NamedTuple):
-    """Accelerators of one machine that nobody else holds for some time."""
+    """Accelerators of one machine that are reserved for a period."""
 
     machine: int
     accelerators: int
@@ -25,11 +25,11 @@ class Reservation(NamedTuple):
 
 
 class Promises:
-    """The reservations of jobs with a deadline, beside what cannot be stopped.
+    """Reservations of jobs with a deadline, given the jobs that cannot be stopped.
 
     Attributes:
         kept: Reservations by job.
-        refused: Jobs whose deadline could not be promised; they run as if they had none.
+        refused: Jobs whose deadline could not be promised; they run without a deadline.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Promises:
         self.refused: set[str] = set()
 
     def renew(self, board: Board) -> None:
-        """Forget who has ended and what has been broken, and promise to who is new."""
+        """Remove reservations of completed jobs and broken ones, and try to promise the deadlines of new jobs."""
         states = {**board.running, **board.waiting}
         for name, one in list(self.kept.items()):
             if name not in states or (
@@ -52,7 +52,7 @@ class Promises:
             if state.job.deadline_seconds is not None and state.name not in self.kept and state.name not in self.refused
         ]
         for state in sorted(new, key=lambda state: (_deadline(state), state.name)):
-            counts_memory = bool(state.job.server_memory_gib and board.free_memory)  # reservations keep none of it
+            counts_memory = bool(state.job.server_memory_gib and board.free_memory)  # not covered by reservations
             found = None if counts_memory else self._reserve(state, board)
             if found is None:
                 self.refused.add(state.name)
@@ -64,11 +64,11 @@ class Promises:
         return {name: one for name, one in self.kept.items() if one.begin_seconds <= board.now}
 
     def next_begin(self, board: Board) -> float | None:
-        """When the next reservation begins."""
+        """Return the time at which the next reservation begins."""
         return min((one.begin_seconds for one in self.kept.values() if one.begin_seconds > board.now), default=None)
 
     def settle(self, state: JobState, board: Board) -> None:
-        """A job whose reservation begins may stay where it runs, if nobody else has been promised that place."""
+        """Let a job stay where it runs when its reservation begins, if no other job has reserved that place."""
         placement = state.placement
         if placement is None or state.conditions is None or state.end > _deadline(state):
             return
@@ -82,7 +82,7 @@ class Promises:
         self.kept[state.name] = here if self._fits(here, self._holds(board), board.cluster) else own
 
     def _has_lost_its_place(self, state: JobState, one: Reservation, board: Board) -> bool:
-        """Whether an outage has stopped a job in its reservation, so that it cannot end within it any more."""
+        """Return True if an outage has stopped a job in its reservation, so that the job cannot end within it."""
         if one.begin_seconds >= board.now or state.placement is not None:
             return False
         seconds = state.seconds_left(
@@ -121,7 +121,7 @@ class Promises:
         return best
 
     def _holds(self, board: Board) -> list[tuple[Reservation, float]]:
-        """Reservations, and what runs and may not be stopped, each with the watts that it adds."""
+        """Return the reservations, and the running jobs that cannot be stopped, each with the watts that it adds."""
         holds = list(self.kept.values())
         for state in board.running.values():
             if not state.job.preemptible and state.name not in self.kept:
@@ -132,7 +132,7 @@ class Promises:
 
     @staticmethod
     def _fits(one: Reservation, holds: list[tuple[Reservation, float]], cluster: Cluster) -> bool:
-        """Whether at no moment of a reservation too much is held, of its machine or of the power of all."""
+        """Return True if a reservation never exceeds the accelerators of its machine or the power limit."""
         overlapping = [
             (hold, power)
             for hold, power in holds
@@ -156,13 +156,13 @@ class Promises:
 
 
 def added_watts(cluster: Cluster, machine: int, count: int, share: float = 1.0) -> float:
-    """What accelerators at work draw beyond those at rest."""
+    """Return the watts of busy accelerators above their idle power."""
     kind = cluster.type_of(cluster.machines[machine].accelerator)
     return max(kind.busy_watts * share - kind.idle_watts, 0.0) * count
 
 
 def is_over(board: Board) -> bool:
-    """Whether all draw more than the cluster may."""
+    """Return True if the power of all accelerators exceeds the cluster's limit."""
     limit = board.cluster.power_limit_watts
     return limit is not None and watts(board) > limit * (1 + 1e-9)
 

@@ -1,7 +1,7 @@
-"""What the agents see: for every job and every pool of machines it could run on, figures without units.
+"""View of the agents: dimensionless features of every job in every pool of machines that it could run on.
 
-Times are seen relative to what the jobs that are there still need, counts relative to the pools: so that a policy fits
-loads and clusters of another size.
+Times are relative to the remaining times of the current jobs, and counts relative to the pools, so that a policy
+generalises to loads and clusters of another size.
 """
 
 from math import inf
@@ -13,24 +13,24 @@ from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.job import Conditions, JobState, tightest
 from shunter.extensions.fleet.learned.pools import Pool, pools_of
 
-MOST_WAITING, MOST_OLDEST, MOST_RUNNING = 40, 8, 48  # jobs that are looked at in one decision
+MOST_WAITING, MOST_OLDEST, MOST_RUNNING = 40, 8, 48  # jobs that are considered in one decision
 PLACEMENT_FEATURES = 25
 JOB_FEATURES = 8
 SERVER_FEATURES = 7
 JOINT_FEATURES = PLACEMENT_FEATURES + JOB_FEATURES + SERVER_FEATURES
-LARGE = 6.0  # features are cut off here
-UNUSABLE = np.errstate(divide="ignore", invalid="ignore")  # where a job cannot run all is infinite, and then masked
+LARGE = 6.0  # absolute limit of the features
+UNUSABLE = np.errstate(divide="ignore", invalid="ignore")  # entries of unusable pools are infinite, and masked later
 
 
 class Tables:
-    """What of a cluster never changes, kept between decisions."""
+    """Constants of a cluster, cached between decisions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._tightest: dict[tuple[str, int], Conditions] = {}
 
     def conditions(self, pool: Pool, accelerators: int) -> Conditions:
-        """So many accelerators of a pool side by side, at the pace of its slowest machine."""
+        """Return the conditions of accelerators of a pool side by side, at the speed of its slowest machine."""
         key = pool.accelerator, accelerators
         if key not in self._tightest:
             self._tightest[key] = tightest(accelerators, self.cluster, pool.accelerator)
@@ -39,17 +39,17 @@ class Tables:
 
 
 class View:
-    """The jobs that can be moved at one moment, and the pools.
+    """Jobs that can be moved at one moment, and the pools.
 
     Attributes:
-        jobs: Those that are looked at.
-        pools: Where they could run.
-        least: By job and pool the fewest accelerators that it can run on there.
-        held: By job the narrowest pool that holds its machines, -1 while it waits.
-        seconds: By job and pool how long it would still run there, with what moving takes; infinite where it cannot.
-        scale: Mean time that the jobs still need, each on its best pool.
-        is_empty: Whether there is nothing to decide about.
-        left: Accelerators by pool that no job has been given in this decision.
+        jobs: Jobs that are considered.
+        pools: Pools that they could run on.
+        least: Smallest number of accelerators that a job can use, by job and pool.
+        held: Index of the narrowest pool that contains a job's machines, by job; -1 while it waits.
+        seconds: Remaining time by job and pool, including a move; infinite where the job cannot run.
+        scale: Mean remaining time of the jobs, each on its best pool.
+        is_empty: True if there is nothing to decide.
+        left: Accelerators by pool that are unassigned in this decision.
     """
 
     def __init__(self, board: Board, tables: Tables, fixed: set[str]) -> None:
@@ -84,11 +84,11 @@ class View:
             self._encode()
 
     def options(self, row: int, column: int) -> tuple[int, ...]:
-        """Numbers of accelerators of a pool's type that a job can run on; on other types they may be others."""
+        """Return the allowed numbers of accelerators of a job on a pool's type."""
         return self._options[row][self.pools[column].accelerator]
 
     def _nominal(self, row: int, column: int) -> int:
-        """How many accelerators a job is taken to use of a pool: what it asks for, or the next below it; or 0."""
+        """Return a job's assumed number of accelerators in a pool: the requested one, the next smaller, or 0."""
         pool = self.pools[column]
         asked = self.jobs[row].job.asks(pool.accelerator)
         if asked <= pool.accelerators:
@@ -96,7 +96,7 @@ class View:
         return max((count for count in self.options(row, column) if count <= pool.accelerators), default=0)
 
     def seconds_at(self, row: int, column: int, count: int) -> float:
-        """How long a job would still run on so many accelerators of a pool, with what starting or moving takes."""
+        """Return the remaining time of a job on a number of accelerators of a pool, including its start or move."""
         state = self.jobs[row]
         seconds = state.seconds_left(self.tables.conditions(self.pools[column], count))
         if state.placement is not None and self.stays(row, column) and state.held == count:
@@ -104,22 +104,22 @@ class View:
         return seconds + (state.job.move_seconds if state.starts else state.job.start_seconds)
 
     def stays(self, row: int, column: int) -> bool:
-        """Whether a job runs within a pool."""
+        """Return True if a job runs within a pool."""
         placement = self.jobs[row].placement
         return placement is not None and all(machine in self.pools[column].machines for machine, _ in placement)
 
     def take(self, row: int, column: int, count: int, seconds: float) -> None:
-        """A job has been given accelerators of a pool."""
+        """Assign accelerators of a pool to a job."""
         self._taken[row] = True
         self.occupy(column, count, seconds)
 
     def occupy(self, column: int, count: int, seconds: float) -> None:
-        """Accelerators of a pool are not to be had for some time."""
+        """Mark accelerators of a pool as unavailable for some time."""
         chosen = self.pools[column]
         for i, pool in enumerate(self.pools):
             if pool.accelerator != chosen.accelerator:
                 continue
-            if i <= column:  # it lies within the wider pools
+            if i <= column:  # the wider pools contain this one
                 self.left[i] -= count
                 self._ends[i].append((seconds, count))
         for i in range(column + 1, len(self.pools)):
@@ -127,17 +127,17 @@ class View:
                 self.left[i] = min(self.left[i], self.left[column])
 
     def columns_of_machines(self) -> dict[int, int]:
-        """The narrowest pool of each machine that is there."""
+        """Return the index of the narrowest pool of each machine that is up."""
         return {machine: column for column, pool in enumerate(self.pools) for machine in pool.machines}
 
     def open(self) -> np.ndarray:
-        """By job and pool whether it could be given its accelerators there."""
+        """Return for each job and pool whether the job could get its accelerators there."""
         fits = self.least <= self.left[None, :]
         return np.isfinite(self.seconds) & fits & ~self._taken[:, None]
 
     @UNUSABLE
     def candidates(self, allowed: np.ndarray) -> np.ndarray:
-        """Features of every job in every pool, (jobs x pools + 1, features); the last is to leave the rest waiting."""
+        """Return features of every job in every pool, (jobs x pools + 1, features); the last: the rest waits."""
         jobs, pools = self.seconds.shape
         wait = self._waits()
         alternative = np.min(wait + self.seconds, axis=1, keepdims=True)
@@ -165,12 +165,12 @@ class View:
         return np.nan_to_num(np.clip(found, -LARGE, LARGE), nan=0.0)
 
     def job_options(self, row: int, column: int) -> tuple[list[int], np.ndarray]:
-        """Numbers of accelerators that a job can be given in a pool now, with their features."""
+        """Return the numbers of accelerators that a job can get in a pool now, with their features."""
         counts = [count for count in self.options(row, column) if count <= self.left[column]]
         return counts, np.array([self.job_features(row, column, count) for count in counts], dtype=np.float32)
 
     def job_features(self, row: int, column: int, count: int) -> list[float]:
-        """What one number of accelerators would mean for a job."""
+        """Return the features of one number of accelerators for a job."""
         state, pool = self.jobs[row], self.pools[column]
         nominal = self.counts[row, column]
         seconds, base = self.seconds_at(row, column, count), self.seconds[row, column]
@@ -187,7 +187,7 @@ class View:
         ]
 
     def _waits(self) -> np.ndarray:
-        """By job and pool when there will be room, as far as is decided."""
+        """Return the time until there is room, by job and pool, given the decisions so far."""
         found = np.zeros(self.seconds.shape)
         for column, ends in enumerate(self._ends):
             short = self.counts[:, column] > self.left[column]
@@ -211,7 +211,7 @@ class View:
 
     @UNUSABLE
     def _encode(self) -> None:
-        """The features that do not change while jobs are given out."""
+        """Compute the features that do not change during a decision."""
         seconds, board = self.seconds, self.board
         jobs, pools = seconds.shape
         sizes = np.array([pool.accelerators for pool in self.pools], dtype=float)
@@ -269,7 +269,7 @@ class View:
 
 
 def _those_looked_at(board: Board, fixed: set[str]) -> list[JobState]:
-    """The jobs that may be moved; of many, those with least to do, those that wait longest, those that run longest."""
+    """Return the jobs to consider. There are limits: long running, long waiting and short jobs come first."""
     running = [state for state in board.running.values() if state.name not in fixed]
     waiting = [state for state in board.waiting.values() if state.name not in fixed]
     if len(running) > MOST_RUNNING:

@@ -1,1 +1,1 @@
-"""How the learned policy comes about: traces to learn from, rollouts, training in cycles, and the ensemble."""
+"""Training of the learned policy: traces, simulated rollouts, cyclic training, and the ensemble."""

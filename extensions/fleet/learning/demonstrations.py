@@ -1,4 +1,4 @@
-"""What another policy does, in the terms of the agents: to start from instead of from nothing."""
+"""Demonstrations: another policy's decisions, translated to choices of the agents, for imitation learning."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,11 +13,11 @@ from shunter.extensions.fleet.policies.role import Policy
 from shunter.extensions.fleet.simulator import simulate
 
 Demonstration = tuple[str, np.ndarray, np.ndarray]
-"""Whose choice it is, the candidates, and for each of these whether the teacher took it (in whatever order)."""
+"""Agent, candidates, and for each candidate whether the teacher took it (in any order)."""
 
 
 class Teacher:
-    """A policy whose decisions are kept as choices of the agent that places jobs."""
+    """Wrapper of a policy that records its decisions as choices of the placement agent."""
 
     def __init__(self, policy: Policy, cluster: Cluster, draw: np.random.Generator) -> None:
         self._policy, self._tables, self._draw = policy, Tables(cluster), draw
@@ -65,7 +65,7 @@ class Teacher:
 def demonstrate(
     traces: Sequence[Sequence[Job]], cluster: Cluster, make: Callable[[], Policy], draw: np.random.Generator
 ) -> list[Demonstration]:
-    """What a policy does with some traces."""
+    """Return the demonstrations of a policy on some traces."""
     found: list[Demonstration] = []
     for jobs in traces:
         teacher = Teacher(make(), cluster, draw)

@@ -1,4 +1,4 @@
-"""From a user's jobs and cluster to a learned policy, and an honest word on how it does beside the others."""
+"""Train a policy on the user's jobs and cluster, and compare it with the other policies."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,22 +27,22 @@ TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
 RIVALS = (*TEACHERS, "las", "tiresias", "gavel-max-min-perf", "dally")
 MEMBERS = 4
 TRACE_JOBS = 15
-DEMONSTRATED, VALIDATED, COMPARED = 4, 8, 6  # traces
+DEMONSTRATED, VALIDATED, COMPARED = 4, 8, 6  # numbers of traces
 COMPARED_JOBS = 40
-STATES = 200  # choices at which snapshots are compared
+STATES = 200  # number of choices on which snapshots are compared
 
 
 @dataclass
 class Learnt:
-    """A trained policy.
+    """Trained policy.
 
     Attributes:
-        card: What it is.
-        members: The snapshots that decide together.
-        rivals: By policy its mean figure on jobs that were not learned from; `learned` among them.
-        snapshots: Mean figure of each snapshot of the run alone, on the traces that the ensemble was chosen by.
-        strategies: The same of the ensemble by each way of voting.
-        progress: Of the training.
+        card: Description of the policy.
+        members: Snapshots of the ensemble.
+        rivals: Mean figure by policy, including `learned`, on jobs outside the training set.
+        snapshots: Mean figure of each snapshot alone, on the traces on which the ensemble was selected.
+        strategies: Mean figure of the ensemble on the same traces, by voting strategy.
+        progress: Progress of the training.
     """
 
     card: PolicyCard
@@ -55,7 +55,7 @@ class Learnt:
 
 @dataclass
 class Ensemble:
-    """Some snapshots of one run, how they vote, and how each of the ways does on the traces they were chosen by."""
+    """Selected snapshots of one run, their voting strategy, and the mean figures on the traces of the selection."""
 
     members: list[Weights]
     strategy: str
@@ -77,17 +77,17 @@ def learn(
     """Train a policy.
 
     Args:
-        jobs: The user's.
-        cluster: The user's.
-        objective: What is to be little.
-        trained_on: What the jobs and the cluster are called.
-        plan: How long to train; by default a few minutes.
-        seed: Of everything drawn.
-        past: Networks of an earlier policy to start from, whatever its cluster.
-        on_round: Told after each round.
+        jobs: The user's jobs.
+        cluster: The user's cluster.
+        objective: Objective to minimise.
+        trained_on: Name of the jobs and the cluster.
+        plan: Length of the training; a few minutes by default.
+        seed: Seed of all random draws.
+        past: Networks of an earlier policy to start from, for any cluster.
+        on_round: Called after each round.
 
     Raises:
-        RequestError: The objective needs power or prices that are not known.
+        RequestError: The objective needs power or prices that are unknown.
     """
     check_objective(objective, cluster)
     learned_from, unseen = split(jobs)
@@ -120,7 +120,7 @@ def learn(
 
 
 def warm_up(trainer: Trainer, source: Source, cluster: Cluster, objective: Objective, seed: int) -> int:
-    """Let the networks begin as the best of some policies decides; returns how many choices they were shown."""
+    """Pretrain the networks to imitate the best of some policies; return the number of demonstrated choices."""
     draw = np.random.default_rng(seed + 20_000)
     traces = [source.draw(draw) for _ in range(DEMONSTRATED)]
     best = min(TEACHERS, key=lambda name: mean_figure(name, traces, cluster, objective))
@@ -132,7 +132,7 @@ def warm_up(trainer: Trainer, source: Source, cluster: Cluster, objective: Objec
 def choose_ensemble(
     trainer: Trainer, traces: Sequence[Sequence[Job]], cluster: Cluster, objective: Objective, size: int = MEMBERS
 ) -> Ensemble:
-    """The snapshots that err little and differ, with the way of voting that does best on some traces."""
+    """Select snapshots with small errors that differ from each other, and the best voting strategy on the traces."""
     snapshots = trainer.snapshots
     choices = [choice for episode in trainer.kept for choice in episode.choices]
     choices = choices[:: max(len(choices) // STATES, 1)]
@@ -155,7 +155,7 @@ def compare(
     found: Ensemble,
     rivals: Sequence[str] = RIVALS,
 ) -> dict[str, float]:
-    """Mean figure of the ensemble and of other policies on the same traces."""
+    """Return the mean figure of the ensemble and of other policies on the same traces."""
     values = {name: mean_figure(name, traces, cluster, objective) for name in rivals}
     scale = len(traces[0]) if objective == "jct" else 1
     voters = Voters(found.members, found.strategy)
@@ -164,14 +164,14 @@ def compare(
 
 
 def mean_figure(policy: str, traces: Sequence[Sequence[Job]], cluster: Cluster, objective: Objective) -> float:
-    """What a policy brings the objective to, on average over traces."""
+    """Return the mean of a policy's objective over traces."""
     return float(
         np.mean([figures(simulate(jobs, cluster, make_policy(policy)))[FIGURES[objective]] for jobs in traces])
     )
 
 
 def differences(snapshots: Sequence[Weights], choices: Sequence[Choice]) -> np.ndarray:
-    """How much each two differ: the mean symmetric Kullback-Leibler divergence of what they would choose."""
+    """Return the pairwise difference of snapshots: the mean symmetric Kullback-Leibler divergence of their choices."""
     count = len(snapshots)
     found = np.zeros((count, count))
     for choice in choices:
@@ -185,7 +185,7 @@ def differences(snapshots: Sequence[Weights], choices: Sequence[Choice]) -> np.n
 
 
 def bellman_errors(snapshots: Sequence[Weights], networks: Networks, episodes: Sequence[Episode]) -> np.ndarray:
-    """Mean squared error of each snapshot's critic from one choice to the next, over what the episode came to."""
+    """Return the mean squared Bellman error of each snapshot's critic, relative to the cost of the episode."""
     import torch
 
     first, errors = networks.agents[0], np.zeros(len(snapshots))

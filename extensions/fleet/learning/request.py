@@ -1,4 +1,4 @@
-"""A request for a learned policy: its files, and what cannot work."""
+"""Checks of a request for a learned policy, and its input files."""
 
 from pathlib import Path
 
@@ -13,15 +13,15 @@ from shunter.extensions.fleet.requests import FleetRequest
 
 
 def kept_at(request: FleetLearnRequest) -> Path:
-    """Where the policy is kept."""
+    """Return the path of the policy file."""
     return policy_file(f"{LEARNED}:{request.policy}")
 
 
 def check_learning(request: FleetLearnRequest) -> None:
-    """Refuse what cannot work.
+    """Raise if the request is invalid.
 
     Raises:
-        ShunterError: A file cannot be read, or does not say what the objective needs.
+        ShunterError: A file cannot be read, or lacks information that the objective needs.
     """
     _, cluster = check_fleet(_fleet(request))
     check_objective(request.objective, cluster)
@@ -30,11 +30,11 @@ def check_learning(request: FleetLearnRequest) -> None:
 
 
 def read_learning(request: FleetLearnRequest, foretell: Foretell) -> tuple[list[Job], Cluster]:
-    """The jobs and the cluster of a request.
+    """Read the jobs and the cluster of a request.
 
     Args:
-        request: Names the files.
-        foretell: Gives times to jobs of our own that state none.
+        request: Request that names the files.
+        foretell: Function that predicts the times of jobs that state none.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.

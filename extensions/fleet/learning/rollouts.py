@@ -1,4 +1,4 @@
-"""Schedules that are simulated to learn from, with every choice that was made and what came after it."""
+"""Simulated schedules for learning, with every choice and its consequences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ class Choice:
     """One choice of an agent.
 
     Attributes:
-        agent: Who chose.
-        candidates: Features of what could be chosen, (candidates, features).
-        chosen: Index of what was.
-        log_probability: Of it, under who chose.
-        seconds: When.
+        agent: Agent that chose.
+        candidates: Features of the allowed candidates, (candidates, features).
+        chosen: Index of the chosen candidate.
+        log_probability: Log probability of the choice under the policy that made it.
+        seconds: Simulated time of the choice.
     """
 
     agent: str
@@ -39,10 +39,10 @@ class Episode:
     """One simulated schedule.
 
     Attributes:
-        choices: In their order.
-        moments: When decisions were made, and the end.
-        costs: What the objective had come to at each of these.
-        steps: Choices that were made: what learning is counted in.
+        choices: All choices, in order.
+        moments: Times of the decisions, and the end.
+        costs: Accumulated objective at each of these times.
+        steps: Number of choices, the unit in which learning is measured.
     """
 
     choices: list[Choice] = field(default_factory=list)
@@ -51,21 +51,21 @@ class Episode:
 
     @property
     def cost(self) -> float:
-        """What the objective came to."""
+        """Final value of the objective."""
         return self.costs[-1]
 
     @property
     def steps(self) -> int:
-        """How many choices were made."""
+        """Number of choices."""
         return len(self.choices)
 
     def to_go(self, moments: np.ndarray) -> np.ndarray:
-        """What the objective still came to after each moment."""
+        """Return the increase of the objective after each of these times."""
         return self.cost - np.interp(moments, self.moments, self.costs)
 
 
 class Explorer:
-    """Draws each choice by its probability, or evenly in the phase of exploration, and keeps it."""
+    """Chooser that samples each choice from the probabilities, or uniformly during exploration, and records it."""
 
     def __init__(self, weights: Weights | None, draw: np.random.Generator) -> None:
         self._weights, self._draw = weights, draw
@@ -84,7 +84,7 @@ class Explorer:
 
 
 class Watched:
-    """A policy of which it is kept what the objective comes to."""
+    """Wrapper of a policy that records the objective over time."""
 
     def __init__(self, policy: Learned, objective: Objective, explorer: Explorer | None = None) -> None:
         self._policy, self._explorer = policy, explorer
@@ -103,7 +103,7 @@ class Watched:
         return again
 
     def finish(self, now: float) -> Episode:
-        """The episode, which has ended."""
+        """Return the completed episode."""
         self._advance(now)
         if self._explorer is not None:
             self.episode.choices = self._explorer.choices
@@ -125,15 +125,15 @@ def explore(
     *,
     joint: bool = False,
 ) -> Episode:
-    """Simulate a trace with choices drawn at random.
+    """Simulate a trace with randomly sampled choices.
 
     Args:
-        jobs: The trace.
-        cluster: Where.
-        objective: What is to be little.
-        weights: Whose probabilities; None to draw evenly.
-        draw: Where the draws come from.
-        joint: Whether one agent chooses all at once.
+        jobs: Jobs of the trace.
+        cluster: Cluster of the simulation.
+        objective: Objective to minimise.
+        weights: Networks that give the probabilities; None to sample uniformly.
+        draw: Random generator.
+        joint: If True, a single agent chooses everything.
     """
     explorer = Explorer(weights, draw)
     watched = Watched(Learned(explorer, objective, joint=joint), objective, explorer)
@@ -143,6 +143,6 @@ def explore(
 def exploit(
     jobs: Sequence[Job], cluster: Cluster, objective: Objective, chooser: Chooser, *, joint: bool = False
 ) -> float:
-    """What the objective comes to with the best choices, as in use."""
+    """Return the objective with the chooser's best choices, as in deployment."""
     watched = Watched(Learned(chooser, objective, joint=joint), objective)
     return watched.finish(simulate(jobs, cluster, watched).end_seconds).cost

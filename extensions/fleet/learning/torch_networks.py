@@ -1,4 +1,4 @@
-"""The networks in torch, for their gradients: the formula of `learned/networks.py` for many choices at once."""
+"""Networks in torch, for gradients: the formula of `learned/networks.py` for a batch of choices."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from shunter.extensions.fleet.learned.networks import CRITIC, Weights, draw_weig
 
 
 class Networks:
-    """Actors and critic as tensors that can be trained.
+    """Trainable actors and critic.
 
     Args:
         agents: Number of features by agent.
         hidden: Width of the layers.
-        seed: Of the first weights.
+        seed: Seed of the initial weights.
     """
 
     def __init__(self, agents: dict[str, int], hidden: int, seed: int) -> None:
@@ -25,30 +25,30 @@ class Networks:
         self.tensors = {name: torch.tensor(value, requires_grad=True) for name, value in drawn.items()}
 
     def load(self, weights: Weights) -> None:
-        """Take over weights; those of agents that are not there are left as they are."""
+        """Load weights; agents without weights keep their current ones."""
         with torch.no_grad():
             for name, tensor in self.tensors.items():
                 if name in weights and weights[name].shape == tuple(tensor.shape):
                     tensor.copy_(torch.from_numpy(weights[name]))
 
     def snapshot(self) -> Weights:
-        """A copy for deciding."""
+        """Return a copy of the weights in numpy, for decisions."""
         return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
 
     def log_probabilities(self, agent: str, candidates: Tensor, there: Tensor) -> Tensor:
-        """Of each candidate of each choice, (choices, candidates).
+        """Return the log probability of each candidate of each choice, (choices, candidates).
 
         Args:
-            agent: Whose choices.
+            agent: Agent of the choices.
             candidates: Features, (choices, candidates, features), padded.
-            there: Which are no padding, (choices, candidates).
+            there: True for candidates, False for padding, (choices, candidates).
         """
         _, hidden = self._hidden(agent, candidates, there)
         found = hidden @ self.tensors[f"{agent}.v"]
         return torch.log_softmax(found.masked_fill(~there, -1e9), dim=1)
 
     def values(self, candidates: Tensor, there: Tensor) -> Tensor:
-        """What the critic expects the objective to come to yet, (choices,)."""
+        """Return the critic's prediction of the remaining increase of the objective, (choices,)."""
         _, hidden = self._hidden(CRITIC, candidates, there)
         found = hidden @ self.tensors[f"{CRITIC}.v"]
         return (found * there).sum(dim=1) / there.sum(dim=1)
@@ -63,7 +63,7 @@ class Networks:
 
 
 def padded(candidates: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Candidates of several choices in one tensor, and which of its rows are candidates."""
+    """Return the candidates of several choices as one padded tensor, with a mask of the candidates."""
     most = max(len(one) for one in candidates)
     found = np.zeros((len(candidates), most, candidates[0].shape[1]), dtype=np.float32)
     there = np.zeros((len(candidates), most), dtype=bool)

@@ -1,4 +1,4 @@
-"""Traces to learn from: jobs of the user's, drawn anew, so that a policy learns the load and not the trace."""
+"""Training traces sampled from the user's jobs, so that a policy learns the load and not one trace."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,16 +7,16 @@ import numpy as np
 
 from shunter.extensions.fleet.job import Job
 
-LEARNED_SHARE = 0.7  # of the jobs, the earlier; the others are kept for the comparison
+LEARNED_SHARE = 0.7  # of the jobs, the earlier ones; the others are for the comparison
 
 
 class Traces:
-    """Draws short traces from jobs: a stretch of them in their order, gaps and lengths stretched a little.
+    """Samples short traces from jobs: consecutive jobs, with randomly scaled gaps and lengths.
 
     Args:
         jobs: The user's jobs.
-        length: Jobs in a trace.
-        spread: Standard deviation of the logarithm by which the gaps of a trace, and each gap, are stretched.
+        length: Number of jobs in a trace.
+        spread: Standard deviation of the log factor on the gaps of a trace, and on each gap.
     """
 
     def __init__(self, jobs: Sequence[Job], length: int, spread: float = 0.3) -> None:
@@ -25,7 +25,7 @@ class Traces:
         self._spread = spread
 
     def draw(self, draw: np.random.Generator) -> list[Job]:
-        """One trace."""
+        """Sample one trace."""
         begin = int(draw.integers(0, len(self._jobs) - self._length + 1))
         stretch = self._jobs[begin : begin + self._length]
         gaps = np.diff([job.arrival_seconds for job in stretch], prepend=stretch[0].arrival_seconds)
@@ -39,7 +39,7 @@ class Traces:
 
 
 def split(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """The jobs to learn from, and those that come after them, for the comparison; of few jobs, all for both."""
+    """Split the jobs into earlier ones for learning and later ones for the comparison; few jobs are used for both."""
     ordered = sorted(jobs, key=lambda job: job.arrival_seconds)
     cut = round(len(ordered) * LEARNED_SHARE)
     if len(ordered) < 20:

@@ -1,9 +1,10 @@
-"""One training run: exploration, then learning in cycles each of which ends in a snapshot (SEERL, AAMAS 2021).
+"""Training run: exploration, then cycles of learning, each of which ends with a snapshot (SEERL, AAMAS 2021).
 
-Choices are judged by what the objective came to after them, less what it came to from that moment on in other rollouts
-of the same trace: that takes out the luck of the trace (input-dependent baselines; Mao et al., ICLR 2019). Networks
-change by proximal policy optimisation (Schulman et al., 2017). At the beginning of each cycle the learning rate jumps
-back to its highest, which drives the networks away from where they were: so snapshots of one run differ.
+The return of a choice is the objective accumulated after it, minus the mean over other rollouts of the same trace from
+that time on. This baseline removes the variance between traces (input-dependent baselines; Mao et al., ICLR 2019).
+Networks are updated by proximal policy optimisation (Schulman et al., 2017). At the beginning of each cycle the
+learning rate is reset to its maximum, which moves the networks away from their last state, so that snapshots of one run
+differ.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ EXPLORATION, LEARNING = "exploration", "learning"
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Networks this small are slower on several threads."""
+    """Use one torch thread within the block, because networks this small are slower on several threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -42,26 +43,26 @@ def one_thread() -> Iterator[None]:
 
 
 class Source(Protocol):
-    """Where traces come from."""
+    """Source of traces."""
 
     def draw(self, draw: np.random.Generator) -> list[Job]:
-        """One trace."""
+        """Return one trace."""
         ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how wide it is trained.
+    """Length and size of a training.
 
     Attributes:
-        rounds: Updates of the networks.
-        traces: Traces in a round.
-        rollouts: Rollouts of each trace, which are judged against each other.
-        cycles: Of the learning rate, and snapshots.
-        exploring_rounds: Rounds at the beginning whose choices are drawn evenly, for the critic.
+        rounds: Number of updates of the networks.
+        traces: Number of traces per round.
+        rollouts: Number of rollouts per trace, which are each other's baseline.
+        cycles: Number of cycles of the learning rate, and of snapshots.
+        exploring_rounds: Number of first rounds with uniformly sampled choices, to train the critic.
         hidden: Width of the layers.
-        learning_rate: Its highest.
-        entropy: Weight of the entropy of the choices at the beginning; it falls to a tenth.
+        learning_rate: Maximum learning rate.
+        entropy: Initial weight of the entropy bonus; falls to a tenth.
     """
 
     rounds: int = 120
@@ -76,13 +77,13 @@ class Plan:
 
 @dataclass
 class Progress:
-    """How a run goes.
+    """Progress of a training run.
 
     Attributes:
-        phases: By round.
-        costs: Mean cost of a round's rollouts for each of their jobs.
-        steps: Choices that had been made after each round.
-        decisions: Moments at which the policy had been asked after each round.
+        phases: Phase of each round.
+        costs: Mean cost per job of each round's rollouts.
+        steps: Number of choices made until the end of each round.
+        decisions: Number of policy decisions made until the end of each round.
     """
 
     phases: list[str] = field(default_factory=list)
@@ -92,7 +93,7 @@ class Progress:
 
 
 def cyclic_rate(step: int, steps: int, cycles: int, highest: float) -> float:
-    """Learning rate of a step, from 1: falls by a cosine in each cycle, and jumps back."""
+    """Return the learning rate of a step, counted from 1: cosine decay in each cycle, then a restart."""
     length = ceil(steps / cycles)
     return highest / 2 * (1 + cos(pi * ((step - 1) % length) / length))
 
@@ -101,12 +102,12 @@ class Trainer:
     """Trains the agents on a cluster.
 
     Args:
-        source: Where traces come from.
-        cluster: Where they run.
-        objective: What is to be little.
-        plan: How long.
-        seed: Of everything drawn.
-        joint: Whether one agent learns all choices at once, as a rival.
+        source: Source of the traces.
+        cluster: Cluster of the simulations.
+        objective: Objective to minimise.
+        plan: Length and size of the training.
+        seed: Seed of all random draws.
+        joint: If True, a single agent learns all choices; a baseline.
     """
 
     def __init__(
@@ -123,10 +124,10 @@ class Trainer:
 
     @one_thread()
     def run(self, on_round: Callable[[int, Progress], None] | None = None) -> list[Weights]:
-        """Train to the end; returns the snapshots.
+        """Run the whole training; return the snapshots.
 
         Args:
-            on_round: Told after each round; may look at `networks`.
+            on_round: Called after each round; may read `networks`.
         """
         plan = self._plan
         length = ceil(plan.rounds / plan.cycles)
@@ -139,7 +140,7 @@ class Trainer:
         return self.snapshots
 
     def round(self, number: int) -> None:
-        """One update."""
+        """Run one round: rollouts and an update."""
         plan = self._plan
         exploring = number <= plan.exploring_rounds
         weights = None if exploring else self.networks.snapshot()
@@ -177,7 +178,7 @@ class Trainer:
 
     @one_thread()
     def imitate(self, choices: Sequence[tuple[str, np.ndarray, np.ndarray]], epochs: int = 12) -> None:
-        """Start from what another policy did: agent, candidates, and which of these it took in any order."""
+        """Imitate another policy's choices: agent, candidates, and which of these the policy took in any order."""
         optimiser = torch.optim.Adam(self.networks.tensors.values(), lr=3e-3)
         for _ in range(epochs):
             for agent in self.networks.agents:

@@ -1,1 +1,1 @@
-"""The policies on real machines: trainings are started, watched, stopped by their checkpoints, and moved."""
+"""Scheduling on real machines: training jobs are started, monitored, stopped with a checkpoint, and moved."""

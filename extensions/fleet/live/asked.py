@@ -1,4 +1,4 @@
-"""What a file of jobs asks of a live fleet; read without Prefect, so that a command can refuse it before any server."""
+"""Reader of a live fleet's job file, without Prefect, so that a command can reject it before any server starts."""
 
 from pathlib import Path
 
@@ -9,16 +9,16 @@ from shunter.model_families import AUTO, is_ranking
 from shunter.models.names import check_model
 from shunter.requests import TrainRequest
 
-SETTLED = {"source", "architecture", "training", "placement", "seed", "register_as", "promote"}  # what a job can ask
+SETTLED = {"source", "architecture", "training", "placement", "seed", "register_as", "promote"}  # a job's options
 LEFT_OUT = {"baselines", "fixed_threads", "plan", "priority"}
 OF_ONE_MACHINE = {"explore", "embedding_memory"}
 
 
 def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
-    """The jobs of a file, each with its request, checked.
+    """Read and check the jobs of a file, each with its request.
 
     Raises:
-        RequestError: The file is no YAML of our own, or a job asks for what a fleet does not do.
+        RequestError: The file is not YAML of our own format, or a job has options that a fleet does not support.
     """
     found = []
     for own in read_own_jobs(path):
@@ -36,10 +36,10 @@ def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
 
 
 def check_training(own: OwnJob, request: TrainRequest) -> None:
-    """Refuse what one training at fixed settings cannot do.
+    """Raise for options that a single training with fixed settings does not support.
 
     Raises:
-        RequestError: The sentence names the job and what to leave out.
+        RequestError: An option is unsupported; the message names the job and the options to remove.
     """
     check_model(request.model)
     told = f"job {own.name!r}"

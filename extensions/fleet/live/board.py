@@ -1,4 +1,4 @@
-"""A board laid out from what is on real machines."""
+"""Board of a live cluster, built from the state of real machines."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
@@ -8,11 +8,11 @@ from shunter.extensions.fleet.cluster import MACHINE, NETWORK, AcceleratorType, 
 from shunter.extensions.fleet.job import ANYWHERE, Job, JobState, Need
 from shunter.extensions.fleet.live.role import LiveMachine, Places
 
-NOISE_GIB = 0.01  # less than that of a server is nothing: Ray rounds
+NOISE_GIB = 0.01  # smaller differences of a server's memory are ignored: Ray rounds
 
 
 class LiveBoard(Board):
-    """A board on which each process stays within one machine: a job of one process, and each part of one of many."""
+    """Board that places each process on one machine: a job of one process, or each part of a job of several."""
 
     def place(
         self,
@@ -34,7 +34,7 @@ class LiveBoard(Board):
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
-        """See `Board.fill`; of one process the smallest machine that is large enough, so that others stay whole."""
+        """See `Board.fill`; a single process gets the smallest sufficient machine, so that larger ones stay free."""
         if need.part is not None:
             return super().fill(accelerators, machines, is_sorted=is_sorted, need=need)
         order = machines if is_sorted else sorted(machines, key=lambda i: (self.free[i], i))
@@ -42,24 +42,24 @@ class LiveBoard(Board):
         return None if found is None else ((found, accelerators),)
 
     def _take_memory(self, machine: int, gib: float) -> None:
-        """See `Board._take_memory`; what others hold is known a moment late, and Ray's ledger is what counts."""
+        """See `Board._take_memory`; usage by others is known with a delay, and Ray's own accounting decides."""
         server = self.cluster.server_of[machine]
         if server in self.free_memory:
             self.free_memory[server] -= gib
 
     def withhold(self, machine: int) -> None:
-        """Give nothing of what is free on a machine; what runs there goes on."""
+        """Mark the free accelerators of a machine as unavailable; its running jobs continue."""
         self.free_of[self._types[machine]] -= self.free[machine]
         self.free[machine] = 0
 
 
 def largest(machines: Iterable[Machine], job: Job, types: Iterable[str]) -> dict[str, int]:
-    """The most accelerators of each type that a job can hold: on one machine, or in parts on several.
+    """Return the most accelerators of each type that a job can use: on one machine, or in parts on several.
 
     Args:
         machines: The machines.
-        job: The job, whose processes each stay on one machine.
-        types: Types that it runs on.
+        job: Job, each of whose processes runs on one machine.
+        types: Accelerator types that can run the job.
     """
     found = dict.fromkeys(types, 0)
     for machine in machines:
@@ -72,7 +72,7 @@ def largest(machines: Iterable[Machine], job: Job, types: Iterable[str]) -> dict
 
 
 class Ground:
-    """The machines that have been seen, in an order that stays; those that are away keep their place."""
+    """All machines seen so far, in a fixed order; machines that are down keep their index."""
 
     def __init__(self, accelerators: Mapping[str, AcceleratorType]) -> None:
         self._accelerators = dict(accelerators)
@@ -83,7 +83,7 @@ class Ground:
         self.up: frozenset[str] = frozenset()
 
     def look(self, machines: Sequence[LiveMachine]) -> tuple[frozenset[str], frozenset[str]]:
-        """Take in which machines are up; returns those that have come, and those that have gone."""
+        """Record which machines are up; return the new ones and the lost ones."""
         up = frozenset(machine.name for machine in machines)
         came, went = up - self.up, self.up - up
         self._seen |= {machine.name: machine for machine in machines}
@@ -92,23 +92,23 @@ class Ground:
         return came, went
 
     def doubt(self, machine: str, until: float) -> None:
-        """Give nothing to a machine for a while: one that has died is known to be gone only some time later."""
+        """Give no jobs to a machine for a while: Ray notices only later that a machine has died."""
         self._doubted[machine] = until
 
     def trust_again(self, now: float) -> bool:
-        """Forget doubts whose time is over; returns whether there were any."""
+        """Clear doubts that have expired; return True if there were any."""
         over = [name for name, until in self._doubted.items() if until <= now]
         for name in over:
             del self._doubted[name]
         return bool(over)
 
     def note_others(self, machine: str, ours: int, our_memory_gib: float = 0.0) -> bool:
-        """Take in what others hold of a machine, of which we hold so much; returns whether that has changed.
+        """Record the usage of a machine by others, given our own usage; return True if it has changed.
 
         Args:
             machine: The machine.
-            ours: Accelerators of it that our jobs hold.
-            our_memory_gib: What our jobs hold of its server's memory, on whichever part of it.
+            ours: Number of its accelerators that our jobs hold.
+            our_memory_gib: Memory of its server that our jobs hold, on all its machines.
         """
         seen, before = self._seen[machine], (self._left(machine), self._memory_left(machine))
         self._others[machine] = max(seen.count - seen.free - ours, 0)
@@ -117,28 +117,28 @@ class Ground:
         return (self._left(machine), self._memory_left(machine)) != before
 
     def beside(self, machine: str) -> list[str]:
-        """The machines of a machine's server, itself included."""
+        """Return the machines of a machine's server, itself included."""
         box = self._seen[machine].box
         return [name for name, one in self._seen.items() if one.box == box]
 
     def index(self, name: str) -> int:
-        """Number of a machine."""
+        """Return the index of a machine."""
         return list(self._seen).index(name)
 
     def type_of(self, name: str) -> str:
-        """Type of a machine's accelerators."""
+        """Return the accelerator type of a machine."""
         return self._seen[name].accelerator
 
     def places(self, placement: Placement) -> Places:
-        """The machines of a placement, by name."""
+        """Return the machines of a placement by name."""
         names = list(self._seen)
         return tuple((names[machine], count) for machine, count in placement)
 
     def has_room(self, job: Job, cluster: Cluster) -> bool:
-        """Whether the machines that are up could take a job, were what others leave of them free.
+        """Return True if the machines that are up could run a job, apart from what others use.
 
         Args:
-            job: The job.
+            job: Job.
             cluster: See `cluster`.
         """
         left = [machine for machine in cluster.machines if machine.name in self.up and self._left(machine.name)]
@@ -147,7 +147,7 @@ class Ground:
 
     @property
     def cluster(self) -> Cluster:
-        """All machines, with what others leave of them."""
+        """Return all machines, without the accelerators and memory that others use."""
         machines = [
             Machine(
                 name=name,
@@ -162,7 +162,7 @@ class Ground:
 
     @property
     def whole_cluster(self) -> Cluster:
-        """All machines, whoever holds them."""
+        """Return all machines, including what others use."""
         machines = [
             Machine(
                 name=name,
@@ -176,11 +176,11 @@ class Ground:
         return Cluster(machines=tuple(machines), accelerators=self._accelerators)
 
     def lay_out(self, waiting: Iterable[JobState], running: Iterable[JobState], now: float) -> Board:
-        """The board at one moment.
+        """Return the board at one moment.
 
         Args:
-            waiting: Jobs that wait, in the order in which they began to.
-            running: Jobs that run, with their placements.
+            waiting: Waiting jobs, the longest waiting first.
+            running: Running jobs, with their placements.
             now: The time in seconds.
         """
         board = LiveBoard(self.cluster)
@@ -206,6 +206,6 @@ class Ground:
         return max(self._seen[name].count - self._others.get(name, 0), 0)
 
     def _memory_left(self, name: str) -> float:
-        """Memory of a machine's server that others leave; 0 where nobody counts it."""
+        """Return the memory of a machine's server that others leave free; 0 if unknown."""
         seen = self._seen[name]
         return max(seen.memory_gib - self._memory_of_others.get(seen.box, 0.0), NOISE_GIB) if seen.memory_gib else 0.0

@@ -1,4 +1,4 @@
-"""Drives trainings on real machines by a policy: the simulator's loop, with real events."""
+"""Live driver: runs training jobs on real machines under a policy, like the simulator but with real events."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -27,23 +27,23 @@ from shunter.extensions.fleet.live.training import LiveJob, live_job
 from shunter.extensions.fleet.policies.role import Policy
 from shunter.extensions.fleet.schedule import Schedule
 
-LOOK_SECONDS = 1.0  # the longest between two looks at machines and progress
-SAVE_SECONDS = 5.0  # the longest that what has happened to run times is not yet kept
-TELL_SECONDS = 30.0  # between two lines about how far all are
-STOP_SECONDS = 90.0  # that trainings have to save their state when the driver ends
-MOST_LOSSES = 3  # of one job without coming further: what kills every process is the job itself
-DOUBT_SECONDS = 30.0  # that a machine gets nothing after it has lost a training: a dead one is missed only then
-STUCK_SECONDS = 600.0  # that jobs wait for a machine that could take them, while nothing runs
+LOOK_SECONDS = 1.0  # longest interval between two checks of machines and progress
+SAVE_SECONDS = 5.0  # longest time until changes of run times are saved
+TELL_SECONDS = 30.0  # interval between two lines of progress
+STOP_SECONDS = 90.0  # time for jobs to save their state when the driver ends
+MOST_LOSSES = 3  # of one job in a row without progress: then the job itself is the likely cause
+DOUBT_SECONDS = 30.0  # time without new jobs on a machine that lost one: Ray notices a dead machine late
+STUCK_SECONDS = 600.0  # time that jobs wait for machines that are gone while nothing runs
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a driver is given beside jobs, policy and machines.
+    """Callbacks and data of a driver, besides jobs, policy and machines.
 
     Attributes:
-        clock: Seconds since the fleet was begun, interruptions included.
-        keep: Called with the records of all jobs whenever something has happened.
-        say: Called with sentences for whoever watches.
+        clock: Seconds since the beginning of the fleet, including interruptions.
+        keep: Called with the records of all jobs after each change.
+        say: Called with progress messages.
         accelerators: Power and price by accelerator type, as far as known.
     """
 
@@ -54,14 +54,14 @@ class Surroundings:
 
 
 class Driver:
-    """Lets a policy run jobs on machines until all have ended.
+    """Runs jobs on machines under a policy until all have ended.
 
     Args:
-        jobs: The jobs, in any order; they arrive at their seconds after the begin of the fleet.
-        policy: Who decides; a fresh one.
-        trainings: Who runs them.
-        surroundings: Clock, memory and voice.
-        kept: What an earlier driver of the same jobs has left.
+        jobs: Jobs in any order; they arrive at their times after the beginning of the fleet.
+        policy: A fresh policy.
+        trainings: Runs the jobs on the machines.
+        surroundings: Clock and callbacks.
+        kept: Records that an earlier driver of the same jobs has saved.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Driver:
         self.now = 0.0
 
     def run(self) -> None:
-        """Until every job is trained or has failed.
+        """Run until every job is trained or has failed.
 
         Raises:
-            RequestError: A job is larger than every machine, or runs on none of them; or the policy has learned on
-                another cluster.
-            InfeasibleError: Machines went away, and what is left fits on none.
-            HardwareError: The cluster does not answer any more.
-            KeyboardInterrupt: Ctrl-C; what ran has saved its state.
+            RequestError: A job is larger than every machine or supports none; or the policy was trained for another
+                cluster.
+            InfeasibleError: Machines were lost, and a remaining job fits on none of the others.
+            HardwareError: The cluster does not respond.
+            KeyboardInterrupt: Ctrl-C; running jobs have saved their state.
         """
         self._look()
         self._check_fit()
         if isinstance(self._policy, Learned):
             self._policy.check(self.cluster)
         for one in self.jobs.values():
-            if one.status is Status.TRAINED:  # only its last steps are missing, which need no accelerators
+            if one.status is Status.TRAINED:  # only its evaluation is missing, which needs no accelerators
                 on = next(iter(self._ground.up))
                 count = one.state.job.asks(self._ground.type_of(on))
                 self._trainings.start(one.name, ((on, count),))
@@ -115,7 +115,7 @@ class Driver:
                 self._check_stuck()
                 events = self._trainings.events(self._patience())
                 self._observe()
-                happened = sum(self._take(event) for event in events) > 0  # all of them are taken in
+                happened = sum(self._take(event) for event in events) > 0  # sum and not any, so that all are handled
         except BaseException:
             self._stop_all()
             raise
@@ -123,7 +123,7 @@ class Driver:
             self._keep()
 
     def schedule(self) -> Schedule:
-        """What came of it, of the jobs that were trained; times are measured."""
+        """Return the measured schedule of the jobs that were trained."""
         cluster = self.cluster
         ended = [
             Ended(
@@ -139,11 +139,11 @@ class Driver:
 
     @property
     def cluster(self) -> Cluster:
-        """All machines that were there at some time."""
+        """All machines that were up at some time."""
         return self._ground.whole_cluster
 
     def _look(self) -> bool:
-        """See which machines are up; returns whether that has changed."""
+        """Update which machines are up; return True if that has changed."""
         self.now = self._around.clock()
         machines = self._trainings.machines()
         came, went = self._ground.look(machines)
@@ -158,7 +158,7 @@ class Driver:
         return changed or bool(came or went)
 
     def _held(self, machine: str) -> tuple[int, float]:
-        """Accelerators of a machine that our jobs hold, and the memory of its server, on whichever part of it."""
+        """Return the accelerators of a machine that our jobs hold, and their memory on all parts of its server."""
         beside, count, memory = self._ground.beside(machine), 0, 0.0
         for one in self.jobs.values():
             for name, held in one.places if one.granted_at is not None else ():
@@ -168,7 +168,7 @@ class Driver:
         return count, memory
 
     def _note_moved(self, one: LiveJob) -> None:
-        """What Ray says of these machines, and of their servers' memory, lags behind for a moment."""
+        """Postpone reading the usage of these machines, because Ray's figures lag behind for a moment."""
         self._moved_at |= {beside: self.now for name, _ in one.places for beside in self._ground.beside(name)}
 
     @staticmethod
@@ -176,7 +176,7 @@ class Driver:
         return one.status is Status.RUNNING and one.granted_at is None
 
     def _check_fit(self) -> None:
-        """Refuse at once what no machine could ever take."""
+        """Raise if a job fits on no machine."""
         for one in self.jobs.values():
             if one.status.is_over or one.status is Status.TRAINED:
                 continue
@@ -224,7 +224,7 @@ class Driver:
         return self.now >= self._ask_at or (happened and self._policy.round_seconds is None)
 
     def _decide(self) -> None:
-        """Ask the policy, and carry out what it did on the board."""
+        """Let the policy decide, and carry out its changes of the board."""
         self._observe()
         board = self._ground.lay_out(self._waiting(), self._placed(), self.now)
         again, rounds = self._policy.decide(board), self._policy.round_seconds
@@ -239,7 +239,7 @@ class Driver:
                 self._carry_out(self.jobs[state.name], before, state.placement, board)
 
     def _waiting(self) -> list[JobState]:
-        """Those that a machine could take, the longest waiting first."""
+        """Return the waiting jobs that some machine could run, the longest waiting first."""
         waiting = [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is None]
         cluster = self._ground.cluster
         fitting = [one for one in waiting if self._ground.has_room(one.job, cluster)]
@@ -266,7 +266,7 @@ class Driver:
             self._send(one)
 
     def _send(self, one: LiveJob) -> None:
-        """Let a job train at its placement."""
+        """Start a job at its placement."""
         placement = one.state.placement
         assert placement is not None, f"{one.name} has no place"
         one.places, one.following, one.status = self._ground.places(placement), None, Status.RUNNING
@@ -278,11 +278,11 @@ class Driver:
         self._trainings.start(one.name, one.places)
 
     def _take(self, event: Event) -> bool:
-        """Take in what has happened; returns whether a policy should know."""
+        """Handle an event; return True if the policy must decide again."""
         one = self.jobs[event.job]
         if isinstance(event, Granted):
             one.begin(self.now)
-            self._saved_at = -inf  # a driver that is killed now has begun it
+            self._saved_at = -inf  # save at once, so that the start is known if this driver is killed
             share = f" at {one.saved_share:.0%}" if one.saved_share else ""
             self._around.say(f"{one.name} {'goes on' if one.stretches else 'begins'}{share} on {one.where}.")
             return False
@@ -290,7 +290,7 @@ class Driver:
             one.status, one.figures = Status.FINISHED, event.figures
             return False
         if one.status is Status.TRAINED and isinstance(event, Lost | Stopped):
-            return False  # only what follows the training is missing, and the next driver does it
+            return False  # only the evaluation is missing, which the next driver does
         self._note_moved(one)
         if isinstance(event, Trained):
             one.observe(self.now, Progress(1, 1, 1))
@@ -314,7 +314,7 @@ class Driver:
         one.leave_place(self.now)
 
     def _go_on(self, one: LiveJob) -> None:
-        """It has stopped: it waits, or goes on where it was moved to."""
+        """Let a stopped job wait, or restart it at its new placement."""
         one.fall_back()
         one.status = Status.WAITING
         if one.following is not None:
@@ -341,13 +341,13 @@ class Driver:
                 one.observe(self.now, self._trainings.progress(one.name) if one.granted_at is not None else None)
 
     def _patience(self) -> float:
-        """How long nothing but an event needs to be done."""
+        """Return the time until something has to be done even without an event."""
         coming = [one.state.job.arrival_seconds for one in self.jobs.values() if one.status is Status.COMING]
         moments = [*coming, *([self._ask_at] if self._ask_at > self.now else [])]
         return min(max(min(moments, default=inf) - self.now, 0.0), LOOK_SECONDS)
 
     def _check_stuck(self) -> None:
-        """Give up when machines are gone and none that is left can take a job."""
+        """Raise if machines are gone and none of the others can run a waiting job."""
         waiting = [one for one in self.jobs.values() if one.status is Status.WAITING]
         fits = self._ground.cluster if waiting else None
         unfit = [one for one in waiting if fits and not self._ground.has_room(one.state.job, fits)]
@@ -375,7 +375,7 @@ class Driver:
         self._around.say(f"{ended} of {len(self.jobs)} trained, {waiting} wait; {shares or 'none runs'}.")
 
     def _stop_all(self) -> None:
-        """Let what runs save its state, and wait for that."""
+        """Let running jobs save their state, and wait for them."""
         running = {one.name for one in self.jobs.values() if one.status in (Status.RUNNING, Status.STOPPING)}
         for one in self.jobs.values():
             if one.status is Status.RUNNING:

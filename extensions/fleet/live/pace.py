@@ -1,4 +1,4 @@
-"""How fast a job really is: what was foretold gives way to what was measured."""
+"""Measured speed of a job, which replaces the predicted one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,16 +6,16 @@ from statistics import fmean
 
 from shunter.extensions.fleet.job import Iterations, Work
 
-LEAST_SECONDS, LEAST_SHARE = 2.0, 0.02  # of a measurement: the first steps are not like the others
+LEAST_SECONDS, LEAST_SHARE = 2.0, 0.02  # shortest measurement, since the first steps are slower
 
 
 @dataclass(slots=True)
 class Pace:
-    """Measures one job on one type at a time.
+    """Measures the speed of one job, on one accelerator type at a time.
 
     Attributes:
-        foretold: What the job was thought to be.
-        measured: Seconds of a whole job by accelerator type, as far as it has run there.
+        foretold: Predicted work of the job.
+        measured: Seconds of the whole job by accelerator type, for types on which it has run.
     """
 
     foretold: Work
@@ -23,11 +23,11 @@ class Pace:
     _since: tuple[float, float] | None = None
 
     def begin(self) -> None:
-        """It is started anew, perhaps elsewhere."""
+        """Begin a new measurement after a start."""
         self._since = None
 
     def observe(self, accelerator: str, now: float, share: float) -> bool:
-        """Take in that a share of the job is done; returns whether that has changed its pace."""
+        """Record the share of the job that is done; return True if that changes its measured speed."""
         if self._since is None:
             self._since = now, share
             return False
@@ -39,19 +39,19 @@ class Pace:
 
     @property
     def work(self) -> Work:
-        """The job as it is known now."""
+        """Return the job's work with the measured speeds."""
         return corrected(self.foretold, self.measured) if isinstance(self.foretold, Iterations) else self.foretold
 
     def done(self, share: float) -> float:
-        """What a share of the job is in the units of its work."""
+        """Return the progress that a share of the job means, in the units of its work."""
         return share * self.foretold.count if isinstance(self.foretold, Iterations) else share
 
 
 def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:
-    """Iterations at the pace that was measured; types not yet tried are off by as much as those that were, on average.
+    """Return iterations at the measured speed; types without a measurement are scaled by the mean correction.
 
     Args:
-        work: What was foretold, communication left out where one machine does it all.
+        work: Predicted work, without communication if one machine runs the job.
         measured: Seconds of the whole job by type.
     """
     paces = {

@@ -1,4 +1,4 @@
-"""What a fleet keeps of itself, so that its driver can be killed at any moment: every job, as far as it has come."""
+"""State of a fleet that is saved continuously, so that its driver can be killed at any moment and resumed."""
 
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ from shunter.frozen import Frozen
 
 
 class Status(StrEnum):
-    """Where a job stands."""
+    """Status of a job."""
 
     COMING = "coming"
     WAITING = "waiting"
@@ -23,19 +23,19 @@ class Status(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return True if nothing is left to do."""
         return self in (Status.FINISHED, Status.FAILED)
 
 
 class Stretch(Frozen):
-    """A stretch during which a job held accelerators.
+    """Period in which a job held accelerators.
 
     Attributes:
-        machine: Machine that they were of, or the first of several.
-        accelerators: How many, of all machines together.
-        begin_seconds: When it began.
-        end_seconds: When it ended.
-        others: Further machines, with how many of each.
+        machine: Machine of the accelerators, or the first of several.
+        accelerators: Number of accelerators on all machines together.
+        begin_seconds: Begin of the period.
+        end_seconds: End of the period.
+        others: Further machines, with the number of accelerators on each.
     """
 
     machine: str
@@ -46,18 +46,18 @@ class Stretch(Frozen):
 
     @property
     def places(self) -> Places:
-        """All machines, with how many of each."""
+        """Return all machines, with the number of accelerators on each."""
         return ((self.machine, self.accelerators - sum(count for _, count in self.others)), *self.others)
 
 
 class Seen(Frozen):
-    """What was seen of a job on one accelerator type: what later fleets foresee the like by.
+    """Measurements of a job on one accelerator type, from which later fleets predict similar jobs.
 
     Attributes:
-        train_seconds: Between its steps, without what starting and moving took.
-        start_seconds: From the decision to start it to its first step; None where it did not begin here.
-        checkpoint_seconds: Of each time that it was stopped, from the decision until it had let go.
-        restore_seconds: Of each time that it went on, from the decision to its next step.
+        train_seconds: Training time, without starts and moves.
+        start_seconds: From the decision to start the job to its first step; None if it did not start on this type.
+        checkpoint_seconds: For each stop, from the decision until the accelerators were released.
+        restore_seconds: For each restart, from the decision to the next step.
     """
 
     train_seconds: float = 0.0
@@ -67,23 +67,23 @@ class Seen(Frozen):
 
 
 class JobRecord(Frozen):
-    """One job.
+    """Record of one job.
 
     Attributes:
-        name: Its name.
-        status: Where it stands.
-        share: Share of its longest schedule that its last checkpoint holds.
-        pace: Seconds of the whole job by accelerator type, as measured.
-        stretches: When it held what.
-        waiting_since: When it last began to wait.
-        ideal_seconds: What its progress would have taken side by side and alone.
-        preemptions: How often it was stopped to wait.
-        migrations: How often it was moved.
-        losses: How often in a row it was lost without having come further.
-        because: Why it failed.
-        figures: What its model reached.
-        seen: What was seen of it, by accelerator type.
-        is_whole: Whether no step was taken twice, so that its times are those of the whole training.
+        name: Name of the job.
+        status: Status of the job.
+        share: Share of its longest schedule at its last checkpoint.
+        pace: Measured seconds of the whole job by accelerator type.
+        stretches: Periods in which it held accelerators.
+        waiting_since: Time at which it last began to wait.
+        ideal_seconds: Time of its progress under ideal conditions, side by side and alone.
+        preemptions: Number of stops after which it waited.
+        migrations: Number of moves.
+        losses: Number of successive losses without progress.
+        because: Reason of its failure.
+        figures: Quality of its model.
+        seen: Measurements by accelerator type.
+        is_whole: True if no step was repeated, so that its times are those of one complete training.
     """
 
     name: str
@@ -103,12 +103,12 @@ class JobRecord(Frozen):
 
 
 class FleetRecord(Frozen):
-    """A fleet.
+    """Record of a fleet.
 
     Attributes:
-        begun_at: When it was begun, in seconds since 1970: all its times count from then.
+        begun_at: Begin of the fleet, in seconds since 1970; all its times are relative to this.
         run_id: Its run in MLflow.
-        jobs: Its jobs.
+        jobs: Records of its jobs.
     """
 
     begun_at: float
@@ -117,7 +117,7 @@ class FleetRecord(Frozen):
 
 
 class Ended(Frozen):
-    """What is known of a job that was trained, for its outcome."""
+    """Data of a trained job, for its outcome."""
 
     record: JobRecord
     accelerators: int
@@ -126,12 +126,12 @@ class Ended(Frozen):
 
 
 def measured_schedule(policy: str, cluster: Cluster, ended: list[Ended]) -> Schedule:
-    """What the policy did, in the words of the simulator; jobs that failed have no outcome.
+    """Return the measured schedule in the format of the simulator, without failed jobs.
 
     Args:
-        policy: Its name.
-        cluster: All machines that were there at some time.
-        ended: The jobs that were trained.
+        policy: Name of the policy.
+        cluster: All machines that were up at some time.
+        ended: Data of the trained jobs.
     """
     index = {machine.name: i for i, machine in enumerate(cluster.machines)}
     outcomes, spans = [], []

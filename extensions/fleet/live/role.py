@@ -1,4 +1,4 @@
-"""What the driver asks of whoever runs the trainings, and what it is told."""
+"""Interface between the driver and the component that runs the training jobs, with its events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import NamedTuple, Protocol
 
 @dataclass(frozen=True, slots=True)
 class LiveMachine:
-    """A machine that is up.
+    """Machine that is up.
 
     Attributes:
-        name: Its name, the same again when it returns after a failure.
-        accelerator: Type of what it trains on: the model of its GPUs, or `cpu`, counted in cores.
-        count: How many it gives out.
-        free: How many of them nobody holds.
-        server: The box of which it is a part, whose memory all parts share; empty for one that is a box of its own.
-        memory_gib: Memory of that box that is given out; 0 where nobody counts it.
-        free_memory_gib: How much of it nobody holds.
+        name: Name of the machine, the same when it returns after a failure.
+        accelerator: Accelerator type: the model of its GPUs, or `cpu`, counted in cores.
+        count: Number of accelerators available to jobs, free or not.
+        free: Number of free accelerators.
+        server: Server that contains it and shares its memory; empty for a machine that is its own server.
+        memory_gib: Server memory available to jobs, used or not; 0 if not counted.
+        free_memory_gib: Free server memory.
     """
 
     name: str
@@ -29,26 +29,26 @@ class LiveMachine:
 
     @property
     def box(self) -> str:
-        """The box that it is, or a part of."""
+        """Name of the server."""
         return self.server or self.name
 
 
 Places = tuple[tuple[str, int], ...]
-"""Machines, each with how many of its accelerators: several where the processes of a training lie on several."""
+"""Machines, each with a number of its accelerators: several if the processes of a job run on several machines."""
 
 
 def names_of(places: Places) -> str:
-    """The machines, for people."""
+    """Return the machines as text for the user."""
     return " and ".join(name for name, _ in places)
 
 
 class Progress(NamedTuple):
-    """How far a training is.
+    """Progress of a training.
 
     Attributes:
-        done: Steps done.
-        total: Steps of its longest schedule.
-        saved: Steps that its last checkpoint holds.
+        done: Number of completed steps.
+        total: Number of steps of its longest schedule.
+        saved: Number of steps at its last checkpoint.
     """
 
     done: int
@@ -57,33 +57,33 @@ class Progress(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Share of the longest schedule that is done."""
+        """Completed share of the longest schedule."""
         return self.done / self.total if self.total else 0.0
 
     @property
     def saved_share(self) -> float:
-        """Share of the longest schedule that the last checkpoint holds."""
+        """Share of the longest schedule at the last checkpoint."""
         return self.saved / self.total if self.total else 0.0
 
 
 class Granted(NamedTuple):
-    """A training has got its accelerators and begins, or goes on."""
+    """Event: a job has got its accelerators and begins or resumes."""
 
     job: str
 
 
 class Trained(NamedTuple):
-    """A training has come to its end and holds nothing any more; its model is still to be judged and registered."""
+    """Event: a training has ended and released its accelerators; its model is not yet evaluated and registered."""
 
     job: str
 
 
 class Finished(NamedTuple):
-    """All is done.
+    """Event: a job has completed, including the evaluation of its model.
 
     Attributes:
         job: Name of the job.
-        figures: What its model reached, by the names in MLflow.
+        figures: Metrics of its model, by their names in MLflow.
     """
 
     job: str
@@ -91,20 +91,20 @@ class Finished(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """A training that was told to stop has saved its state and holds nothing any more."""
+    """Event: a stopped job has saved its state and released its accelerators."""
 
     job: str
 
 
 class Lost(NamedTuple):
-    """A training is gone with its process or machine; its last checkpoint is kept."""
+    """Event: a job was lost with its process or machine; its last checkpoint is available."""
 
     job: str
     because: str
 
 
 class Failed(NamedTuple):
-    """A training has ended for a reason of its own, which would come again."""
+    """Event: a job has failed with an error of its own, which a retry would not avoid."""
 
     job: str
     because: str
@@ -114,32 +114,32 @@ Event = Granted | Trained | Finished | Stopped | Lost | Failed
 
 
 class Trainings(Protocol):
-    """Runs jobs on machines; what becomes of them it tells when it is asked, never in between.
+    """Runs jobs on machines, and returns events on request only.
 
-    Of a start comes at last one of `Finished` (after `Trained`), `Stopped`, `Lost` and `Failed`, and before it a
-    `Granted` once there was room. A job is started again only after that.
+    Each start ends with one of `Finished` (after `Trained`), `Stopped`, `Lost` and `Failed`. Before that comes
+    `Granted`, once there was room. A job is started again only after that.
     """
 
     def machines(self) -> Sequence[LiveMachine]:
-        """The machines that are up.
+        """Return the machines that are up.
 
         Raises:
-            HardwareError: The cluster does not answer any more.
+            HardwareError: The cluster does not respond.
         """
         ...
 
     def start(self, job: str, places: Places) -> None:
-        """Let a job train, from its last checkpoint if it has one, as soon as there is room on these machines."""
+        """Start a job, from its last checkpoint if it has one, as soon as there is room on these machines."""
         ...
 
     def stop(self, job: str) -> None:
-        """Let a job save its state and end."""
+        """Make a job save its state and end."""
         ...
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """What has happened since the last call, in order; waits so long for something to happen."""
+        """Return the events since the last call, in order; wait up to the timeout for the first one."""
         ...
 
     def progress(self, job: str) -> Progress | None:
-        """How far a job is; None before its first step."""
+        """Return the progress of a job; None before its first step."""
         ...

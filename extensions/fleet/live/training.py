@@ -1,4 +1,4 @@
-"""One job of a live fleet, as its driver keeps it."""
+"""State of one job in the live driver."""
 
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -13,11 +13,11 @@ from shunter.extensions.fleet.live.role import Places, Progress, names_of
 
 @dataclass(slots=True)
 class Costs:
-    """Takes the times of one job.
+    """Measures the times of one job.
 
     Attributes:
-        seen: What was seen, by accelerator type.
-        is_whole: Whether no step was taken twice.
+        seen: Measurements by accelerator type.
+        is_whole: True if no step was repeated.
     """
 
     seen: dict[str, Seen] = field(default_factory=dict)
@@ -28,12 +28,12 @@ class Costs:
     _stopped_at: float | None = None
 
     def send(self, now: float, accelerator: str, *, is_free: bool) -> None:
-        """It is to train there; the place may still be held by one that saves its state, whose time is not its own."""
+        """Record a start. If the place is still held by a job that saves its state, the start time is not measured."""
         self._accelerator, self._sent_at = accelerator, now if is_free else None
         self._since = self._stopped_at = None
 
     def step(self, now: float, *, is_first: bool) -> None:
-        """It has been seen at work; only the first time after `send` tells anything."""
+        """Record that the job makes steps; only the first call after `send` has an effect."""
         if self._since is not None:
             return
         self._since = now
@@ -45,11 +45,11 @@ class Costs:
         self.seen[self._accelerator] = before.model_copy(update=more)
 
     def stop(self, now: float) -> None:
-        """It was told to stop."""
+        """Record that the job was told to stop."""
         self._stopped_at = now
 
     def cease(self, now: float, *, is_lost: bool) -> None:
-        """It has let go of its accelerators."""
+        """Record that the job has released its accelerators."""
         before = self.seen.get(self._accelerator, Seen())
         self.is_whole = self.is_whole and not is_lost
         if self._since is not None:
@@ -65,23 +65,23 @@ class Costs:
 
 @dataclass(slots=True, eq=False)
 class LiveJob:
-    """A job with its state as a policy sees it, and what only a live fleet knows.
+    """Job with its state for the policy, and additional state of a live fleet.
 
     Attributes:
-        state: What a policy sees.
-        pace: How fast it really is.
-        status: Where it stands.
-        following: Where it goes on as soon as it has stopped; None to wait.
-        granted_at: Since when it holds its accelerators; None while Ray has no room for it yet.
-        places: Machines that it was sent to.
-        share: Share of its longest schedule that is done.
-        saved_share: Share that its last checkpoint holds.
-        stretches: When it held what.
-        losses: How often in a row it was lost without having come further.
-        lost_at: Share that it had saved when it was last lost.
-        because: Why it failed.
-        figures: What its model reached.
-        costs: What starting, training and stopping took.
+        state: State for the policy.
+        pace: Measured speed.
+        status: Status of the job.
+        following: Next placement once the job has stopped; None to wait.
+        granted_at: Time since which it holds its accelerators; None until Ray has room for it.
+        places: Machines on which it was started.
+        share: Completed share of its longest schedule.
+        saved_share: Share at its last checkpoint.
+        stretches: Periods in which it held accelerators.
+        losses: Number of successive losses without progress.
+        lost_at: Saved share when it was last lost.
+        because: Reason of its failure.
+        figures: Quality of its model.
+        costs: Measured times of starting, training and stopping.
     """
 
     state: JobState
@@ -106,20 +106,20 @@ class LiveJob:
 
     @property
     def where(self) -> str:
-        """The machines that it was sent to, for people."""
+        """Return the machines on which it was started, as text for the user."""
         return names_of(self.places)
 
     def is_at(self, machine: str) -> bool:
-        """Whether it was sent to a machine."""
+        """Return True if it was started on a machine."""
         return any(name == machine for name, _ in self.places)
 
     @property
     def is_on_board(self) -> bool:
-        """Whether a policy decides about it."""
+        """Return True if a policy decides about it."""
         return self.status in (Status.WAITING, Status.RUNNING, Status.STOPPING)
 
     def take_place(self, placement: Placement, board: Board) -> None:
-        """A policy lets it run there."""
+        """Set its placement as the policy decided."""
         state = self.state
         state.placement = placement
         state.conditions = board.conditions(placement)
@@ -131,14 +131,14 @@ class LiveJob:
         self._foretell(board.now)
 
     def leave_place(self, now: float) -> None:
-        """It holds nothing any more, and waits."""
+        """Release its placement and let it wait."""
         state = self.state
         state.placement = state.conditions = state.ideal = None
         state.end, state.waiting_since, state.overhead_left = inf, now, 0.0
         state.version += 1
 
     def begin(self, now: float) -> None:
-        """It has got its accelerators."""
+        """Record that it has got its accelerators."""
         state = self.state
         self.granted_at = state.started_at = state.updated_at = now
         if state.first_start is None:
@@ -147,18 +147,18 @@ class LiveJob:
         self.pace.begin()
 
     def cease(self, now: float, *, is_lost: bool = False) -> None:
-        """It has let go of its accelerators."""
+        """Record that it has released its accelerators."""
         self.costs.cease(now, is_lost=is_lost)
         self.stretches += self._open_stretch(now)
         self.granted_at = None
 
     def fall_back(self) -> None:
-        """It goes on from its last checkpoint."""
+        """Reset its progress to its last checkpoint."""
         self.share = self.saved_share
         self.state.done = self.state.saved = self.pace.done(self.share)
 
     def observe(self, now: float, progress: Progress | None) -> None:
-        """Bring its figures up to now."""
+        """Update its figures to this time."""
         state = self.state
         if self.granted_at is not None:
             elapsed = now - state.updated_at
@@ -191,7 +191,7 @@ class LiveJob:
         self.state.end = now + self.state.overhead_left + self.state.seconds_left(self.state.conditions)
 
     def record(self) -> JobRecord:
-        """What is kept of it; what runs now waits for whoever reads this."""
+        """Return its record; a running job is recorded as waiting, for a driver that resumes from the record."""
         return JobRecord(
             name=self.name,
             status=Status.WAITING if self.is_on_board else self.status,
@@ -225,20 +225,20 @@ class LiveJob:
         ]
 
     def isolated_seconds(self, cluster: Cluster) -> float:
-        """What it would take alone, on the machine that suits it best."""
+        """Return the time of the job alone, on its best machine."""
         job, types = self.state.job, self.state.job.types(cluster)
         fitting = [
             Conditions(machine.accelerator, (asked,), MACHINE)
             for machine in cluster.machines
             if machine.accelerator in types and machine.count >= (asked := job.asks(machine.accelerator))
         ]
-        if not fitting and job.part is not None:  # no machine is large enough for all of its processes
+        if not fitting and job.part is not None:  # no machine has room for all its processes
             fitting = [tightest(job.asks(name), cluster, name) for name in types]
         return job.start_seconds + min((job.work.seconds_left(0.0, one) for one in fitting), default=0.0)
 
 
 def live_job(job: Job, kept: JobRecord | None = None) -> LiveJob:
-    """A job as it comes, or as an earlier driver left it."""
+    """Return a new job, or the job as an earlier driver saved it."""
     pace = Pace(job.work)
     one = LiveJob(JobState(job, waiting_since=job.arrival_seconds), pace)
     if kept is None:
