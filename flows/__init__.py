@@ -1,1 +1,1 @@
-"""What a user starts. One file is one flow; `cli` is the command `shunter`."""
+"""Flows that a user starts, one per file; `cli` is the entry point of the command `shunter`."""

@@ -1,4 +1,4 @@
-"""The installed command starts here; `shunter.flows.command.cli` holds it."""
+"""Entry point of the installed command, which is defined in `shunter.flows.command.cli`."""
 
 import atexit
 import contextlib
@@ -11,11 +11,11 @@ from types import FrameType
 
 
 def main() -> None:
-    """Entry point of the command: signals end it with one sentence, from the first moment on."""
+    """Run the command; from its first moment on, a signal ends it with one sentence."""
     open_streams()
     take_signals()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name in a log may hold letters that the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):  # a name in a log may have characters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     ending = Ending()
     try:
@@ -33,19 +33,19 @@ def main() -> None:
 
 
 class Output(io.TextIOWrapper):
-    """Standard output whose failures are told apart from those of files."""
+    """Standard output that raises an error class of its own, different from that of files."""
 
     def write(self, text: str) -> int:
         """Write a text.
 
         Raises:
-            OutputError: Nothing can be written.
+            OutputError: The stream cannot be written to.
         """
         with _output_errors():
             return super().write(text)
 
     def flush(self) -> None:
-        """Write what is held back; raises as `write`."""
+        """Write buffered text; raises as `write`."""
         with _output_errors():
             super().flush()
 
@@ -61,9 +61,9 @@ def _output_errors() -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Open standard streams that are closed, such that no file that is opened later gets what is printed.
+    """Open standard streams that are closed, so that no file opened later gets their number and the printed text.
 
-    Reading finds nothing, and writing fails as it does on a closed stream.
+    Reading returns nothing, and writing fails as on a closed stream.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -78,15 +78,15 @@ def open_streams() -> None:
 
 
 def take_signals() -> None:
-    """Let SIGTERM, the end of the terminal (SIGHUP) and SIGQUIT end the command as Ctrl-C does.
+    """Let SIGTERM, SIGHUP (the terminal was closed) and SIGQUIT end the command as Ctrl-C does.
 
-    SIGTERM raises KeyboardInterrupt until Prefect takes the signal over. The other two become a Ctrl-C, so that whoever
-    handles that at the moment handles them; where they are ignored, as `nohup` has it, they stay so.
+    SIGTERM raises KeyboardInterrupt until Prefect installs its own handler. The other two are sent on as SIGINT, so
+    that the current handler of Ctrl-C is called. Signals that are ignored, as under `nohup`, stay ignored.
     """
     own = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != own:  # a child that was forked ends as if nobody had asked to be told
+        if os.getpid() != own:  # a forked child has the default behaviour of the signal
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if number == signal.SIGTERM:
@@ -99,18 +99,18 @@ def take_signals() -> None:
 
 
 class Ending:
-    """Ends the process once every exit handler has run and all is written.
+    """Exit handler that ends the process after all other exit handlers, once all output is written.
 
-    The interpreter would take each object apart before, which takes seconds when torch and pandas are loaded.
+    The interpreter would first destroy every object, which takes seconds if torch and pandas are loaded.
 
     Attributes:
-        status: What the process ends with; that of an unexpected error until another is known.
+        status: Exit status of the process; initially that of an unexpected error.
     """
 
     def __init__(self) -> None:
         self.status = 1
         self._process = os.getpid()
-        atexit.register(self._end)  # handlers run from the last to the first
+        atexit.register(self._end)  # handlers run in reverse order of their registration
 
     def _end(self) -> None:
         if os.getpid() != self._process:

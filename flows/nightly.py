@@ -1,4 +1,4 @@
-"""The nightly flow under its old module, which deployments of earlier versions name."""
+"""The nightly flow under its former module, which deployments of earlier versions name."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The flow behind `shunter plan`: where each table of a model goes on several devices, found by simulation."""
+"""Flow of `shunter plan`, which finds the devices of each embedding table of a model by simulation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,12 +36,12 @@ def plan(
     request: Annotated[PlanRequest, shown(PlanRequest())] = PlanRequest(),  # noqa: B008 - frozen
     out: str = "plan.yaml",
 ) -> PlanReport:
-    """Find where each table goes, and write the plan, its picture and its trace.
+    """Find the placement of each table, and write the plan, its picture and its trace.
 
     Args:
         request: Model, data, devices and search.
-        out: File of the plan; picture and trace lie beside it. Of a deployment its name counts alone: they then lie in
-            a folder of the home.
+        out: File of the plan; picture and trace are written beside it. In a run of a deployment only the name of the
+            file is used, in a folder of the home.
     """
     source = {name: value for name, value in request.source.model_dump().items() if value is not None}
     dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
@@ -58,7 +58,7 @@ def plan(
 
 
 def _place_of(out: str, run_id: str) -> Path:
-    """Where a plan is written: others than this machine's user write nowhere but into its home."""
+    """Return the path of a plan; a run of a deployment may write into the home only."""
     return Settings().home / "plans" / run_id / (Path(out).name or "plan.yaml") if is_foreign_request() else Path(out)
 
 
@@ -74,7 +74,7 @@ def write_plan(report: PlanReport, out: Path) -> list[Path]:
     """Write plan, picture and trace.
 
     Raises:
-        RequestError: They cannot be written there.
+        RequestError: A file cannot be written.
     """
     out = out.absolute()
     files = [out, out.with_suffix(".png"), out.with_suffix(".trace.json")]

@@ -1,4 +1,4 @@
-"""The flow behind `shunter profile`: the machine's figures, and where a training on it waits."""
+"""Flow of `shunter profile`: measurements of the machine, and where a training on it waits."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from shunter.tracking.runs import closing, start_run
 
 
 class ProfileSummary(Frozen):
-    """Profiles of the machine, the analysis of a training, the pictures, and the run in MLflow."""
+    """Profiles of the machine, analysis of a training, pictures, and MLflow run."""
 
     profiles: tuple[HardwareProfile, ...]
     analysis: SerializeAsAny[TrainingAnalysis] | None = Field(exclude=True)
@@ -44,11 +44,11 @@ class ProfileSummary(Frozen):
 def profile(
     request: Annotated[ProfileRequest, shown(ProfileRequest())] = ProfileRequest(), refresh: bool = False
 ) -> ProfileSummary:
-    """Measure this machine, and where a training of the model on the data waits, if both are given.
+    """Measure this machine and, if model and data are given, where a training waits.
 
     Args:
-        request: The model and the data; without data the machine alone is measured.
-        refresh: Measure the machine again although today's figures are there.
+        request: Model and data; without data only the machine is measured.
+        refresh: Whether to measure the machine again even if it was measured today.
     """
     check_request(request)
     console = Console(stderr=True, highlight=False)
@@ -73,7 +73,7 @@ def profile(
 
 def _ingestion(request: ProfileRequest, data: str) -> TrainRequest:
     wanted = TrainRequest(data=data, format=request.format, schema_file=request.schema_file)
-    # The model decides too: one that reads histories makes a named data set bring them.
+    # The data also depends on the model: a model that reads histories adds them to a named data set.
     return wanted if request.model is None else wanted.model_copy(update={"model": request.model})
 
 

@@ -1,4 +1,4 @@
-"""The flow that puts a former champion back."""
+"""Flow that restores a former champion."""
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -10,11 +10,11 @@ from shunter.tracking.runs import closing, open_run, start_run
 
 
 class Rollback(Frozen):
-    """What was done.
+    """Result of a rollback.
 
     Attributes:
         name: Name of the registered model.
-        replaced: Version that was the champion; None where there was none.
+        replaced: Version that was the champion; None if there was none.
         champion: Version that is the champion now.
         run_id: Run in MLflow.
     """
@@ -26,7 +26,7 @@ class Rollback(Frozen):
 
     @property
     def explanation(self) -> str:
-        """One sentence for the user."""
+        """Sentence for the user."""
         if self.replaced is None:
             return f"Version {self.champion} of {self.name!r} is the champion now; there was none before."
         return f"Version {self.champion} of {self.name!r} is the champion again, in place of version {self.replaced}."
@@ -34,11 +34,11 @@ class Rollback(Frozen):
 
 @flow(name="rollback", flow_run_name="rollback-{name}")
 def rollback(name: str = "", to: int | None = None) -> Rollback:
-    """Put the former champion back, or a version by its number, once it has been seen to load.
+    """Restore the former champion, or promote a version by its number, after checking that it can be loaded.
 
     Args:
-        name: Name of the registered model; empty for the only one.
-        to: Version to put back; if omitted, the one that was the champion before.
+        name: Name of the registered model; empty if there is only one.
+        to: Version to promote; the former champion if omitted.
     """
     name = name or only_model()
     run_id = start_run(f"{name} rollback", "rollback", flow_run_id=flow_run.get_id())

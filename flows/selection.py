@@ -1,4 +1,4 @@
-"""The flow that only chooses: where a training should run, here or on what one could rent, before any training."""
+"""Flow that only chooses where a training should run, on this machine or a rented one, without training."""
 
 from typing import Annotated
 
@@ -22,10 +22,10 @@ from shunter.tracking.runs import closing, start_run_tree
 
 @flow(name="select", flow_run_name="select-{request.data}", on_failure=[notify], on_crashed=[notify])
 def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] = SelectRequest()) -> Decision:
-    """Choose a placement within the limits, from this machine and the catalogue, and keep why in MLflow.
+    """Choose a placement within the limits, from this machine and the catalogue, and log the reason to MLflow.
 
     Args:
-        request: The data, the limits, the objective, the effort, and the accelerators to compare.
+        request: Data, limits, objective, effort, and accelerators to compare.
     """
     check_model(request.model)
     dataset = ingest(request)

@@ -1,4 +1,4 @@
-"""The main flow: from click log to registered model, every step a Prefect task, every figure in MLflow."""
+"""Main flow, from a click log to a registered model; every step is a Prefect task, and every figure is in MLflow."""
 
 import math
 from contextlib import ExitStack
@@ -59,35 +59,35 @@ from shunter.tracking.store import tracking_address
 
 
 class TrainSummary(BaseModel):
-    """The outcome of one training.
+    """Outcome of one training.
 
     Attributes:
         data_name: Name of the data set.
-        rows: Rows of each split.
-        quarantined_rows: Rows that could not be read.
+        rows: Number of rows of each split.
+        quarantined_rows: Number of rows that could not be read.
         model: Model family.
-        decision: The placement, the reason, and the table of all candidates.
-        tuned: The settings tried, the best first; None for a graph model, see `tried`.
-        result: Quality of the model that was kept, and whether it is an ensemble; for a graph model, of its ranking.
-        step_seconds: Wall clock of each step of this attempt, of the process' start, and of what is in no step, which
-            together is that of the attempt.
+        decision: Decision on the placement, with its reason and all candidates.
+        tuned: Result of the search, the best setting first; None for a graph model, see `tried`.
+        result: Resulting model and its quality: an ensemble or a single model, or a ranker.
+        step_seconds: Wall-clock seconds of each step, of the start of the process, and of the time outside all steps;
+            their sum is the time of this attempt.
         energy: Energy of selection, tuning, training and ensemble, interrupted attempts included.
-        registered: The version in MLflow's registry.
-        run_id: The parent run in MLflow.
+        registered: Version in MLflow's registry.
+        run_id: Parent run in MLflow.
         tracking_uri: Address of the MLflow store, without its secrets.
         flow_run_name: Name of the run in Prefect.
         resumed: Whether an interrupted attempt was continued.
-        stopped_because: The limit that ended the search early, None if none did.
-        findings: What stands out in the data.
-        baselines: What was trained first, beside the result.
-        tried: Settings of a graph model that were tried, each trained.
-        reason: Why a graph model was kept.
-        noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
-        towers: What towers cost against a flat model of as many parameters; None of a model without.
-        promise: Quality that the version promises, with its bounds; None where none was asked for.
-        minutes: Where the minutes of the search went; None where it had none.
-        repeat: Whether the weights are those of the run that was repeated; None where none was.
-        quality: Figures of click models on the test part, with their intervals.
+        stopped_because: Limit that ended the search early; None if there is none.
+        findings: Notable properties of the data, as sentences.
+        baselines: Baselines, with their comparison to the result.
+        tried: Trained settings of a graph model.
+        reason: Reason for the choice of a graph model.
+        noise: Variation of the metric of the search between seeds; None if no setting was trained twice.
+        towers: Quality of a model with towers compared with a flat model of as many parameters; None without towers.
+        promise: Quality that the version guarantees, with its bounds; None if none was requested.
+        minutes: Use of the minutes of the search, in words; None without a limit.
+        repeat: Whether the weights equal those of the repeated run; None if no run was repeated.
+        quality: Metrics of click models on the test part, with their intervals.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -128,11 +128,11 @@ def train(
     """Train a recommender within the limits and register it.
 
     Args:
-        request: The data, the limits, the objective and the effort.
+        request: Data, limits, objective and effort.
         fresh: Start anew instead of resuming an interrupted run of the same request.
-        repeat: A finished training that is repeated bit by bit: its id in MLflow, the beginning of one, its name, or
-            `latest`. Of the request only the name of the registered model and when it is promoted count then. Empty:
-            none.
+        repeat: Finished run to repeat bit by bit: its id in MLflow, a prefix of the id, its name, or `latest`. Only the
+            name of the registered model and the condition of its promotion are then taken from the request. Empty: no
+            repetition.
     """
     repetition = Repetition.of(repeat, request.register_as, request.promote) if repeat else None
     if repetition is not None:
@@ -151,7 +151,7 @@ def train(
         if find_cause(error, DamagedDataError) is None:
             raise
         tell(str(find_cause(error, DamagedDataError)))
-    with clock.step("ingest"):  # the damaged data set is in the quarantine, and the run resumes on the same data
+    with clock.step("ingest"):  # the damaged data set is quarantined, and the run resumes on the same data
         dataset = ingest(request)
     return train_on(request, dataset, clock, repetition=repetition)
 
@@ -164,7 +164,7 @@ def train_on(
     fresh: bool = False,
     repetition: Repetition | None = None,
 ) -> TrainSummary:
-    """Train on what was ingested, register the result, and go on with an interrupted run; see `train`."""
+    """Train on an ingested data set, or resume an interrupted run, and register the result; see `train`."""
     recipe = recipe_of(request.model)
     recipe.check(request, dataset)
     check_copies(request)
@@ -182,7 +182,7 @@ def train_on(
                 if not _goes_back(state, clock.command, error):
                     raise
                 summary = state.recovering(_train_held, job)
-            with clock.step("report"):  # before the end, for a kill may come meanwhile, too
+            with clock.step("report"):  # before the state is removed, because a kill may interrupt the report
                 recipe.publish(summary.run_id, dataset, request)
             state.finish()
             forget_copies(request, dataset)
@@ -198,16 +198,16 @@ def train_on(
 
 @dataclass(frozen=True)
 class _Job:
-    """What is asked, with what it is done, and what earlier attempts at it have left.
+    """Request of a run, with its inputs and the state of earlier attempts.
 
     Attributes:
-        request: The data, the limits, the objective and the effort.
-        dataset: What was ingested.
+        request: Data, limits, objective and effort.
+        dataset: Ingested data set.
         profiles: Profiles of the accelerators that may be used.
-        state: What earlier attempts have left.
-        clock: What the steps take.
-        cluster: The Ray cluster whose nodes train instead of this machine; None for this machine.
-        repetition: The run that is repeated; None where none is.
+        state: State of the run, with that of earlier attempts.
+        clock: Clock of the steps.
+        cluster: Ray cluster whose nodes train; None if this machine trains.
+        repetition: Run that is repeated; None if there is none.
     """
 
     request: TrainRequest
@@ -220,8 +220,8 @@ class _Job:
 
 
 def _train_held(job: _Job) -> TrainSummary:
-    """One training, with the accelerators that it may use kept from others."""
-    here = [] if job.cluster else job.profiles  # Ray keeps trainings off each other's nodes
+    """Reserve the accelerators, and run one training."""
+    here = [] if job.cluster else job.profiles  # Ray separates trainings on its nodes
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
     foreseen = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
@@ -240,7 +240,7 @@ def _train_held(job: _Job) -> TrainSummary:
 
 
 def _goes_back(state: RunState, clock: RunClock, error: Exception) -> bool:
-    """Return True if an exploration came to nothing; its state but what was spent gives way to the best known."""
+    """Return True if an exploration failed; its state, except used time and energy, is replaced by the incumbent."""
     if isinstance(error, StoppedError) and not error.is_exploration:
         return False
     decision, spent = state.recall("decision", Decision), state.recall("spent", Spent)
@@ -258,7 +258,7 @@ def _goes_back(state: RunState, clock: RunClock, error: Exception) -> bool:
 
 
 def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainSummary:
-    """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
+    """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""
     dataset, state, clock = job.dataset, job.state, job.clock
     with ExitStack() as stack:
         with clock.step("track"):
@@ -297,7 +297,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
         findings = tuple(finding.words for finding in findings_of_dataset(dataset))
         open_run(run_id).set_tags({"data.findings": "\n".join(findings)} if findings else {})
         repeat = _keep_choices(job, run, outcome)
-        open_run(run_id).log_metrics(account_metrics(clock.account()))  # as far as the report can know it
+        open_run(run_id).log_metrics(account_metrics(clock.account()))  # without the time of the report
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
             data_name=dataset.name,
@@ -329,7 +329,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
 
 
 def _decide(job: _Job) -> Decision:
-    """The placement that an earlier attempt chose, or the best of those that can be had now."""
+    """Return the placement of an earlier attempt, or choose the best available one."""
     cluster, decision = job.cluster, job.state.recall("decision", Decision)
     if decision is None:
         with job.clock.step("select"):
@@ -339,7 +339,7 @@ def _decide(job: _Job) -> Decision:
     if cluster:
         allowed = [row for row in decision.table if not row.excluded_by]
         choices = [Choice(row.candidate.placement, decision.weighed(row)) for row in allowed]
-        is_on_processor = decision.placement.device == "cpu"  # else what is predicted is the device's memory
+        is_on_processor = decision.placement.device == "cpu"  # for other devices, the prediction is device memory
         cluster.prefer(
             choices,
             better_place=installed_move("cluster"),
@@ -350,7 +350,7 @@ def _decide(job: _Job) -> Decision:
 
 
 def _keep_choices(job: _Job, run: RunContext, outcome: Outcome) -> Repeat | None:
-    """Keep what repeats the run, and say whether it has repeated another one; None where it was to repeat none."""
+    """Store the choices for a later repetition; return the comparison if this run repeats another one, else None."""
     reasons = [run.notes.stop_reason, outcome.stop_reason]
     choices = keep_choices(
         run.run_id,
@@ -369,7 +369,7 @@ def _keep_choices(job: _Job, run: RunContext, outcome: Outcome) -> Repeat | None
 
 
 def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ended: datetime) -> str:
-    """What tells a finished run from others in a list: data, what the result holds, quality on the test part, date."""
+    """Return the name of a finished run: data, families of the result, quality on the test part, and date."""
     is_ranker = isinstance(result, TrainedRanker)
     value = result.test.ndcg20 if is_ranker else result.test.auc
     quality = "" if math.isnan(value) else f" {'NDCG@20' if is_ranker else 'AUC'} {value:.4f}"
@@ -377,7 +377,7 @@ def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ende
 
 
 def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
-    """Families that the result holds: that of the search, and baselines under their names."""
+    """Return the families of the used members, joined by `+`: that of the search, and those of baselines."""
     if isinstance(result, TrainedRanker):
         return result.spec.family
     used = [member.name for member in result.members if member.is_used]
@@ -385,7 +385,7 @@ def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
 
 
 def _log_totals(run: RunContext, energy: EnergyReading) -> None:
-    """Time and energy of the whole run, and where trainings were moved to."""
+    """Log time and energy of the whole run, and the moves of its trainings."""
     log = open_run(run.run_id)
     if run.cluster:
         log.set_tags({"cluster.moves": " ".join(run.cluster.moves) or "none"})

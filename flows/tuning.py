@@ -1,4 +1,4 @@
-"""The flow that only tunes: settings tried on the chosen placement and ranked, none of them trained to the end."""
+"""Flow that only tunes: settings are tried on the chosen placement and ranked; none is trained to the end."""
 
 from functools import partial
 from typing import Annotated
@@ -35,15 +35,15 @@ from shunter.tracking.runs import open_run
 
 @flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])
 def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest()) -> TuneResult:
-    """Search settings for a model on the data and rank them in MLflow, without training or registering any.
+    """Search settings for a model on the data and rank them in MLflow, without training or registering a model.
 
-    Interrupted and given again, it goes on with the trials that are left, and with what is left of the limits.
+    If the flow was interrupted, the next run with the same request resumes with the remaining trials and limits.
 
     Args:
-        request: The data, the limits, the objective and the effort; what concerns the ensemble is not used.
+        request: Data, limits, objective and effort; options of the ensemble are not used.
 
     Raises:
-        RequestError: A cluster is asked for.
+        RequestError: The request names a cluster.
     """
     check_model(request.model)
     request.search.check_is_installed()
@@ -69,7 +69,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
 def _tune_tracked(
     request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, held: Reservation
 ) -> TuneResult:
-    """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
+    """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""
     clock = RunClock()
     with (
         tracked_run(request, dataset, state, kind="tune") as run_id,
@@ -79,7 +79,7 @@ def _tune_tracked(
     ):
         decision = state.recall("decision", Decision)
         if decision is None:
-            # A search teaches nothing about the work of a whole training, so it explores nothing.
+            # A search measures nothing about the duration of a whole training, so it never explores.
             decision = select(dataset, request.model_copy(update={"explore": Explore.NEVER}), profiles)
             state.remember("decision", decision)
         request = with_trials_at_a_time(charged(request, decision), decision, held, run_id)

@@ -1,1 +1,1 @@
-"""The command `shunter`: its options, what it prints, and the servers and deployments that it starts."""
+"""The command `shunter`: its options and its output, and the servers that it starts."""

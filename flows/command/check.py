@@ -1,4 +1,4 @@
-"""The command that looks at a log before anything is trained on it."""
+"""The command `shunter check`, which examines a log before a training."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +45,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(checked: "Checked", data: str, out: Path | None) -> None:
-    """The schema on standard output, so that it can be kept with `>`, and what was found beside it."""
+    """Print the schema on standard output, where `>` can save it, and the other findings on standard error."""
     looked_at = f"looked at {checked.rows:,} rows, {checked.positive_share:.1%} of them positive"
     say(f"{checked.name} ({checked.data_format}): {looked_at}.")
     if checked.bad_rows:

@@ -1,4 +1,4 @@
-"""The command `shunter`. It starts light: Prefect, MLflow and torch are imported by the command that needs them."""
+"""The command `shunter`. It starts fast: Prefect, MLflow and torch are imported only by commands that need them."""
 
 import os
 from typing import Annotated
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 
 def show_version(asked: bool) -> None:
-    """Print the version and end."""
+    """Print the version and exit."""
     if asked:
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The commands of `shunter` as plain data; the module of a command is imported when the command is looked up.
+"""Registry of the commands of `shunter`; the module of a command is imported when the command is looked up.
 
 Other distributions add commands by entry points of the group `shunter.commands`, which name the result of
 `command_entry`. A name of two words is a command of a group: `fleet run`.
@@ -219,7 +219,7 @@ class RegisteredCommands(Mapping[str, Command]):
 
 
 class Commands(TyperGroup):
-    """Group of registered commands; a wrong command line ends with one sentence and the code of a wrong request."""
+    """Group of registered commands; a usage error prints one sentence and exits with the code of a wrong request."""
 
     def __init__(self, *, name: str | None = None, **options: Any) -> None:
         super().__init__(name=name, **options)
@@ -229,7 +229,7 @@ class Commands(TyperGroup):
     def main(  # pyright: ignore[reportIncompatibleMethodOverride] - by name
         self, args: Sequence[str] | None = None, **options: Any
     ) -> Any:
-        """Run a command and end the process, unless that is not wanted."""
+        """Run a command and exit, or return its result if `standalone_mode` is false."""
         if not options.pop("standalone_mode", True):
             return super().main(args, standalone_mode=False, **options)
         given = sys.argv[1:] if args is None else list(args)
@@ -241,18 +241,18 @@ class Commands(TyperGroup):
                 raise SystemExit(RequestError.exit_code) from None
             except UsageError as error:
                 raise RequestError(told(error)) from error
-        if code == INTERRUPTED:  # before a command could begin
+        if code == INTERRUPTED:  # before a command has begun
             say("Interrupted.")
         raise SystemExit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; of one that there is none of, say which is meant."""
+        """Find the command; raise with a suggestion if it does not exist."""
         if args and self.get_command(ctx, args[0]) is None:
             raise RequestError(unknown_command(args[0], list(self.registered)))
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options in panels, and the list of commands without importing one of them."""
+        """Write the options in panels, and the list of commands without importing their modules."""
         write_options(self, ctx, formatter)
         if names := list(self.registered):
             with formatter.section("Commands"):

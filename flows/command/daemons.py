@@ -1,4 +1,4 @@
-"""Services that go on after the command which started them, written down so that a later one finds and stops them."""
+"""Background services that outlive the command that started them, recorded in files for later commands."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.2
 
 
 class Daemon(BaseModel):
-    """A service that was started in the background."""
+    """Service that was started in the background."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -35,24 +35,24 @@ class Daemon(BaseModel):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which the service listens."""
         return int(self.url.rpartition(":")[2])
 
     @property
     def since(self) -> datetime:
-        """When it began, while it runs."""
+        """Start time of the running service."""
         import psutil
 
         return datetime.fromtimestamp(psutil.Process(self.pid).create_time(), UTC)
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Whether this process still runs, and not another one with the same pid."""
         return process_mark(self.pid) == self.mark
 
 
 def find(name: str) -> Daemon | None:
-    """The service of this name if it runs; what is left of one that has ended is cleared away."""
+    """Return the service of a name if it runs; else remove its record and return None."""
     path = _path(name)
     daemon = read_or_quarantine(path, Daemon.model_validate_json)
     if daemon is None or daemon.is_alive:
@@ -62,7 +62,7 @@ def find(name: str) -> Daemon | None:
 
 
 def log_of(name: str) -> Path:
-    """Where the service of a name writes what it says."""
+    """Return the log file of the service of a name."""
     return _path(name).with_suffix(".log")
 
 
@@ -70,8 +70,8 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
     """Start a service in the background; it may not be ready yet.
 
     Raises:
-        RequestError: Its port is taken.
-        ShunterError: It ended at once, or its files cannot be written.
+        RequestError: The port of the service is taken.
+        ShunterError: The service ended at once, or its files cannot be written.
     """
     check_port(service)
     path = _path(service.name)
@@ -86,7 +86,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # neither Ctrl-C nor the end of the terminal reaches it
+                start_new_session=True,  # neither Ctrl-C nor SIGHUP reaches the service
             )
         mark = process_mark(process.pid)
         if mark is None:
@@ -101,7 +101,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
 
 
 def stop(daemon: Daemon, patience_seconds: float = 20.0) -> None:
-    """End the service and what it has started in its group, by force after a while."""
+    """Stop the service and the processes of its group, by SIGKILL after `patience_seconds`."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if daemon.is_alive:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A decision, or why there is none, as plain values for a script that reads `shunter select --json`."""
+"""Decision, or the error instead of one, as plain values for `shunter select --json`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from shunter.planner.decide import Decision, NoFeasiblePlacementError
 
 
 def decision_as_json(decision: Decision) -> dict[str, Any]:
-    """Everything about a decision as plain values, for a script that reads `shunter select --json`."""
+    """Return the whole decision as plain values, for `shunter select --json`."""
     return {
         "status": "chosen",
         "placement": decision.placement.model_dump(mode="json"),
@@ -24,7 +24,7 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
 
 
 def error_as_json(error: ShunterError) -> dict[str, Any]:
-    """Why there is no decision; for limits that nothing keeps, also what is nearest and what to relax."""
+    """Return an error as plain values; if no placement keeps the limits, with the nearest one and possible remedies."""
     told = {"code": error.code, "message": str(error)}
     if not isinstance(error, NoFeasiblePlacementError):
         return {"status": "error", **told}

@@ -1,4 +1,4 @@
-"""A run that Prefect's worker starts: Prefect's engine, without settings from files of the run's folder."""
+"""Entry point of a run that Prefect's worker starts: Prefect's engine, without settings files of the folder."""
 
 import runpy
 

@@ -1,4 +1,4 @@
-"""The command `shunter doctor`: what is damaged in the home, and what was done about it."""
+"""The command `shunter doctor`: damaged files in the home, and the action taken on each."""
 
 from dataclasses import asdict
 from typing import Annotated

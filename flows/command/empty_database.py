@@ -17,10 +17,10 @@ PREFECT = "prefect"
 
 
 def make_tables(folder: Path) -> Path:
-    """Have Prefect make its tables in an empty folder and return the database.
+    """Create Prefect's tables in an empty folder and return the path of the database.
 
     Raises:
-        subprocess.CalledProcessError: Prefect could not.
+        subprocess.CalledProcessError: Prefect failed.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment |= {"PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
@@ -28,27 +28,27 @@ def make_tables(folder: Path) -> Path:
     run_python(*upgrade, environment=environment, folder=folder).check_returncode()
     database = folder / "prefect.db"
     with closing(sqlite3.connect(database)) as tables:
-        tables.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # one file is the whole
+        tables.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the whole database is in one file
     return database
 
 
 def begin(database: Path) -> None:
-    """Give a home's database the tables of Prefect's server, where it has none, and let only its owner read it.
+    """Create the tables of Prefect's server in a home's database if it has none; only its owner may read the file.
 
-    Where the environment keeps no template, the server fills an empty file: it makes its tables in one transaction.
+    Without a template in the environment, the file stays empty, and the server creates its tables in one transaction.
 
     Raises:
-        OSError: The file cannot be made.
+        OSError: The file cannot be created.
     """
     begin_private(database)
     template = template_path(PREFECT)
     if not template.exists():
         return
-    with suppress(sqlite3.Error):  # of a damaged or locked file, which the server will report
+    with suppress(sqlite3.Error):  # the file is damaged or locked; the server will report it
         if has_tables(database):
             return
         with locked(database):
-            if not has_tables(database):  # no other command was faster
+            if not has_tables(database):  # no other command has created them meanwhile
                 copy_database(template, database, is_immutable=True)
 
 

@@ -1,4 +1,4 @@
-"""What the process needs to be told before Prefect and MLflow are imported."""
+"""Environment variables and folders that must be prepared before Prefect and MLflow are imported."""
 
 import os
 from pathlib import Path
@@ -12,14 +12,14 @@ from shunter.flows.command.proxies import keep_loopback_direct
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
 
-ROOM_BYTES = 32 << 20  # for the databases of a first run, with their logs
-CHECKED_BYTES = 16 << 20  # of a database whose every page each command checks; `shunter doctor` checks larger ones
+ROOM_BYTES = 32 << 20  # for the databases of a first run, and their logs
+CHECKED_BYTES = 16 << 20  # largest database that each command checks completely; `shunter doctor` checks larger ones
 
 
 def prepare_environment(*, debug: bool) -> None:
-    """Keep Prefect's database in Shunter's home, switch telemetry off and leave the terminal to our own lines.
+    """Move Prefect's database into Shunter's home, disable telemetry, and keep log lines of libraries off the terminal.
 
-    A variable that the user has set wins. Prefect's log still reaches its UI in full.
+    Variables that the user has set are not changed. Prefect's UI still gets the complete log.
     """
     defaults = {
         "PREFECT_HOME": str(Settings().home / "prefect"),
@@ -36,7 +36,7 @@ def prepare_environment(*, debug: bool) -> None:
         defaults.pop("PYTHONWARNINGS")
     else:
         defaults["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
-    if memory_left_bytes() is not None:  # Arrow's own allocator sets a GiB aside, which a limit counts as taken
+    if memory_left_bytes() is not None:  # Arrow's own allocator reserves a GiB, which counts against a memory limit
         defaults["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
@@ -50,7 +50,7 @@ def prepare_environment(*, debug: bool) -> None:
 
 
 def use_running_server() -> None:
-    """Write to the Prefect server that `shunter up` has started, while it runs, instead of starting another one."""
+    """Use the Prefect server that `shunter up` has started, if it runs, instead of starting another one."""
     from shunter.flows.command.daemons import find
     from shunter.flows.command.passwords import prefect_login
 
@@ -58,18 +58,18 @@ def use_running_server() -> None:
     if server is None:
         return
     url = f"{server.url}/api"
-    if os.environ.setdefault("PREFECT_API_URL", url) == url:  # another server is not told our password
+    if os.environ.setdefault("PREFECT_API_URL", url) == url:  # another server must not get this password
         os.environ.setdefault("PREFECT_API_AUTH_STRING", prefect_login())
 
 
 def ensure_home(*, room_bytes: int = 0) -> None:
-    """Create the folders that the servers' databases go into: neither Prefect nor SQLite makes them.
+    """Create the folders of the servers' databases, which neither Prefect nor SQLite creates.
 
     Args:
-        room_bytes: Room that each folder must have; 0 asks for none, as what ends servers or frees room does.
+        room_bytes: Free space that each folder must have. It is 0 for commands that stop servers or free space.
 
     Raises:
-        StorageError: They cannot be created there, or have less room.
+        StorageError: A folder cannot be created, or has less free space.
         ShunterError: Prefect's database is damaged and in use.
     """
     for folder in (Settings().home, Path(os.environ["PREFECT_HOME"]), Settings().tracking_root):
@@ -86,7 +86,7 @@ def ensure_home(*, room_bytes: int = 0) -> None:
 
 
 def _mend_prefect(database: Path) -> None:
-    """Quarantine a damaged database of Prefect's, so that a new one is begun; runs and models are in MLflow.
+    """Quarantine a damaged database of Prefect, so that a new one is created; runs and models are in MLflow.
 
     Raises:
         ShunterError: A process has the damaged database open.

@@ -13,12 +13,12 @@ from shunter.yaml_file import load_yaml
 
 
 class ErrorCode(NamedTuple):
-    """What an error code means.
+    """Meaning of an error code.
 
     Attributes:
         exit_code: Code with which a command ends.
-        cause: What happened.
-        remedy: What to do.
+        cause: Cause of the error.
+        remedy: Advice for the user.
     """
 
     exit_code: int
@@ -47,7 +47,7 @@ def codes_table(code: str | None) -> TextTable:
     """Return the rows of a code, of the codes that share an exit code, or of all codes.
 
     Raises:
-        RequestError: There is no such code.
+        RequestError: The code does not exist.
     """
     found = {name: one for name, one in error_codes().items() if code in (None, name, str(one.exit_code))}
     if not found:

@@ -1,4 +1,4 @@
-"""What `shunter export --since` says: how small an increment is, and how near the new model is what comes of it."""
+"""Output of `shunter export --since`: the size of an increment, and how near the updated model is to the new one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +13,11 @@ from shunter.tracking.registry.named import ExportedIncrement, open_model
 
 
 def told(done: ExportedIncrement, folder: Path) -> list[str]:
-    """What an increment came to, a sentence a line.
+    """Return the summary of an exported increment, one sentence per item.
 
     Args:
-        done: What was written.
-        folder: Where.
+        done: Increment that was written.
+        folder: Folder of the increment.
     """
     described = done.described
     return [
@@ -31,16 +31,16 @@ def told(done: ExportedIncrement, folder: Path) -> list[str]:
 
 
 def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path) -> str:
-    """How far the scores of what comes of increments are from those of the model that they are of, in one sentence.
+    """Return a sentence on how much the scores of an incrementally updated model differ from those of the exact one.
 
     Args:
-        exact: The model, as `shunter.tracking.registry.named.open_model` takes it.
-        near: The model that the increments are laid upon.
-        increments: The increments.
-        rows: Rows that both score.
+        exact: New model, as `shunter.tracking.registry.named.open_model` takes it.
+        near: Older model, to which the increments are applied.
+        increments: Folders of the increments.
+        rows: File of rows that both models score.
 
     Raises:
-        ShunterError: A model or an increment is not there or damaged, or the rows cannot be read.
+        ShunterError: A model or an increment is missing or damaged, or the rows cannot be read.
     """
     with open_model(exact) as now, open_model(near, increments) as then:
         scorers = now.scorer(), then.scorer()

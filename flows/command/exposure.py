@@ -1,4 +1,4 @@
-"""Where the servers listen: on loopback, or, when told to, where others reach them, never without a password."""
+"""Addresses of the servers: loopback, or on request an address that other machines reach, never without a password."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Exposure:
-    """Where a server listens, and who may reach it.
+    """Address of a server, and the names under which clients reach it.
 
     Attributes:
         host: Address to listen on.
@@ -23,7 +23,7 @@ class Exposure:
 
     @property
     def is_public(self) -> bool:
-        """Whether others than this machine can reach it."""
+        """Return True if other machines can reach the server."""
         try:
             return not ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -31,30 +31,30 @@ class Exposure:
 
     @property
     def reached_at(self) -> str:
-        """Address at which this machine reaches it."""
+        """Address at which this machine reaches the server."""
         return LOOPBACK if self.host in {"0.0.0.0", "::"} else self.host
 
     @property
     def browser_name(self) -> str:
-        """By which a browser reaches it: the first of its names."""
+        """Name by which a browser reaches the server: the first one of `names`."""
         return self.names[0] if self.names else self.reached_at
 
     def hosts(self, port: int) -> str:
-        """What requests may name as their host, with commas."""
+        """Return the allowed host names of requests, separated by commas."""
         return ",".join(
             f"{name}:{port}" for name in dict.fromkeys(("localhost", self.reached_at, LOOPBACK, *self.names))
         )
 
     def origins(self, port: int) -> str:
-        """Pages that may send requests, with commas."""
+        """Return the origins of pages that may send requests, separated by commas."""
         return ",".join(f"http://{host}" for host in self.hosts(port).split(","))
 
 
 def exposure() -> Exposure:
-    """As `SHUNTER_HOST` and `SHUNTER_HOST_NAMES` say: loopback when they say nothing.
+    """Return the exposure by `SHUNTER_HOST` and `SHUNTER_HOST_NAMES`; loopback by default.
 
     Raises:
-        RequestError: The host is public and nothing says by which names it is reached.
+        RequestError: The host is public, but no names are set.
     """
     settings = Settings()
     names = tuple(name.strip() for name in (settings.host_names or "").split(",") if name.strip())

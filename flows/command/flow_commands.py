@@ -1,4 +1,4 @@
-"""The commands that start a flow."""
+"""Commands that start a flow."""
 
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:
-    """An option that is off unless given.
+    """Return the parameter of a flag, an option that is off by default.
 
     Args:
         name: Name of the parameter.
@@ -72,7 +72,7 @@ def train(**options: Any) -> None:
         if is_dry:
             _show_plan(request, as_json=as_json)
             return
-        if not as_json:  # said before anything heavy is imported, so that whoever waits knows for what
+        if not as_json:  # printed before slow imports, so that the user sees at once what was started
             what = f"Training on {request.data}" if repeat is None else f"Repeating the run {repeat}"
             print_line(f"{what}. `shunter ui` shows the run in Prefect and MLflow.")
         summary = start("shunter.flows.train:train", request, fresh=fresh, repeat=repeat or "")
@@ -104,10 +104,10 @@ def tune(**options: Any) -> None:
 
 
 def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> None:
-    """Refuse what a repeated run has no use for.
+    """Raise if a repeated run is given options that it ignores.
 
     Raises:
-        RequestError: An option is given that the run has already.
+        RequestError: An option of the repeated run is given.
     """
     alone = TrainRequest(register_as=request.register_as, promote=request.promote)
     given = [option_name(name) for name, value in request.flat().items() if value != alone.flat()[name]]
@@ -118,7 +118,7 @@ def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> 
 
 
 def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
-    """What a training would do: the same choice, from the same figures, and the steps after it."""
+    """Show what a training would do: the choice of the placement, and the steps after it."""
     asked = request.flat()
     shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
@@ -144,7 +144,7 @@ def _print_choice(decision: "Decision", *, every_row: bool) -> None:
 
 
 def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
-    """The steps that would follow the choice, a sentence each."""
+    """Return the steps after the choice of the placement, one sentence each."""
     trials, size = request.search.most_trials, request.ensemble.most
     limits = request.limits.model_dump(exclude_defaults=True)
     budget = f"{trials} setting{'s' if trials != 1 else ''}" if trials else "as many settings as its budget permits"
@@ -208,5 +208,5 @@ def rollback(
         ensure_home()
         from shunter.flows.rollback import rollback as rollback_flow
 
-        # The bare function: whoever needs the former model back does not wait for a server that only watches.
+        # The bare function, without Prefect: a rollback must not wait for a server that only records it.
         print_line(rollback_flow.fn(model, to).explanation)

@@ -1,14 +1,14 @@
-"""Help of commands: options in panels, the common ones first, all of them with `--help-all`."""
+"""Help of commands, with options in panels: the common ones first, all of them with `--help-all`."""
 
 from typing import Any
 
 import typer
 
-ALL = "shunter.help_all"  # key in the context of a command whose whole help is shown
-FEW = 20  # options that are shown at once, in one panel
+ALL = "shunter.help_all"  # key in the context of a command whose complete help is shown
+FEW = 20  # largest number of options that are shown at once, in one panel
 OPTIONS, OUTPUT = "Options", "Output"
 PANELS = {"objective": "Limits", "seed": "Advanced: training", "register_as": OUTPUT, "promote": OUTPUT}
-# Options that the help of a command with many options shows, by the name of their parameter.
+# Options in the short help of a command with many options, by the name of their parameter.
 COMMON = {
     *("data", "schema_file", "model", "objective", "max_hours", "max_kwh", "min_auc", "trials", "search_minutes"),
     *("ensemble_size", "register_as", "config", "dry_run", "as_json", "verbose", "help"),
@@ -24,13 +24,13 @@ def panel(name: str, title: str | None) -> str:
         name: Field of the option.
         title: Title of its group; None if it is in none.
     """
-    from shunter.requests.form import ADVANCED  # loads the requests, which the list of commands does without
+    from shunter.requests.form import ADVANCED  # imports the requests, which the list of commands does not need
 
     return (PANELS.get(name) or title or OPTIONS).removeprefix(ADVANCED).capitalize()
 
 
 def show_all(context: typer.Context, asked: bool) -> None:
-    """Print the whole help of a command and end."""
+    """Print the complete help of a command and exit."""
     if asked:
         context.meta[ALL] = True
         typer.echo(context.get_help())
@@ -38,7 +38,7 @@ def show_all(context: typer.Context, asked: bool) -> None:
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
-    """Write the options of a command in panels; of many only the common ones, unless all are asked for."""
+    """Write the options of a command in panels; of many options only the common ones, without `--help-all`."""
     shows_all = context.meta.get(ALL, False)
     rows = [(one, one.get_help_record(context)) for one in command.get_params(context) if one.name != "help_all"]
     is_short = len(rows) <= FEW

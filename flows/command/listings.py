@@ -1,4 +1,4 @@
-"""Lists of data sets, runs, models and leftovers as data; nothing heavy is imported here."""
+"""Tables of data sets, runs, models and leftovers as plain data, without slow imports."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -40,16 +40,16 @@ def cache_table(datasets: Sequence[dict[str, Any]]) -> TextTable:
 
 
 def doctor_table(found: "Sequence[Finding]") -> TextTable:
-    """Return what an examination of the home found."""
+    """Return the findings of `shunter doctor` as a table."""
     rows = [(one.part, f"{one.files:,}", one.state, one.action.value, one.path) for one in found]
     return TextTable(("part", "files", "state", "done", "path"), rows)
 
 
 def cached_datasets() -> list[dict[str, Any]]:
-    """The data sets in the cache; one that cannot be read is left out, and made anew by the next run that needs it."""
+    """Return the data sets in the cache; one that cannot be read is left out, because the next run makes it again."""
     found: list[dict[str, Any]] = []
     for path in sorted(Settings().cache_directory.glob("*/dataset.json")):
-        from shunter.engine.data.dataset import Dataset  # loads numpy, which a home without data sets needs not
+        from shunter.engine.data.dataset import Dataset  # imports numpy, which a home without data sets does not need
 
         try:
             dataset = Dataset.load(path.parent)
@@ -69,7 +69,7 @@ def cached_datasets() -> list[dict[str, Any]]:
 
 
 def leftovers_table(leftovers: "Sequence[Leftover]") -> TextTable:
-    """Return what could be removed."""
+    """Return the data that can be removed."""
     rows = [(one.what, one.name, number(one.age_seconds / 86_400), number(one.size_bytes / 2**20)) for one in leftovers]
     return TextTable(("what", "where", "days old", "MiB"), rows)
 

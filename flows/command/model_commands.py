@@ -1,4 +1,4 @@
-"""The commands that show, use and hand out registered models."""
+"""Commands that show, use and export registered models."""
 
 from pathlib import Path
 from typing import Annotated

@@ -18,10 +18,10 @@ from shunter.validation import expected, own_words, sentence, shown, unknown
 
 Asked = TypeVar("Asked", bound=Request)
 
-OPTION_NAMES = {"schema_file": "--schema"}  # where the field's own name would not be what one types
+OPTION_NAMES = {"schema_file": "--schema"}  # options that are not named as their field
 
 
-JOB_REQUESTS = Registry(  # whose files are written much alike
+JOB_REQUESTS = Registry(  # job files of these kinds are similar
     "job request",
     {
         "train": Entry(target="shunter.requests:TrainRequest"),
@@ -47,12 +47,12 @@ CONFIG = inspect.Parameter(
 
 
 def option_name(field: str) -> str:
-    """The option of a field: `max_hours` becomes `--max-hours`."""
+    """Return the option of a field: `--max-hours` for `max_hours`."""
     return OPTION_NAMES.get(field, "--" + field.replace("_", "-"))
 
 
 def options_of(model: type[Request]) -> list[inspect.Parameter]:
-    """One keyword parameter for each option of the request, whatever its group."""
+    """Return one keyword parameter for each option of the request, in all groups."""
     return [
         inspect.Parameter(
             name,
@@ -69,7 +69,7 @@ def options_of(model: type[Request]) -> list[inspect.Parameter]:
 
 
 def build(model: type[Asked], values: dict[str, Any]) -> Asked:
-    """The request from flat option values.
+    """Return a request with the given option values.
 
     Raises:
         RequestError: A value is out of range or the values contradict each other.
@@ -81,11 +81,11 @@ def build(model: type[Asked], values: dict[str, Any]) -> Asked:
 
 
 def requested(model: type[Asked], options: dict[str, Any]) -> Asked:
-    """The request of a command: its job file where one is given, and the options given on the command line over it.
+    """Return the request of a command: that of its job file, if any, overridden by options of the command line.
 
     Args:
         model: Kind of the request.
-        options: What the command was called with; `with_options` has added the context and the job file.
+        options: Keyword arguments of the command, including the context and the job file that `with_options` adds.
 
     Raises:
         RequestError: The file cannot be read, a value is out of range, or the values contradict each other.
@@ -100,7 +100,7 @@ def requested(model: type[Asked], options: dict[str, Any]) -> Asked:
 def with_options(
     model: type[Request], *extra: inspect.Parameter
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: give a command that takes `**options` those of `model`, the `extra` parameters and `--config`."""
+    """Return a decorator that gives a command the options of `model`, the `extra` parameters and `--config`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         takes_file = [CONFIG] if issubclass(model, JobRequest) else []
@@ -113,14 +113,14 @@ def with_options(
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line, even with the value that it has by default."""
+    """Return True if an option is on the command line, even with its default value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
 
 def _typed(annotation: Any) -> Any:
-    """The type of an option: a date is written as text, and several values one by one, which the model reads."""
-    if annotation == tuple[str, ...]:  # given several times
+    """Return the type of an option: text for a date, and a list for several values, which the model parses."""
+    if annotation == tuple[str, ...]:  # an option that can be repeated
         return list[str]
     return str | None if annotation == date | None else annotation
 

@@ -1,4 +1,4 @@
-"""Options that many commands take: how much a command prints, and which models it loads."""
+"""Options of all commands that control the output, and `--accept`, which trusts a model."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ HELP_ALL = typer.Option("--help-all", help="Show every option.", is_eager=True, 
 
 
 def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with `--quiet` and `--verbose`, which take effect before it begins, and `--help-all`."""
+    """Return the command with `--help-all`, and with `--quiet` and `--verbose`, which take effect before it begins."""
 
     @functools.wraps(command)
     def with_them(*arguments: Any, quiet: bool, verbose: bool, help_all: bool, **options: Any) -> None:
@@ -71,7 +71,7 @@ def _extended(
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables for this process and those that it starts, for the length of the block."""
+    """Set environment variables of this process and its children while the block runs."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

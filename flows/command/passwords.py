@@ -1,4 +1,4 @@
-"""The password of Prefect's server here: whoever has it can run things as this user, so only this user can read it."""
+"""Password of Prefect's server. Anybody who has it can run programs as this user, so only this user can read it."""
 
 import os
 import secrets
@@ -14,12 +14,12 @@ USER = "shunter"
 
 
 def prefect_login() -> str:
-    """What Prefect's server asks for, `user:password`: the operator's own, else one that is made up once and kept.
+    """Return the login of Prefect's server, `user:password`: the user's own, or one that is generated once and stored.
 
-    The operator's own is in the variables that Prefect reads, of the server or, with those who only ask it, of clients.
+    The user's own login is in the variable of Prefect's server, or else in that of Prefect's clients.
 
     Raises:
-        ShunterError: It cannot be kept.
+        ShunterError: The password cannot be stored.
     """
     own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
     if own:
@@ -31,7 +31,7 @@ def prefect_login() -> str:
         make_private(Settings().home)
         make_private(path.parent)
         _write(path, f"{USER}:{secrets.token_urlsafe(24)}")
-        return path.read_text()  # another command may have been first
+        return path.read_text()  # another command may have written it first
     except OSError as error:
         raise ShunterError(
             f"Prefect's password cannot be kept in {path} ({error.strerror}): set SHUNTER_HOME to another."
@@ -39,10 +39,10 @@ def prefect_login() -> str:
 
 
 def protect_temporary_server() -> None:
-    """Let the server that a command starts, where there is none, answer to this process alone.
+    """Protect the temporary server of a command by a password that only this process knows.
 
-    To be called before Prefect is imported, which reads the password then. Where another server is named, nothing is
-    changed.
+    The function must be called before Prefect is imported, which reads the password. It does nothing if another server
+    is configured.
     """
     if os.environ.get("PREFECT_API_URL") or has_profile_setting("PREFECT_API_URL"):
         return
@@ -52,7 +52,7 @@ def protect_temporary_server() -> None:
 
 
 def password_path() -> Path:
-    """File of the password, which nobody but its owner can read."""
+    """Return the path of the password file, which only its owner can read."""
     return Settings().services_directory / "prefect-login"
 
 
@@ -64,7 +64,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, login: str) -> None:
-    """Leave it there as a whole, unless another process has been faster."""
+    """Write the file atomically, unless another process has already written it."""
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
         file.write(login)

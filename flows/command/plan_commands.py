@@ -1,4 +1,4 @@
-"""The commands of a plan: `shunter plan`, which finds where tables go, and what is done with plans."""
+"""The command `shunter plan`, which places embedding tables, and commands that use its plans."""
 
 import inspect
 from pathlib import Path
@@ -49,7 +49,7 @@ def plan(**options: Any) -> None:
 
 
 def _check(request: PlanRequest) -> None:
-    """Refuse an unknown model, accelerator or file before any server starts."""
+    """Raise for an unknown model, accelerator or file, before any server starts."""
     from shunter.models.names import check_model
 
     check_model(request.architecture.model)
@@ -66,7 +66,7 @@ def _check(request: PlanRequest) -> None:
 
 
 def _check_out(out: Path) -> None:
-    """Refuse a file that the plan cannot be written to, or that its own picture would replace."""
+    """Raise if the plan cannot be written to the file, or if its picture would overwrite the file."""
     if out.is_dir():
         raise RequestError(f"--out {out} is a folder: name a file in it, such as {out / 'plan.yaml'}.")
     if out.suffix == ".png":

@@ -1,4 +1,4 @@
-"""The command that plans on how many servers of which kind the tables of a model have room."""
+"""The command `shunter plan memory`: how many servers of each kind have enough memory for the tables of a model."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +49,7 @@ def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
 
 
 def plans_table(found: "Comparison") -> TextTable:
-    """Return the nodes of each kind of server, and what a billion samples take."""
+    """Return the number of nodes of each kind of server, with time, energy and cost of a billion samples."""
     rows = []
     for name, plan in found.plans.items():
         if plan is None:
@@ -65,7 +65,7 @@ def plans_table(found: "Comparison") -> TextTable:
 
 
 def around_table(found: "Comparison") -> TextTable:
-    """Return the nodes at other rates, and if the cache misses more than predicted."""
+    """Return the number of nodes at other sample rates, and with more cache misses than predicted."""
     rows = [
         (
             f"{one.samples_per_second:,.0f}",
@@ -79,12 +79,12 @@ def around_table(found: "Comparison") -> TextTable:
 
 
 def _nodes(nodes: int | None, miss_rate: float | None) -> str:
-    """Return the nodes, with the share of rows that the cache misses where there is one."""
+    """Return the number of nodes as text, with the cache miss rate if there is a cache."""
     return "-" if nodes is None else f"{nodes:,}" + ("" if miss_rate is None else f" ({miss_rate:.0%})")
 
 
 def serving_table(found: "Comparison") -> TextTable:
-    """Return the hosts that serve as many samples a second."""
+    """Return the number of hosts of each kind that serve the same number of samples a second."""
     from shunter.planner.memory.power import BASE, saving
 
     rows = [

@@ -1,4 +1,4 @@
-"""The command that simulates a model on ever more hosts."""
+"""The command `shunter plan scale`, which simulates a model on a growing number of hosts."""
 
 import inspect
 from collections.abc import Sequence
@@ -116,7 +116,7 @@ def _print(report: "ScaleReport") -> None:
 
 
 def scale_table(report: "ScaleReport", ways: Sequence[str]) -> TextTable:
-    """Return milliseconds of a step and efficiency of each way by hosts."""
+    """Return milliseconds of a step and efficiency by the number of hosts, for each way to divide the model."""
     rows = [
         (
             str(point.hosts),

@@ -1,16 +1,16 @@
-"""What `shunter plan` prints, as data."""
+"""Output of `shunter plan`, as plain data."""
 
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.masked_console import Console
 from shunter.planner.parallel.report import PlanReport
 from shunter.quiet import is_verbose
 
-MOST_TABLES = 8  # unless all details are asked for
+MOST_TABLES = 8  # without `--verbose`
 MOST_TASKS = 12
 
 
 def print_plan(console: Console, report: PlanReport) -> None:
-    """Print where each table goes and the step beside other plans; what the step waits for with `--verbose`."""
+    """Print the placement of each table and the step beside other plans; with `--verbose` also the critical path."""
     verbose = is_verbose()
     print_table(console, tables_of(report, len(report.tables) if verbose else MOST_TABLES))
     console.print()
@@ -26,7 +26,7 @@ def print_plan(console: Console, report: PlanReport) -> None:
 
 
 def tables_of(report: PlanReport, most: int) -> TextTable:
-    """Return where the largest tables go and why."""
+    """Return the placements of the largest tables, with their reasons."""
     largest = sorted(report.tables, key=lambda table: -table.rows * table.width)
     rows = [(one.name, f"{one.rows:,}", str(one.width), one.placement, one.why) for one in largest[:most]]
     left_out = f"{len(largest) - most} smaller tables: --verbose" if len(largest) > most else ""
@@ -48,20 +48,20 @@ def rivals_of(report: PlanReport) -> TextTable:
 
 
 def proposals_of(report: PlanReport) -> TextTable:
-    """Return what would be faster and changes what is learned."""
+    """Return changes that would be faster, but that alter what the model learns."""
     rows = [(one.name, f"{one.speedup:.2f} x", one.quality, one.option) for one in report.proposals]
     return TextTable(("faster", "samples/s", "what changes", "allowed by"), rows)
 
 
 def busy_of(report: PlanReport) -> TextTable:
-    """Return how long each device and link is at work in a step."""
+    """Return the busy time of each device and link in a step."""
     shares = [(name, seconds, seconds / report.step_seconds) for name, seconds in report.busy_seconds.items()]
     rows = [(name, _milliseconds(seconds), f"{share:.0%}") for name, seconds, share in shares]
     return TextTable(("device or link", "busy", "share of the step"), rows)
 
 
 def detail_rows(report: PlanReport) -> list[tuple[str, str]]:
-    """Return what the step waits for, and how the figures came about."""
+    """Return the longest tasks on the critical path of a step, and the sources of the figures."""
     longest = sorted(report.critical_path, key=lambda one: -one[1])[:MOST_TASKS]
     layers = ", ".join(f"{name} {kind.replace('_', '-')}" for name, kind in report.plan.layers.items())
     rows = [

@@ -1,4 +1,4 @@
-"""Scoring files: rows are read, scored and written block by block, so that files of any length fit in memory."""
+"""Scoring of files: rows are read, scored and written block by block, so that files of any length fit into memory."""
 
 import contextlib
 import sys
@@ -18,7 +18,7 @@ from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 
 STANDARD_OUTPUT = "-"
-# A multiple of what the scorer takes at once: cut elsewhere, floating-point sums could differ in their last bit.
+# A multiple of the scorer's batch; with other blocks, floating-point sums could differ in their last bit.
 BLOCK_ROWS = 4 * ROWS_AT_ONCE
 
 Write = Callable[[pl.DataFrame], None]
@@ -26,12 +26,12 @@ Write = Callable[[pl.DataFrame], None]
 
 @dataclass(frozen=True)
 class Scored:
-    """What was done.
+    """Result of scoring files.
 
     Attributes:
-        model: What the model is called.
-        rows: Rows that were scored.
-        counts: Values of these rows by column.
+        model: Display name of the model.
+        rows: Number of scored rows.
+        counts: Counts of known, unknown and unreadable values, by column.
     """
 
     model: str
@@ -49,22 +49,21 @@ def predict_file(
     increments: Sequence[Path] = (),
     max_unknown: float | None = None,
 ) -> Scored:
-    """Score the rows of files, in their order; each file bit by bit as alone.
+    """Score the rows of files in their order; the scores of a file do not depend on the other files.
 
     Args:
-        named: The model, as `shunter.tracking.registry.named.open_model` takes it.
-        data: The rows, as `shunter.ingestion.rows.read_rows` takes them.
-        out: File for the scores, `.csv` or `.parquet`, which is there completely or not at all; `-` writes CSV to
-            standard output.
+        named: Name of the model, as `shunter.tracking.registry.named.open_model` takes it.
+        data: Files of the rows, as `shunter.ingestion.rows.read_rows` takes them.
+        out: File for the scores, `.csv` or `.parquet`, written atomically; `-` writes CSV to standard output.
         keep: Columns of the files that are put before the scores.
         data_format: Format of the rows; None to guess it.
-        increments: Increments that are laid upon the model first.
-        max_unknown: Largest share of a column's values that may be unknown or unreadable; None for any. Standard output
-            has the scores by the time that a larger share is found.
+        increments: Increments that are applied to the model first.
+        max_unknown: Largest share of a column's values that may be unknown or unreadable; None for any. On standard
+            output, scores are written before a larger share is detected.
 
     Raises:
-        UnusableValuesError: More values are.
-        ShunterError: There is no such model, it is not what was signed, the rows cannot be read, or the scores
+        UnusableValuesError: More values are unknown or unreadable.
+        ShunterError: The model does not exist or does not match its signature, the rows cannot be read, or the scores
             cannot be written.
     """
     check_out(out)
@@ -91,7 +90,7 @@ def predict_file(
 
 
 def check_out(out: str) -> None:
-    """Refuse a file for the scores that is of no known format, or there already."""
+    """Raise if the file for the scores has an unknown format or already exists."""
     if out == STANDARD_OUTPUT:
         return
     if Path(out).suffix not in {".csv", ".parquet"}:
@@ -102,7 +101,7 @@ def check_out(out: str) -> None:
 
 @contextlib.contextmanager
 def writer(out: str) -> Iterator[Write]:
-    """What writes the blocks after each other to `out`; a file is there when all of them are in it."""
+    """Yield a function that appends blocks to `out`; a file appears only when it is complete."""
     if out == STANDARD_OUTPUT:
         yield _csv_writer(sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -149,7 +148,7 @@ def _csv_writer(file: IO[bytes]) -> Write:
 
     def write(block: pl.DataFrame) -> None:
         nonlocal is_first
-        file.write(block.write_csv(include_header=is_first).encode())  # as many digits as tell a number from all others
+        file.write(block.write_csv(include_header=is_first).encode())  # enough digits to restore each number
         is_first = False
 
     return write

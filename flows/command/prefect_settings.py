@@ -12,9 +12,9 @@ PROFILES = "PREFECT_PROFILES_PATH"
 
 
 def ignore_settings_files() -> None:
-    """Let no library of this process read settings from files through `pydantic-settings`, before Prefect is imported.
+    """Let no library of this process read settings files through `pydantic-settings`; call before Prefect's import.
 
-    The path of Prefect's profiles is set, because Prefect would look for the path in the same files.
+    The path of Prefect's profiles is set, because Prefect would read the path from the same files.
     """
     from pydantic_settings import DotEnvSettingsSource
     from pydantic_settings.sources import ConfigFileSourceMixin
@@ -28,7 +28,7 @@ def ignore_settings_files() -> None:
 
 
 def has_profile_setting(text: str) -> bool:
-    """Return True if the file of Prefect's profiles contains a text; importing Prefect to ask it is slow."""
+    """Return True if the file of Prefect's profiles contains a text; this avoids the slow import of Prefect."""
     try:
         return text in _profiles().read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What `shunter profile` prints, as data."""
+"""Output of `shunter profile`, as plain data."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -11,7 +11,7 @@ from shunter.quiet import is_verbose
 
 
 def machine_tables(profiles: Sequence[HardwareProfile]) -> list[TextTable]:
-    """Return everything that was measured of the machine."""
+    """Return tables of all measurements of the machine."""
     return [profile_table(profiles), *map(curve_table, profiles), surroundings_table(profiles)]
 
 
@@ -36,7 +36,7 @@ def profile_table(profiles: Sequence[HardwareProfile]) -> TextTable:
 
 
 def curve_table(profile: HardwareProfile) -> TextTable:
-    """Return matrix products by size and embedding rows by width; medians, all measured."""
+    """Return the measured speed of matrix products by size, and of embedding lookups and updates by row width."""
     singles, halves = (profile.matmul_curve.get(precision, ()) for precision in ("fp32", "bf16"))
     products = [
         (

@@ -1,4 +1,4 @@
-"""Proxies of the environment: they are for other machines, never for the servers of this machine."""
+"""Proxy settings of the environment: proxies are for other machines, never for the servers of this machine."""
 
 import os
 from collections.abc import MutableMapping
@@ -10,7 +10,7 @@ PROXIES = frozenset(f"{scheme}_proxy" for scheme in ("all", "http", "https", "ws
 
 
 def keep_loopback_direct(variables: MutableMapping[str, str] = os.environ) -> None:
-    """Let every library, here and in child processes, reach the servers of this machine without a proxy."""
+    """Let every library, also in child processes, connect to the servers of this machine without a proxy."""
     if not any(name.lower() in PROXIES and value for name, value in variables.items()):
         return
     given = variables.get("no_proxy") or variables.get("NO_PROXY") or ""

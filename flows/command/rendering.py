@@ -15,13 +15,13 @@ _NUMBER = re.compile(r"[~*+-]? ?[\d.,]+(e-?\d+)?( ?(%|x|\w{1,3}))?|-|")
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts.
+    """Table of texts.
 
     Attributes:
-        columns: Titles; none for a list of labels and values.
+        columns: Titles of the columns; empty for a list of labels and values.
         rows: Cells of each row.
-        title: Line above.
-        caption: Line below.
+        title: Line above the table.
+        caption: Line below the table.
     """
 
     columns: Sequence[str]
@@ -55,7 +55,7 @@ def print_table(console: Console, table: TextTable) -> None:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Return three significant digits with a unit; nothing for None."""
+    """Return a number with three significant digits and a unit; an empty text for None."""
     if value is None:
         return ""
     digits = f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -63,14 +63,14 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in seconds, minutes or hours."""
+    """Return a time as text in seconds, minutes or hours."""
     if seconds is None or seconds < 120:
         return number(seconds, "s")
     return number(seconds / 60, "min") if seconds < 7200 else number(seconds / 3600, "h")
 
 
 def energy(joules: float | None, method: str | None = "measured") -> str:
-    """Return an energy in J or kWh; what is not measured is marked with ~."""
+    """Return an energy as text in J or kWh; an energy that is not measured is marked with ~."""
     if joules is None:
         return ""
     text = number(joules, "J") if joules < 0.01 * JOULES_PER_KWH else number(joules / JOULES_PER_KWH, "kWh")
@@ -78,5 +78,5 @@ def energy(joules: float | None, method: str | None = "measured") -> str:
 
 
 def quality(value: float | None) -> str:
-    """Return a metric between 0 and 1 with three decimals."""
+    """Return a metric between 0 and 1 as text with three decimals."""
     return "" if value is None else f"{value:.3f}"

@@ -1,4 +1,4 @@
-"""The command `shunter report`: a run as one page that anybody can open."""
+"""The command `shunter report`: a run as a single page for a browser."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ def write_report(run: str, out: Path | None = None) -> tuple[str, Path]:
     """Write the report of a run to a file.
 
     Args:
-        run: id, unique beginning of one, name, or `latest`.
-        out: The file, or a folder for it; `shunter-report-<id>.html` in the working folder if omitted.
+        run: Id of the run, a unique prefix of it, the name of the run, or `latest`.
+        out: File, or folder of the file; `shunter-report-<id>.html` in the working folder if omitted.
 
     Returns:
-        The run's id, and the file.
+        Id of the run and path of the file.
 
     Raises:
-        RequestError: No run is meant or several are, or the file cannot be written.
+        RequestError: `run` matches no run or several, or the file cannot be written.
         TrackingError: The store cannot be read.
     """
     from shunter.reporting.page.publish import build_report

@@ -1,4 +1,4 @@
-"""The commands that show or hand over what earlier runs have left."""
+"""Commands that list, report, upload and remove the results of earlier runs."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -60,7 +60,7 @@ def models(as_json: AsJson = False) -> None:
 
 
 def iso(seconds: float) -> str:
-    """A moment as a script reads it."""
+    """Return a time in ISO format, for scripts."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

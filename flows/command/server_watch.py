@@ -1,8 +1,8 @@
-"""Prefect's temporary server, started again where it ends while a flow needs it.
+"""Watcher that restarts Prefect's temporary server if it ends while a flow needs it.
 
-It comes back on the same port and over the same database. Prefect's clients try a call for a minute, so most runs do
-not notice; a call of a client that had not reached the server before fails at once, and its flow is run again, which
-goes on where it stopped.
+The server restarts on the same port with the same database. Prefect's clients retry a call for a minute, so most runs
+do not notice. A call of a client that had not reached the server before fails at once; its flow is then run again and
+resumes.
 """
 
 import threading
@@ -14,15 +14,16 @@ from shunter.flows.command.temporary_server import TemporaryServer
 from shunter.flows.command.terminal import say
 
 POLL_SECONDS = 0.5
-MOST_STARTS = 5  # a server that ends again and again has a reason to
-PATIENCE_SECONDS = 120.0  # with its start, on a busy machine
+MOST_STARTS = 5  # a server that ends again and again has a lasting fault
+PATIENCE_SECONDS = 120.0  # for its start on a busy machine
 
 
 class ServerWatch:
-    """Watches the temporary server for the length of a block.
+    """Watcher of the temporary server while a block runs.
 
     Args:
-        server: Server that this command has started, or shares with others; None for a server that the user names.
+        server: Server that this command has started or shares with other commands; None for a server that the user has
+            configured.
     """
 
     def __init__(self, server: TemporaryServer | None) -> None:
@@ -31,7 +32,7 @@ class ServerWatch:
         self._thread = threading.Thread(target=self._watch, name="server-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the thread that watches the server."""
         if self._server is not None:
             self._thread.start()
         return self
@@ -39,13 +40,13 @@ class ServerWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Let the server end from now on."""
+        """Stop the thread; the server is not restarted any more."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def is_back(self) -> bool:
-        """Whether the server has ended since the last question, and answers again; waits until it does."""
+        """Return True if the server was restarted since the last call and answers again; wait for its answer."""
         self._revive()
         if self._noticed == self._starts:
             return False
@@ -62,7 +63,7 @@ class ServerWatch:
             self._revive()
 
     def _revive(self) -> None:
-        """Start the server again where its process has ended."""
+        """Restart the server if its process has ended."""
         with self._lock:
             if self._server is None or self._server.is_running or self._starts == MOST_STARTS:
                 return

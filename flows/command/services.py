@@ -1,4 +1,4 @@
-"""A server that runs as a process of its own: its port, and how it is waited for."""
+"""Servers that run in processes of their own: ports, and waiting until a server is ready."""
 
 import socket
 import subprocess
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from shunter.errors import RequestError, ServerTimeoutError, ShunterError
 from shunter.flows.command.exposure import LOOPBACK
 
-PATIENCE_SECONDS = 300  # with a server that starts on a busy machine
-ASK_SECONDS = 0.05  # between two questions whether a service answers
+PATIENCE_SECONDS = 300  # for a server that starts on a busy machine
+ASK_SECONDS = 0.05  # between two checks whether a service answers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A web server that runs as a process of its own.
+    """Web server that runs in a process of its own.
 
     Attributes:
-        name: Name that people know it by.
-        command: Arguments of Python that start it.
-        environment: Variables beyond those of this process.
+        name: Display name of the service.
+        command: Arguments of Python that start the server.
+        environment: Environment variables, in addition to those of this process.
         port: Port on which it listens.
         health_path: Path that answers 200 when the server is ready.
-        host: Address at which this machine reaches it.
+        host: Address at which this machine reaches the server.
     """
 
     name: str
@@ -40,17 +40,17 @@ class Service:
 
 
 def free_port() -> int:
-    """A port of loopback on which nothing listens."""
+    """Return a free port of loopback."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
 def check_port(service: Service) -> None:
-    """Make sure that the service can listen on its port.
+    """Raise if the service cannot listen on its port.
 
     Raises:
-        RequestError: Something else does.
+        RequestError: The port is in use.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,16 +64,16 @@ def check_port(service: Service) -> None:
 
 
 def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: str = "run again with --debug") -> None:
-    """Return when the service answers.
+    """Wait until the service answers.
 
     Args:
-        service: Service that is waited for.
-        process: Its process.
-        log: Advice on how to see its log.
+        service: Service to wait for.
+        process: Process of the service.
+        log: Advice on how to see the log of the service.
 
     Raises:
-        ShunterError: It ended.
-        ServerTimeoutError: It does not answer in time.
+        ShunterError: The service ended.
+        ServerTimeoutError: The service does not answer in time.
     """
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""The one place where a command starts a flow."""
+"""Start of a flow by a command; all commands use this module."""
 
 import os
 import signal
@@ -22,28 +22,28 @@ from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 
-# Flows that come to need all that `shunter.tasks.libraries` loads.
+# Flows that need all libraries of `shunter.tasks.libraries`.
 TRAIN = ("shunter.flows.train:train", "shunter.flows.tuning:tune_only", "shunter.retraining.nightly_flow:nightly")
 
 
 def start(flow: str, request: Request, **parameters: Any) -> Any:
-    """Run a flow in this process, with a temporary server unless one runs, and return its result.
+    """Run a flow in this process and return its result; start a temporary Prefect server unless one runs.
 
-    The server starts in a process of its own, while this one imports the flow and refuses what cannot work; the flow
-    refuses it too. A temporary server that ends in the middle is started again, and a flow that has missed it meanwhile
-    goes on. The server has written down all that it was sent, and has ended, when the result is returned, so that who
-    counts the seconds of a run counts these.
+    The server starts in a process of its own, while this process imports the flow and checks the request; the flow
+    checks it, too. A temporary server that ends early is restarted, and a flow that failed because of it is resumed.
+    Before the result is returned, the server has stored everything and has ended, so that the measured time of a run
+    includes this.
 
     Args:
         flow: Module and name of the flow, such as `shunter.flows.train:train`.
-        request: Its request.
-        parameters: Its other parameters.
+        request: Request of the flow.
+        parameters: Other parameters of the flow.
 
     Raises:
-        KeyboardInterrupt: The flow was told to end, by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT.
-        StorageError: The home cannot be written, or has no room.
-        ShunterError: The model or a file is unknown, or Prefect's server went away and
-            did not come back while the flow needed it.
+        KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGQUIT ended the flow.
+        StorageError: The home cannot be written to, or has too little free space.
+        ShunterError: The model or a file is unknown, or Prefect's server ended during the flow and could not be
+            restarted.
     """
     module, _, name = flow.partition(":")
     with _ended_at_once() as before_the_end, loading(module):
@@ -66,11 +66,11 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
             try:
                 result = function(request, **parameters)
                 break
-            except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
+            except TerminationSignal as signal_received:  # Prefect's form of SIGTERM
                 raise KeyboardInterrupt from signal_received
             except TransportError as error:
                 if watch.is_back():
-                    parameters.pop("fresh", None)  # what was begun anew goes on
+                    parameters.pop("fresh", None)  # resume, even if the run was started anew
                     continue
                 abandon()
                 raise ShunterError(
@@ -84,7 +84,7 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
 
 
 def _load_until_it_answers(server: TemporaryServer) -> None:
-    """Load what the flow needs later while its server is not ready yet."""
+    """Import libraries that the flow needs later, until its server is ready."""
     from shunter.tasks.libraries import load_one_by_one
 
     loaded = load_one_by_one()
@@ -94,7 +94,7 @@ def _load_until_it_answers(server: TemporaryServer) -> None:
 
 @contextmanager
 def _without_heartbeats() -> Iterator[None]:
-    """Send no signs of life to a server that lives no longer than the run: a run waits up to a second for the last."""
+    """Disable heartbeats to a server that ends with the run, because a run waits up to a second for the last one."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
@@ -103,13 +103,13 @@ def _without_heartbeats() -> Iterator[None]:
 
 @contextmanager
 def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
-    """Let Ctrl-C and SIGTERM end the process within the block, where there is nothing to save yet.
+    """Let Ctrl-C and SIGTERM end the process at once within the block, in which there is no state to save.
 
-    Raised amid an import, KeyboardInterrupt may get lost in a callback of the import system and leave its lock taken:
-    the command would go on, and hang as soon as another thread imports something.
+    If KeyboardInterrupt is raised during an import, a callback of the import system can swallow it and leave the import
+    lock taken. The command would continue, and hang at the next import of another thread.
 
     Yields:
-        What is called before the end; to be added to.
+        List of functions that are called before the end; the caller can add functions.
     """
     before_the_end: list[Callable[[], None]] = []
 
@@ -119,7 +119,7 @@ def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
             action()
         os._exit(INTERRUPTED)
 
-    if threading.current_thread() is not threading.main_thread():  # which alone takes signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield before_the_end
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -134,7 +134,7 @@ def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
 
 
 def _check(request: Request) -> None:
-    """Refuse what cannot work before a flow begins."""
+    """Raise if a request cannot work, before the flow begins."""
     if isinstance(request, JobRequest):
         from shunter.models.names import check_model
 
@@ -158,7 +158,7 @@ def _check(request: Request) -> None:
 
 
 def _check_files(request: JobRequest) -> None:
-    """Refuse files that are not there or say something else; their rows are read by the flow."""
+    """Raise if a file of the request is missing or invalid; the rows of the data are checked by the flow."""
     if not request.source.is_found_by_flow:
         from shunter.ingestion.sources.names import MOVIELENS, is_named
         from shunter.ingestion.sources.open import open_source

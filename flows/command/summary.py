@@ -1,4 +1,4 @@
-"""What a training ends with on the terminal: a table of figures; with `--verbose` all else that the report shows."""
+"""Output of a finished training: a table of figures; with `--verbose` all details of the report page."""
 
 import contextlib
 import math
@@ -20,18 +20,18 @@ from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.search.result import TuneResult
 from shunter.tracking.links import run_link
 
-SHOWN = {"ne": "NE", "auc": "AUC"}  # figures of clicks in the table
-BASE_RATE = {"ne": "1", "auc": "0.5"}  # the same of always predicting the base rate
+SHOWN = {"ne": "NE", "auc": "AUC"}  # metrics of click models in the table
+BASE_RATE = {"ne": "1", "auc": "0.5"}  # the same metrics of a constant prediction of the base rate
 
 
 def print_summary(
     console: Console, summary: TrainSummary, wall_seconds: float | None = None, *, verbose: bool = False
 ) -> None:
-    """Print the outcome as a table of figures, and with `verbose` everything else that is known of the run.
+    """Print the outcome of a training as a table of figures, and with `verbose` all details.
 
     Args:
         console: Console to print to.
-        summary: The outcome.
+        summary: Outcome of the training.
         wall_seconds: Age of the process that trained; None if it did other things too.
         verbose: Whether to print the details.
     """
@@ -48,7 +48,7 @@ def print_summary(
 
 
 def figures_table(summary: TrainSummary, wall_seconds: float | None = None) -> TextTable:
-    """Return quality beside the best baseline, and time and energy beside what was predicted."""
+    """Return quality beside the best baseline, and time and energy beside their predictions."""
     decision = summary.decision
     work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
     whole = wall_seconds or sum(summary.step_seconds.values())
@@ -72,13 +72,13 @@ def figures_table(summary: TrainSummary, wall_seconds: float | None = None) -> T
 
 
 def _in_words(placement: Placement) -> str:
-    """Return what the short form of a placement stands for."""
+    """Return a placement in words."""
     threads = f"{placement.threads} thread{'s' if placement.threads > 1 else ''}"
     return f"{threads}, {placement.precision}, batch {placement.batch_size}"
 
 
 def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
-    """Quality on the test part: of one label NE and AUC, of several the AUC of each beside it."""
+    """Return rows of the quality on the test part: NE and AUC of the main label, and the AUC of each further label."""
     result = summary.result
     assert isinstance(result, EnsembleResult)
     baselines = [one for one in summary.baselines if isinstance(one, BaselineFigures) and not one.is_result]
@@ -110,7 +110,7 @@ def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
 
 
 def _ranking_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
-    """Quality of the ranking on the test part."""
+    """Return rows of the ranking quality on the test part."""
     result = summary.result
     assert isinstance(result, TrainedRanker)
     baselines = [one for one in summary.baselines if isinstance(one, RankingBaseline) and not one.is_result]
@@ -128,7 +128,7 @@ def _ranking_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
 
 
 def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
-    """Return what was registered, where to see more, and what needs attention."""
+    """Return the registered version, links to more, and warnings."""
     registered, repeat = summary.registered, summary.repeat
     champion = " (champion)" if registered.not_promoted is None else ""
     rows = [
@@ -158,7 +158,7 @@ def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
 
 
 def _model(summary: TrainSummary) -> str:
-    """Return the families that the result holds, and how many models."""
+    """Return the families of the result and the number of its models."""
     result = summary.result
     if isinstance(result, TrainedRanker):
         return f"{result.spec.family} {result.spec.in_words()}".rstrip()
@@ -170,18 +170,18 @@ def _model(summary: TrainSummary) -> str:
 
 
 def _family_of(member: str, summary: TrainSummary) -> str:
-    """Return the family of a member by its name: that of its setting, or of a baseline its own."""
+    """Return the family of a member by its name: that of its setting, or that of a baseline."""
     name, _, place = member.partition("-")
     tuned = summary.tuned
     if summary.model != AUTO or tuned is None or not place:
         return summary.model if place else name
-    if name == "seed":  # of the best setting
+    if name == "seed":  # family of the best setting
         return tuned.winners[0].spec.family
     return tuned.settings[int(place) % len(tuned.settings)].spec.family
 
 
 def detail_rows(summary: TrainSummary, wall_seconds: float | None = None) -> list[tuple[str, str]]:
-    """Return what the table leaves out, as the report page shows it too."""
+    """Return the details that the table leaves out, as on the report page."""
     result, decision = summary.result, summary.decision
     is_ranker = isinstance(result, TrainedRanker)
     baselines = [_baseline(one) for one in summary.baselines] + [one.verdict for one in summary.baselines]
@@ -240,7 +240,7 @@ def _search(summary: TrainSummary) -> str:
 
 
 def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
-    """Return how far the order of the settings can be trusted."""
+    """Return how reliable the ranking of the settings is."""
     told = [tuned.too_few_positives] if tuned.too_few_positives else []
     if (noise := summary.noise) is None:
         return told
@@ -250,7 +250,7 @@ def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
 
 
 def format_time(step_seconds: dict[str, float], wall_seconds: float | None) -> str:
-    """Return the wall clock and its steps, which add up to it."""
+    """Return the wall-clock time of each step, and their sum."""
     flow_seconds = sum(step_seconds.values())
     end = {} if wall_seconds is None else {"end": wall_seconds - flow_seconds}
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (step_seconds | end).items())

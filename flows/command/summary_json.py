@@ -1,4 +1,4 @@
-"""The outcome of a training as plain values, for a script that reads `shunter train --json`."""
+"""Outcome of a training as plain values, for `shunter train --json`."""
 
 import math
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from shunter.search.result import TuneResult
 
 
 def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
-    """What `shunter train` prints; an undefined figure is null."""
+    """Return the output of `shunter train --json`; an undefined figure is null."""
     result, decision = summary.result, summary.decision
     is_ranker = isinstance(result, TrainedRanker)
     popularity = result.popularity if is_ranker else None
@@ -53,7 +53,7 @@ def _trials(summary: TrainSummary) -> dict[str, Any] | None:
 
 
 def search_as_json(tuned: TuneResult) -> dict[str, Any]:
-    """What a search tried, the best first, and where it ended."""
+    """Return the trials of a search, the best first, and why it ended."""
     from shunter.search.front import all_rows
 
     return defined(
@@ -73,7 +73,7 @@ def _counts(tuned: TuneResult) -> dict[str, Any]:
 
 
 def defined(value: Any) -> Any:
-    """The same with null where a figure is not defined: JSON knows no NaN."""
+    """Return the value with null for NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {name: defined(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

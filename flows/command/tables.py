@@ -1,4 +1,4 @@
-"""Tables of a choice and of a search, as data."""
+"""Tables of a decision and of a search, as plain data."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,12 +15,12 @@ MOST_ACCELERATORS = 5
 
 
 def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
-    """Return the candidates in order, with time, energy, cost and memory of the whole job and why each lost.
+    """Return the candidates in order, with time, energy, cost and memory of the whole job and the reason against each.
 
     Args:
         decision: Decision to show.
-        every_row: Whether to show every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first
-            and of this machine.
+        every_row: Whether to show every placement; if not, the best one of each of the first `MOST_ACCELERATORS`
+            accelerators and of this machine's accelerators.
     """
     shown: dict[str, Assessment] | list[Assessment]
     best: dict[str, Assessment] = {}
@@ -55,7 +55,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
 
 
 def _outcome(decision: "Decision", row: "Assessment") -> str:
-    """Return by how much a candidate is behind the chosen one, or which limit excludes it."""
+    """Return how much worse a candidate is than the chosen one, or which limit excludes it."""
     if row.rank == decision.chosen.rank:
         return "explored" if decision.exploration else "chosen"
     if row.excluded_by:
@@ -64,7 +64,7 @@ def _outcome(decision: "Decision", row: "Assessment") -> str:
 
 
 def choice_rows(decision: "Decision") -> list[tuple[str, str]]:
-    """Return the choice, how sure it is, and what limits it."""
+    """Return the chosen placement, its time with the uncertainty, and the limits."""
     from shunter.planner.explain.cells import format_time
 
     chosen = decision.chosen
@@ -87,7 +87,7 @@ def _marked(text: str, source: str) -> str:
 
 
 def front_table(result: "TuneResult") -> TextTable:
-    """Return the trials that no other one beats in both quality and cost."""
+    """Return the Pareto front of the trials in quality and cost."""
     from shunter.engine.metrics import FIGURES
     from shunter.search.front import front_rows
 

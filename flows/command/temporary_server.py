@@ -1,7 +1,6 @@
-"""Prefect's temporary server: a process that starts while the command still imports, and ends after it.
+"""Temporary Prefect server: a process that starts while the command still imports, and ends after it.
 
-Prefect would start the same server itself, but only once the whole of its server has been imported here too, and then
-waits for it.
+Prefect can start such a server itself, but first imports the complete server in this process, and then waits.
 """
 
 import atexit
@@ -34,7 +33,7 @@ from shunter.settings import Settings
 if TYPE_CHECKING:
     import psutil
 
-ANSWER_SECONDS = 20.0  # for a server that somebody else has started
+ANSWER_SECONDS = 20.0  # for a server that this command has not started
 STOP_SECONDS = 5.0
 OWNER = "SHUNTER_COMMAND"
 PATIENCE_SECONDS = 5.0
@@ -42,18 +41,17 @@ PATIENCE_SECONDS = 5.0
 
 @contextmanager
 def server_starting() -> "Iterator[TemporaryServer | None]":
-    """Start the temporary server, and let the block go on meanwhile; the server answers when the block is left.
+    """Start the temporary server while the block runs; when the block ends, wait until the server answers.
 
-    Yields the server; None where another one is used. It is told to Prefect as any other server is, by PREFECT_API_URL,
-    so Prefect must not be imported before. Where that is set already, or a profile of the home names a server,
-    there is nothing to start.
+    Yields the server; None if another one is used. PREFECT_API_URL is set to its address, so Prefect must not be
+    imported before. No server is started if that variable is set already or a profile of the home names a server.
 
-    The server is in a session of its own. A terminal sends Ctrl-C and its end to every process that it shows, and the
-    server has to outlive ours long enough to record that the run was interrupted. It is stopped when this process ends,
-    and stops by itself where a kill prevents that.
+    The server has a session of its own, because a terminal sends Ctrl-C and SIGHUP to all processes of its session. The
+    server must outlive this process long enough to record that the run was interrupted. It is stopped when this process
+    ends, and stops by itself if this process is killed.
 
     Raises:
-        ShunterError: It did not start, or the one that was named does not answer.
+        ShunterError: The server did not start, or the configured one does not answer.
     """
     if url := _named_server():
         _check_answers(url)
@@ -64,7 +62,7 @@ def server_starting() -> "Iterator[TemporaryServer | None]":
     server = TemporaryServer(_service(free_port()))
     server.start()
     threading.Thread(target=server.warm_up, name="server-warm-up", daemon=True).start()
-    atexit.register(server.stop)  # before Prefect registers what hands over its last lines, and so after that
+    atexit.register(server.stop)  # runs after the exit handler in which Prefect sends its last log lines
     os.environ["PREFECT_API_URL"] = server.api_url
     try:
         yield server
@@ -75,12 +73,12 @@ def server_starting() -> "Iterator[TemporaryServer | None]":
 
 
 class TemporaryServer:
-    """A server that is started, perhaps more than once, and stopped.
+    """Server that a command starts, possibly more than once, and stops.
 
     Attributes:
-        service: What is started.
-        process: What runs, or has run last.
-        has_answered: Whether it is known to be ready; without `warm_up` that is not known.
+        service: Service that is started.
+        process: Current or last process of the service.
+        has_answered: Whether the server has answered `warm_up`.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -92,7 +90,7 @@ class TemporaryServer:
 
     @property
     def api_url(self) -> str:
-        """Address that Prefect is told."""
+        """Address of the server's API for Prefect's clients."""
         return f"{self.service.url}/api"
 
     @property
@@ -102,14 +100,14 @@ class TemporaryServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """Whether the process of the server lives."""
         return self.process.poll() is None
 
     def start(self) -> None:
-        """Start the process, which ends when nobody holds the other end of its standard input."""
+        """Start the process, which ends when the other end of its standard input is closed."""
         output = None if os.environ.get("SHUNTER_DEBUG") == "1" else subprocess.DEVNULL
         environment = {**os.environ, **self.service.environment}
-        environment.pop("PREFECT_API_URL", None)  # it asks nobody, not even itself
+        environment.pop("PREFECT_API_URL", None)  # the server must not connect to a server
         self.process = start_python(
             *self.service.command,
             environment=environment,
@@ -120,7 +118,7 @@ class TemporaryServer:
         )
 
     def warm_up(self) -> None:
-        """Ask it for something as soon as it answers: what it prepares for its first answer takes half a second."""
+        """Send a request as soon as the server answers, because preparing the first answer takes half a second."""
         login = os.environ.get("PREFECT_API_AUTH_STRING", "")
         headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
         request = urllib.request.Request(f"{self.api_url}/admin/version", headers=headers)
@@ -129,14 +127,14 @@ class TemporaryServer:
                 urllib.request.urlopen(request, timeout=ANSWER_SECONDS).close()
                 self.has_answered = True
                 return
-            except urllib.error.HTTPError:  # it answers, if not to us
+            except urllib.error.HTTPError:  # the server answers, even if with an error
                 self.has_answered = True
                 return
             except OSError:
                 time.sleep(ASK_SECONDS)
 
     def stop(self) -> None:
-        """Let it finish what it writes; a second time there is nothing to do."""
+        """Stop the server after its pending writes; a second call does nothing."""
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
@@ -146,13 +144,13 @@ class TemporaryServer:
 
 
 class SharedServer(TemporaryServer):
-    """The server of `shunter up`, which several commands use; a temporary one takes its port where it ends.
+    """Server of `shunter up`, which several commands share; if it ends, a command starts a successor on its port.
 
-    `shunter down` stops that server also under a training in a terminal. The successor serves the same database, and
-    ends with its command; where another command still needs a server, that command starts the next one.
+    `shunter down` stops that server even while a training in a terminal uses it. The successor has the same database
+    and ends with its command; another command that still needs a server starts the next one.
 
     Args:
-        daemon: The running server.
+        daemon: Running server of `shunter up`.
     """
 
     ended = "Prefect's server has ended: a temporary one takes its place, and the run goes on."
@@ -187,7 +185,7 @@ class SharedServer(TemporaryServer):
 
 
 def shared_server() -> SharedServer | None:
-    """Return the server of `shunter up` if this process talks to it, else None."""
+    """Return the server of `shunter up` if this process uses it, else None."""
     daemon = find("Prefect")
     if daemon is None or os.environ.get("PREFECT_API_URL") != f"{daemon.url}/api":
         return None
@@ -195,19 +193,19 @@ def shared_server() -> SharedServer | None:
 
 
 def abandon() -> None:
-    """Drop the lines and events that Prefect's clients hold for a lost server, so that the process ends at once."""
+    """Drop the queued log lines and events of Prefect's clients for a lost server, so that the process ends at once."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
     for worker in (APILogWorker, EventsWorker):
         for instance in tuple(worker._instances.values()):
             with contextlib.suppress(queue.Empty):
-                while not instance._stopped:  # a stopped one has its end in the queue
+                while not instance._stopped:  # the queue of a stopped worker holds its end mark
                     instance._queue.get_nowait()
 
 
 def hand_over() -> None:
-    """Send Prefect's server the lines and events that its clients hold back, as they would when the process ends."""
+    """Send the queued log lines and events of Prefect's clients, as they would do when the process ends."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -216,7 +214,7 @@ def hand_over() -> None:
 
 
 def _named_server() -> str | None:
-    """Address of a server that the user has named; Prefect is slow to import, and asked only where it may know."""
+    """Return the address of a server that the user has configured; import Prefect only if its settings may name one."""
     if url := os.environ.get("PREFECT_API_URL"):
         return url
     if not os.environ.get("PREFECT_PROFILE") and not has_profile_setting("PREFECT_"):
@@ -227,7 +225,7 @@ def _named_server() -> str | None:
 
 
 def _check_answers(url: str) -> None:
-    """Refuse a server that is not there, which Prefect's client would try again and again."""
+    """Raise if a server does not answer; Prefect's client would retry again and again."""
     import httpx
 
     try:
@@ -254,12 +252,12 @@ def _service(port: int, host: str = LOOPBACK, environment: Mapping[str, str] | N
 
 
 def mark_children() -> None:
-    """Let all that this process starts from now on be known as its own."""
+    """Mark all future child processes as belonging to this command."""
     os.environ[OWNER] = f"{os.getpid()} {process_mark(os.getpid())} {Settings().home.resolve()}"
 
 
 def end_orphans() -> int:
-    """End what commands of this home have started that are gone themselves; returns how many there were."""
+    """Stop processes of this home whose command is gone; return their number."""
     import psutil
 
     orphans = [process for process in psutil.process_iter() if _is_orphan(process)]

@@ -1,4 +1,4 @@
-"""Prefect's server in a process of its own, told its host and port: what `uvicorn` would start, loaded in less time."""
+"""Prefect's server in a process of its own, on the given host and port; starts faster than `uvicorn` would start it."""
 
 import gc
 import os
@@ -8,7 +8,7 @@ import threading
 
 
 def main() -> None:
-    """Serve until told to end; what was loaded is no garbage, and nobody looks through it for some."""
+    """Serve until stopped; garbage collection is off during the imports, and later skips the imported objects."""
     host, port = sys.argv[1:]
     threading.Thread(target=_end_with_command, name="end-with-command", daemon=True).start()
     gc.disable()
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _end_with_command() -> None:
-    """End this process when the command that holds the other end of its standard input is gone."""
+    """End this process when the command closes the other end of its standard input."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What every command says on the terminal, errors too: one sentence each."""
+"""Output of all commands on the terminal; errors are one sentence each."""
 
 import contextlib
 import errno
@@ -17,12 +17,12 @@ from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 
 AGAIN = "Interrupted: run the same command again to resume where it stopped."
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
-BROKEN_PIPE = 141  # and for a reader that went away
+INTERRUPTED = 130  # exit code of shells after Ctrl-C
+BROKEN_PIPE = 141  # exit code of shells after a broken pipe
 
-console = Console(emoji=False)  # a name such as a:b: is none
+console = Console(emoji=False)  # `:b:` in a name is no emoji
 errors = Console(stderr=True, emoji=False)
-# What the system and SQLite say of storage that takes no writes.
+# Errors of the system and of SQLite for storage that cannot be written to.
 _NOT_WRITTEN = {
     getattr(errno, name) for name in ("EACCES", "EBADF", "EDQUOT", "EFBIG", "EIO", "ENOSPC", "EPERM", "EROFS")
 }
@@ -31,7 +31,7 @@ _DATABASE_NOT_WRITTEN = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.S
 
 @contextlib.contextmanager
 def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = False) -> Iterator[None]:
-    """Turn what a user can fix into one sentence and an exit code; `--debug` keeps the traceback.
+    """Turn errors that a user can fix into one sentence and an exit code; `--debug` keeps the traceback.
 
     Args:
         interrupted: Sentence after Ctrl-C.
@@ -42,8 +42,8 @@ def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = Fa
     except KeyboardInterrupt:
         say(interrupted)
         raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:  # whoever read has read enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written goes nowhere
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the remaining output
         raise SystemExit(BROKEN_PIPE) from None
     except Exception as error:
         if os.environ.get("SHUNTER_DEBUG") == "1":
@@ -65,14 +65,14 @@ def _report(error: Exception, *, as_json: bool = False) -> int:
         except OutputError as second:
             return _report(second)
     if isinstance(known, OutputError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the remaining output
     if not (isinstance(known, OutputError) and known.is_read_no_more):
         say(f"Error: {known}")
     return known.exit_code
 
 
 def _storage_error(error: BaseException) -> StorageError | None:
-    """Return what a library's failure says of the storage; None if it has another cause."""
+    """Return a storage error if a library's error is caused by storage that cannot be written to; else None."""
     system = find_cause(error, OSError)
     if system is not None and system.errno in _NOT_WRITTEN:
         return StorageError(system.filename and str(system.filename), system.strerror or type(system).__name__)
@@ -87,13 +87,13 @@ def print_json(value: Any) -> None:
 
 
 def print_line(sentence: str) -> None:
-    """Print one sentence on standard output, whatever it holds and however long it is."""
+    """Print one sentence on standard output, without markup and line breaks."""
     console.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
 def say(sentence: str) -> None:
-    """Print one sentence on stderr, whatever it holds and however long it is."""
-    with contextlib.suppress(OSError):  # a closed or full stream hears nothing
+    """Print one sentence on standard error, without markup and line breaks."""
+    with contextlib.suppress(OSError):  # the stream is closed or full
         errors.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -106,14 +106,14 @@ class Notices(logging.Handler):
 
 
 def print_quarantines() -> None:
-    """Print what is moved into the quarantine, whatever else is configured to be logged."""
+    """Print each quarantined file, whatever the logging configuration is."""
     log = logging.getLogger(quarantine.__name__)
     if not any(isinstance(handler, Notices) for handler in log.handlers):
         log.addHandler(Notices())
 
 
 def report_undelivered() -> None:
-    """Say how much MLflow has not received yet, and what hands it over; nothing when it has everything."""
+    """Print how many entries MLflow has not received yet, and how to upload them; nothing if there are none."""
     from shunter.tracking.store import undelivered
 
     if waiting := undelivered():

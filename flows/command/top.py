@@ -1,4 +1,4 @@
-"""The best items for each user of a file: what a model that ranks is for."""
+"""Best items for each user of a file, from a model that ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from shunter.tracking.registry.ranking_serving import RankingScorer
 
 @dataclass(frozen=True)
 class Ranked(Scored):
-    """What was done.
+    """Result of ranking items for the users of a file.
 
     Attributes:
-        how: How the best items were found, in a sentence.
+        how: Method that found the best items, in a sentence.
     """
 
     how: str
@@ -34,23 +34,22 @@ def best_items_of_file(
     index: IndexChoice = IndexChoice.AUTO,
     max_unknown: float | None = None,
 ) -> Ranked:
-    """Rank the items of files for each of its users, without those that stand beside the user there.
+    """Rank the items of files for each of their users, without the items that the user has in the files.
 
     Args:
-        named: The model, as `shunter.tracking.registry.named.open_model` takes it.
+        named: Name of the model, as `shunter.tracking.registry.named.open_model` takes it.
         data: Rows of users and items, such as the log that the model was trained on, as
             `shunter.ingestion.rows.read_rows` takes them.
-        out: As of `shunter.flows.command.predict.predict_file`. Each user, in the order of the file, has `top` rows or
-            as many
-            as there are items left, the best first: the user, the rank from 1, the item and its score.
-        top: Items for each user.
+        out: File, as in `shunter.flows.command.predict.predict_file`. Users come in the order of the files. Each user
+            has up to `top` rows, the best first: user, rank from 1, item and score.
+        top: Number of items for each user.
         data_format: Format of the rows; None to guess it.
-        index: Whether all scores are compared, or those that an index of the item vectors finds.
+        index: Whether all scores are computed, or only those that an index of the item vectors finds.
         max_unknown: Largest share of the users or items that may be unknown; None for any.
 
     Raises:
-        ShunterError: There is no such model, it does not rank, it is not what was signed, the rows cannot be read, or
-            the file cannot be written; or an index is wanted and cannot be had.
+        ShunterError: The model does not exist, does not rank or does not match its signature, the rows cannot be read,
+            the file cannot be written, or no index can be built for the model.
     """
     check_out(out)
     if top < 1:

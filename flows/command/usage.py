@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in one sentence of ours: the name, the value, what to write instead."""
+"""Messages about a wrong command line, one sentence each: the name, the value, and what to write instead."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -16,7 +16,7 @@ def unknown_command(name: str, known: list[str]) -> str:
 
 
 def told(error: UsageError) -> str:
-    """The fault as one sentence."""
+    """Return a usage error as one sentence."""
     command = f"`{error.ctx.command_path}`" if error.ctx else "The command"
     if isinstance(error, NoSuchOption):
         return _no_option(error, command)
@@ -36,7 +36,7 @@ def told(error: UsageError) -> str:
 
 
 def _no_option(error: NoSuchOption, command: str) -> str:
-    """An option that there is none of: which is meant, or that an argument is."""
+    """Return the message of an unknown option, with the option or argument that may be meant."""
     parameters = error.ctx.command.params if error.ctx else []
     arguments = [str(one.name) for one in parameters if one.param_type_name == "argument"]
     if (name := error.option_name.lstrip("-").replace("-", "_")) in arguments:
@@ -51,10 +51,10 @@ def _no_option(error: NoSuchOption, command: str) -> str:
 
 
 def _bad_value(error: BadParameter) -> str:
-    """A value of the wrong kind: what was given for what, and what it should be."""
+    """Return the message of an invalid value: the parameter, the value, and what it should be."""
     parameter = error.param
     name = str(parameter.opts[0] if parameter is not None else "a value")
-    if name.isidentifier():  # of an argument
+    if name.isidentifier():  # name of an argument
         name = name.upper()
     if not isinstance(error.__cause__, ValidationError):
         return f"{name} cannot be read ({error.message.rstrip('.')}): give another value."
@@ -67,7 +67,7 @@ def _bad_value(error: BadParameter) -> str:
 
 
 def _choices(kind: Any) -> list[str]:
-    """What a parameter of an enumeration, or of one of a few words, may be."""
+    """Return the allowed values of a parameter of an enumeration or a literal type."""
     return [str(one.value) for one in getattr(kind, "__members__", {}).values()] or [
         word for word in get_args(kind) if isinstance(word, str)
     ]
