@@ -1,1 +1,1 @@
-"""Learning anew each night: the days of a log, what is unusual about them, challengers and champions."""
+"""Nightly retraining: days of a log, unusual days, challengers and champions."""

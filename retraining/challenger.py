@@ -1,4 +1,4 @@
-"""What one night does with a champion: train a challenger that goes on from it, judge both, promote the better one."""
+"""Nightly run with a champion: train a challenger that starts from it, compare both, and promote the better one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,23 +54,23 @@ from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
 from shunter.tracking.runs import open_run
 
-PATIENCE = 1  # a pass that does not help is followed by worse ones: the days are few and were learned
+PATIENCE = 1  # after an epoch without improvement further ones are worse: there are few days, mostly learned before
 
 LAST_DAY = "last-day"
 
 
 @dataclass(frozen=True)
 class Tonight:
-    """What a night is about.
+    """Context of one nightly run.
 
     Attributes:
-        request: What was asked for.
-        plan: The days to learn and to judge on.
-        logs: The days, opened.
-        state: Folder that an interrupted night goes on with.
-        run_id: Run in MLflow.
-        stop: What ends its trainings.
-        notes: What the night comes to, for the record that is kept of it.
+        request: Request of the run.
+        plan: Days to learn, and the day to judge on.
+        logs: Opened log of each day.
+        state: Folder with the state from which an interrupted run resumes.
+        run_id: MLflow run.
+        stop: Conditions that stop the trainings.
+        notes: Facts for the record of the run.
     """
 
     request: NightlyRequest
@@ -90,7 +90,7 @@ class Tonight:
         judgement: Judgement | RankingJudgement | None = None,
         registered: int | None = None,
     ) -> Night:
-        """How the night ended."""
+        """Return the result of the night."""
         return Night(
             outcome=outcome,
             day=self.plan.held_out,
@@ -107,7 +107,7 @@ class Tonight:
         return self.state.directory / f"{name}.npy"
 
     def draw(self, name: str, judgement: Judgement | RankingJudgement, outcome: Outcome) -> None:
-        """Draw a comparison with what came of it, and keep the picture in the night's run."""
+        """Draw a comparison with the outcome of the night, and log the picture to the MLflow run."""
         gains = self.gains_file(name)
         if gains.exists():  # an interrupted night of an earlier version left none
             picture = draw_judgement(judgement, np.load(gains), gains.with_suffix(".png"), outcome)
@@ -115,7 +115,7 @@ class Tonight:
 
 
 def challenge(tonight: Tonight, champion: Champion) -> Night:
-    """Train a challenger on the days that are new to the champion, and let the held-out day decide."""
+    """Train a challenger on the days that the champion has not learned, and compare both on the held-out day."""
     request, plan = tonight.request, tonight.plan
     number = champion.version.version
     days = [day for day in plan.training if request.days.relearn or day not in champion.learned]
@@ -134,7 +134,7 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
 
 
 def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
-    """Hold the champion's promise against the day, once: what it comes to is on the version and in an event."""
+    """Check once whether the champion keeps its promised quality on the day; tag the version and announce a failure."""
     check = tonight.state.recall("promise", DayCheck)
     if check is None:
         day, request = tonight.plan.held_out, tonight.request
@@ -150,12 +150,12 @@ def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
 
 
 def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) -> str | None:
-    """Why nothing is trained, in one sentence; None where there is something to learn and a day to judge it on.
+    """Return in one sentence why nothing is trained; None if there are new days to learn and a day to judge on.
 
     Args:
-        plan: The days.
+        plan: Days to learn, and the day to judge on.
         champion: The model in use.
-        new: Days that it has not learned yet.
+        new: Days that the champion has not learned yet.
     """
     number = champion.version.version
     if plan.held_out in champion.learned:
@@ -166,7 +166,7 @@ def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) ->
 
 
 def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion, Dataset]:
-    """Train, judge, and promote where it was earned; returns the champion from now on, and the data it may lie in."""
+    """Train, compare, and promote the challenger if it is better; return the night, the new champion and the data."""
     logs, held_out = tonight.logs, tonight.plan.held_out
     origin = choose_origin(champion, logs[days[-1]])
     dataset = ingest_days(
@@ -216,7 +216,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
 def _obstacle(
     tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel, dataset: Dataset
 ) -> str | None:
-    """Why the challenger does not take the champion's place, in one sentence; None where it does."""
+    """Return in one sentence why the challenger does not replace the champion; None if it does."""
     number, limits = champion.version.version, tonight.request.limits
     if not judgement.is_better and not _has_overtaken(tonight, judgement, trained, dataset):
         return f"Version {number} stays the champion: {judgement.explain()}"
@@ -235,7 +235,7 @@ def _obstacle(
 
 
 def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
-    """That another champion was chosen since the night began, in one sentence; None where none was."""
+    """Return a sentence if another champion was chosen since the night began; None if not."""
     now = champion_of(tonight.request.register_as)
     ours = version_of_run(tonight.request.register_as, tonight.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
@@ -247,10 +247,10 @@ def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
 
 
 def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel, dataset: Dataset) -> bool:
-    """Whether the champion is no better than the base rate of the day any more, while the challenger is.
+    """Return True if the champion is no better than the base rate of the day, while the challenger is.
 
-    After a drift the saving may be too small, or too unsure, for the margin; but nothing speaks for a champion that a
-    constant beats.
+    After a drift the improvement may be too small or too uncertain for the margin. A champion that a constant
+    prediction beats is replaced all the same.
     """
     may_replace = tonight.request.promotion.when_broken == WhenBroken.PROMOTE
     if not may_replace or not judgement.is_overtaken(dataset.splits["test"].base_rate):
@@ -260,7 +260,7 @@ def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel
 
 
 def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | None:
-    """Why a challenger may be no better than the base rate of the rows it was tested on; None where it is."""
+    """Return why a challenger may be no better than the base rate of its test rows; None if it is better."""
     if tonight.request.promotion.promote == Promote.ALWAYS:
         return None
     execution = execution_of(trained.placement)
@@ -268,7 +268,7 @@ def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | N
 
 
 def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
-    """Let the winner learn the judged day too, judge that on the part of the day kept back, register it if better."""
+    """Train the winner on the judged day too, compare on a held-back part of the day, and register it if better."""
     day = tonight.plan.held_out
     log = tonight.logs[day]
     dataset = ingest_days(tonight.request, [log], held_out=None, base=winner.files)
@@ -309,7 +309,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
 def _train(
     tonight: Tonight, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
 ) -> TrainedModel:
-    """Train from `start` where the night's first training was placed; an interrupted training goes on."""
+    """Train from `start` with the placement of the night's first training; an interrupted training is resumed."""
     request, state, run_id = tonight.request, tonight.state, tonight.run_id
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
@@ -321,7 +321,7 @@ def _train(
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
     with placed(tonight, dataset, request.one_training()) as (decision, profile):
         placement = decision.placement
-        if decision.tier_miss_rate is not None:  # of the model that was asked for, and the champion may be another
+        if decision.tier_miss_rate is not None:  # predicted for the requested model, which may differ from the champion
             missed = expected_miss_rate(placement, dataset, origin.spec, epochs=epochs)
             open_run(run_id).log_metrics({"prediction.tier_miss_rate": missed})
         return train_member(
@@ -344,10 +344,10 @@ def _train(
 
 @contextmanager
 def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Iterator[tuple[Decision, HardwareProfile]]:
-    """Hold the accelerator of the night's trainings for the length of the block: the one that its first was placed on.
+    """Reserve the accelerator of the night's trainings inside the block; the first training decides the placement.
 
     Yields:
-        The decision, and the profile of the accelerator.
+        Decision and profile of the accelerator.
     """
     decision, profiles = tonight.state.recall("decision", Decision), profile_hardware()
     with hold(profiles, decision=decision) as held:
@@ -366,7 +366,7 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
 def _judge(
     tonight: Tonight, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
 ) -> Judgement:
-    """Compare on the judged day, once: an interrupted night keeps its judgement."""
+    """Compare both models on the judged day; an interrupted night keeps its first judgement."""
     judgement = tonight.state.recall(name, Judgement)
     if judgement is None:
         log, gains = tonight.logs[tonight.plan.held_out], tonight.gains_file(name)
@@ -377,7 +377,7 @@ def _judge(
 
 
 def note_version(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
-    """Write on the version's page why it is there."""
+    """Write the reason of the registration on the page of the version."""
     version = version_of_run(registered.name, run_id)
     assert version is not None, "it was registered a moment ago"
     tag_version(version, {"nightly.day": tonight.plan.held_out.isoformat()}, note=reason)
@@ -385,6 +385,6 @@ def note_version(tonight: Tonight, registered: RegisteredModel, run_id: str, rea
 
 
 def _figures(trained: TrainedModel, judgement: Judgement) -> dict[str, float]:
-    """What MLflow shows beside the version."""
+    """Return the metrics that MLflow shows for the version."""
     quality = {name: float(value) for name, value in quality_metrics(trained.validation).items()}
     return {**quality, "quality.test.logloss": judgement.challenger_logloss}

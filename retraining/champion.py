@@ -1,4 +1,4 @@
-"""The champion of the night: its files, which of its members is gone on from, and what it has learned."""
+"""Champion of a nightly run: its files, the days it has learned, and the member that a challenger starts from."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,20 +21,20 @@ from shunter.tracking.convention import model_params
 from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.registry.versions import ModelFiles, Version, download
 
-LEARNED_DAYS = "nightly.learned_days"  # tag of a version: the days it and those before it have learned
-HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: what its member was first trained with
+LEARNED_DAYS = "nightly.learned_days"  # tag of a version: days learned by it and by the versions before it
+HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: hyperparameters of the first training of its member
 MOST_DAYS_KEPT = 120
 MOST_NAMES = 6  # of columns in a message
 
 
 @dataclass(frozen=True)
 class Champion:
-    """A registered model that is gone on from.
+    """Registered model in use, from which a challenger starts.
 
     Attributes:
         version: Version in the registry.
-        files: Its files on this machine.
-        learned: Days that it is known to have learned; empty where it was trained by hand.
+        files: Files of the version on this machine.
+        learned: Days that the version is known to have learned; empty if it was trained by hand.
     """
 
     version: Version
@@ -44,14 +44,14 @@ class Champion:
 
 @dataclass(frozen=True)
 class Origin:
-    """The member that a challenger goes on from.
+    """Member of the champion that a challenger starts from.
 
     Attributes:
         member: Number of the member in the champion.
         members: Count of the champion's members.
         spec: Architecture of the member.
-        hyperparameters: Hyperparameters of its first training.
-        is_known: Whether these were found, else they are the defaults.
+        hyperparameters: Hyperparameters of the member's first training.
+        is_known: Whether these hyperparameters were found; if not, they are the defaults.
     """
 
     member: int
@@ -61,14 +61,14 @@ class Origin:
     is_known: bool
 
     def explain(self, known_rows: int, rows: int) -> str:
-        """What a training takes over, in one sentence."""
+        """Return in one sentence which model a training starts from."""
         what = f"member {self.member + 1} of {self.members}" if self.members > 1 else "the champion"
         learned = "" if self.is_known else ", with default settings, for those it was trained with were not found"
         return f"It goes on from {what}, which knows {known_rows:,} of {rows:,} embedding rows{learned}."
 
 
 def open_champion(version: Version, folder: Path) -> Champion:
-    """Bring a version to this machine.
+    """Download a version to this machine.
 
     Raises:
         TrackingError: The registry cannot be read, see `shunter.tracking.registry.versions.download`.
@@ -79,10 +79,10 @@ def open_champion(version: Version, folder: Path) -> Champion:
 
 
 def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
-    """Refuse to go on from a champion of another log: one of which most columns are not in the schema of the days.
+    """Raise if the champion was trained on another log: most of its columns are not in the schema of the days.
 
     Raises:
-        RequestError: It is; the message names the columns.
+        RequestError: The log differs; the message names the columns.
         DataError: The encoder of the champion is damaged.
     """
     encoder = Encoder.load(champion.files.encoder)
@@ -99,7 +99,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def choose_origin(champion: Champion, newest: DayLog) -> Origin:
-    """Choose the member that is best on the newest day to be learned, which none of them has.
+    """Choose the member with the lowest loss on the newest day to be learned, which no member has learned.
 
     Raises:
         CheckpointError: The champion's files are damaged.
@@ -125,7 +125,7 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
 
 
 def slowed(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:
-    """The same with smaller steps: the optimisers' memory of the former training is gone, so full ones unlearn much."""
+    """Return lower learning rates: the optimiser state of the former training is gone, so full steps would unlearn."""
     return replace(
         hyperparameters,
         dense_learning_rate=hyperparameters.dense_learning_rate * share,
@@ -134,7 +134,7 @@ def slowed(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:
 
 
 def version_tags(learned: Sequence[date], hyperparameters: Hyperparameters | None) -> dict[str, str]:
-    """What a later night needs to know of a version."""
+    """Return the tags of a version that a later night needs."""
     days = sorted(learned)[-MOST_DAYS_KEPT:]
     tags = {LEARNED_DAYS: ",".join(day.isoformat() for day in days)}
     if hyperparameters is not None:
@@ -143,7 +143,7 @@ def version_tags(learned: Sequence[date], hyperparameters: Hyperparameters | Non
 
 
 def _hyperparameters(version: Version, spec: ModelSpec) -> Hyperparameters | None:
-    """From the version's tag, else from the member of that architecture which did best in the run it came out of."""
+    """Return those of the version's tag, or else of the best member with this architecture in the version's run."""
     kept = version.tags.get(HYPERPARAMETERS)
     if kept is not None:
         return Hyperparameters(**json.loads(kept))
@@ -163,7 +163,7 @@ def _normalised_entropy(run: TrackedRun) -> float:
 
 
 def parse_hyperparameters(params: Mapping[str, str]) -> Hyperparameters:
-    """Read back what `shunter.tracking.convention.model_params` wrote; what is not there has its default."""
+    """Parse what `shunter.tracking.convention.model_params` wrote; missing fields have their defaults."""
     values: dict[str, Any] = {}
     for option in fields(Hyperparameters):
         text = params.get(f"model.{option.name}")

@@ -1,4 +1,4 @@
-"""Champion against challenger on one day."""
+"""Comparison of champion and challenger on one day."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +20,21 @@ def compare(
     *,
     only_kept_back: bool = False,
 ) -> tuple[Judgement, NDArray[np.float64]]:
-    """Score a day with both models and judge.
+    """Score a day with both models, and compare their losses.
 
     Args:
-        request: Margin, confidence and seed.
-        log: The day.
+        request: Request with margin, confidence and seed.
+        log: Log of the day.
         champion: The model in use.
-        challenger: The model that would take its place.
-        only_kept_back: Judge on the rows that a training on this day keeps back as its test part.
+        challenger: The model that may replace the champion.
+        only_kept_back: Whether only rows count that a training on this day holds back as its test part.
 
     Returns:
         The judgement, and the mean saving of each resample.
 
     Raises:
-        DataError: The day cannot be read or has no row, or the champion predicts what is no number.
-        TrainingError: The challenger predicts what is no number.
+        DataError: The day cannot be read or has no row, or a prediction of the champion is not finite.
+        TrainingError: A prediction of the challenger is not finite.
         CheckpointError: A model is damaged.
     """
     keep = kept_back(log, request.seed) if only_kept_back else None
@@ -50,7 +50,7 @@ def compare(
 
 
 def kept_back(log: DayLog, seed: int) -> Keep:
-    """The rows of a day that are its test part when the day is trained on alone."""
+    """Return a filter for the rows of a day that are its test part if a training uses this day alone."""
     splitter = DaysSource("", (log,)).splitter(seed)
 
     def keep(batch: RawBatch) -> NDArray[np.bool_]:

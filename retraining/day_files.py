@@ -1,4 +1,4 @@
-"""Which files belong to which day: by a pattern that says where the date stands, or by the dates in their names."""
+"""Assignment of files to days: by a pattern with the position of the date, or by dates in file and folder names."""
 
 import glob
 import re
@@ -11,7 +11,7 @@ from shunter.errors import DataError, RequestError
 from shunter.ingestion.sources.guard import check_paths, check_words
 
 _PLACE = re.compile(r"\{date(?::([^{}]*))?\}")
-# A year, a month and a day, all with the same separator or none, and no digit beside them.
+# A year, a month and a day, all with the same separator or none, and without digits before or after.
 _ANY_DATE = re.compile(
     r"(?<!\d)(?P<year>(?:19|20)\d\d)(?P<separator>[-_.]?)(?P<month>\d\d)(?P=separator)(?P<day>\d\d)(?!\d)"
 )
@@ -21,11 +21,11 @@ _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".crc")
 
 @dataclass(frozen=True)
 class FoundDays:
-    """What lies there.
+    """Files that were found.
 
     Attributes:
-        days: The files of each day, ascending; those of a day by name.
-        undated: Files that match but bear no date that exists.
+        days: Files of each day, sorted by name; days in ascending order.
+        undated: Matching files without a valid date.
     """
 
     days: dict[date, tuple[Path, ...]]
@@ -75,7 +75,7 @@ def find_days(data: str) -> FoundDays:
 
 
 def _matching(data: str) -> list[Path]:
-    """Files of the folder and the folders in it, or of the glob."""
+    """Return the files of the folder and of its direct subfolders, or of the glob."""
     whole = Path(data).expanduser()
     if whole.is_dir():
         found: Iterable[Path] = (*whole.glob("*"), *whole.glob("*/*"))
@@ -90,19 +90,19 @@ def _is_passed_over(path: Path) -> bool:
 
 
 def _wildcard(date_format: str | None) -> str:
-    """As many path parts as the date has."""
+    """Return a wildcard for each path part of the date."""
     return "*" if date_format is None else "/".join("*" for _ in date_format.split("/"))
 
 
 def _expression(data: str, date_format: str | None) -> re.Pattern[str]:
-    """What a path of the pattern looks like, with a group for the date."""
+    """Return a regular expression for paths that match the pattern, with a group for the date."""
     head, _, tail = _PLACE.split(str(Path(data).expanduser()))
     middle = _ANY_DATE.pattern if date_format is None else _written_as(date_format)
     return re.compile(f"{_glob_expression(head)}(?P<date>{middle}){_glob_expression(tail)}")
 
 
 def _written_as(date_format: str) -> str:
-    """A date in this format, as a regular expression."""
+    """Return a regular expression for dates in this format."""
     pieces = re.findall(r"%.?|[^%]+", date_format)
     used = {piece[1:] for piece in pieces if piece.startswith("%")}
     is_a_day = used & {"Y", "y"} and (used >= {"m", "d"} or "j" in used)
@@ -115,7 +115,7 @@ def _written_as(date_format: str) -> str:
 
 
 def _glob_expression(text: str) -> str:
-    """The wildcards `*`, `?` and `[...]` of a glob as a regular expression."""
+    """Translate the wildcards `*`, `?` and `[...]` of a glob into a regular expression."""
     pieces = re.findall(r"\*|\?|\[[^\]]+\]|[^*?\[]+|\[", text)
     return "".join(
         {"*": "[^/]*", "?": "[^/]"}.get(piece)
@@ -137,7 +137,7 @@ def _date_by(pattern: re.Pattern[str], date_format: str | None, path: Path) -> d
 
 
 def _date_in(path: Path) -> date | None:
-    """The last date in the file's name, else in its folder's."""
+    """Return the last date in the file's name, or else in its folder's name; None if there is none."""
     for name in (path.name, path.parent.name):
         dates = [day for match in _ANY_DATE.finditer(name) if (day := _as_date(match))]
         if dates:

@@ -1,4 +1,4 @@
-"""Which days a night learns, and which one judges."""
+"""Choice of the days that a nightly run learns, and of the day that it judges on."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -14,7 +14,7 @@ from shunter.retraining.plan import NightPlan, plan_night, window
 def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date] = ()
 ) -> tuple[NightPlan, dict[date, DayLog]]:
-    """Find the days, inspect each once, and choose which to learn and which to judge on.
+    """Find the days, inspect each once, and choose the days to learn and the day to judge on.
 
     Raises:
         RequestError: The pattern of the days is wrong.

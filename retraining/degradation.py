@@ -1,4 +1,4 @@
-"""Whether the champion has become useless on the judged day: no better than the base rate, or worse than ever."""
+"""Degradation of the champion on the judged day: no better than the base rate, or worse than on past nights."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -17,19 +17,19 @@ from shunter.tracking.registry.versions import Version, roll_back
 from shunter.tracking.runs import open_run
 
 CHAMPION_NE = "nightly.champion_ne"  # metric of a night
-LEAST_NIGHTS = 5  # that tell what is usual
-DEVIATIONS = 3.0  # above the mean of the past, from which a day is unusual
+LEAST_NIGHTS = 5  # past nights needed to know the usual NE
+DEVIATIONS = 3.0  # standard deviations above the mean of past nights, from which a day is unusual
 
 
 class Degradation(Frozen):
-    """NE of the champion on the judged day, which is higher than chance explains.
+    """Degraded quality of the champion on the judged day: an NE above what chance explains.
 
     Attributes:
         version: Version that was judged.
-        day: The day.
+        day: The judged day.
         ne: NE on the day; 1 is always predicting the base rate.
-        ne_low: Bound that the NE exceeds with the confidence of the promotion.
-        usual: NE up to which past nights were usual; None if it is the base rate that the champion does not beat.
+        ne_low: Lower bound of the NE with the confidence of the promotion.
+        usual: Upper limit of the NE by past nights; None if the champion is no better than the base rate.
     """
 
     version: int
@@ -53,14 +53,14 @@ class Degradation(Frozen):
 def find_degradation(
     judgement: Judgement, version: int, day: date, base_rate: float, past: Sequence[float]
 ) -> Degradation | None:
-    """Return how the champion is degraded; None if it is as good as usual, and better than the base rate.
+    """Return the degradation of the champion; None if it is as good as usual, and better than the base rate.
 
     Args:
         judgement: Comparison on the day.
         version: Version of the champion.
-        day: The day.
+        day: The judged day.
         base_rate: Share of positives on the day.
-        past: NE of the champions of past nights, each on its day.
+        past: NE of the champion of each past night, on its judged day.
     """
     entropy = binary_entropy(base_rate)
     if not entropy:
@@ -77,7 +77,7 @@ def find_degradation(
 def degradation_of(
     judgement: Judgement, champion: Version, run_id: str, day: date, *, base_rate: float
 ) -> Degradation | None:
-    """Return how the champion is degraded on the day of a night, as its past nights tell, and log its NE.
+    """Log the NE of the champion on the judged day, and return its degradation compared with past nights.
 
     Raises:
         TrackingError: The store fails.
@@ -89,7 +89,7 @@ def degradation_of(
 
 
 def respond(night: Night, degradation: Degradation | None, name: str, when_broken: WhenBroken) -> Night:
-    """Return the night with its finding of a degraded champion, which is an event and, if requested, a rollback.
+    """Add the finding of a degraded champion to the night, announce it and, if requested, roll the champion back.
 
     Raises:
         CheckpointError: The version to put back is damaged.

@@ -1,4 +1,4 @@
-"""What one day looks like in figures, so that days can be compared without reading them again."""
+"""Statistics of one day, so that days can be compared without reading them again."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -20,18 +20,18 @@ _HASHES = 2.0**64
 
 
 class KeySketch:
-    """The values with the smallest hashes, and how often each of them was seen.
+    """Sample of the values with the smallest hashes, with the count of each value.
 
     With k values kept, of which the largest hash is h, there are about (k - 1) * 2**64 / h distinct values: the KMV
     estimator (Bar-Yossef et al., "Counting distinct elements in a data stream", RANDOM 2002; the unbiased form is of
     Beyer et al., SIGMOD 2007). Its relative error is near 1 / sqrt(k - 2), 3 % here. Fewer values than k are counted
-    exactly. Hashes are kept in place of values, for they are compared only.
+    exactly. Hashes are stored instead of values, since they are only compared.
 
     Attributes:
-        values: How many were added that are no gap.
-        keys: uint64, the hashes, ascending.
-        counts: int64, how often each was seen.
-        complete: Whether every value that was seen is among them.
+        values: Number of values that were added, without missing ones.
+        keys: Hashes, uint64, ascending.
+        counts: Number of occurrences of each hash, int64.
+        complete: Whether every value that was added is in the sample.
     """
 
     def __init__(self, size: int = SIZE) -> None:
@@ -42,14 +42,14 @@ class KeySketch:
         self.complete = True
 
     def add(self, keys: NDArray[np.uint64]) -> None:
-        """Add the keys of some rows; key 0 is a gap."""
+        """Add the keys of some rows; key 0 is a missing value."""
         keys = keys[keys != 0]
         if not len(keys):
             return
         self.values += len(keys)
         hashed, counts = np.unique(_mix(keys), return_counts=True)
         merged, places = np.unique(np.concatenate([self.keys, hashed]), return_inverse=True)
-        # A value that was dropped before has a hash above all that are kept, so that it can never come back.
+        # A dropped value has a hash above all kept hashes, so it is never added again.
         totals = np.bincount(places, weights=np.concatenate([self.counts, counts])).astype(np.int64)
         self.complete = self.complete and len(merged) <= self._size
         self.keys, self.counts = merged[: self._size], totals[: self._size]
@@ -63,15 +63,15 @@ class KeySketch:
 
 
 class FieldFigures(Frozen):
-    """One field over one day.
+    """Statistics of one field on one day.
 
     Attributes:
-        values: Values of all rows; a row may hold several.
+        values: Values of all rows; a row may have several.
         missing_share: Share of rows without a value.
-        distinct: Estimated number of distinct values; exact below `sketch.SIZE`; 0 for a numeric field.
-        keys: The sampled values, ascending; see `KeySketch`.
-        counts: How often each was seen.
-        complete: Whether these are all.
+        distinct: Estimated number of distinct values; exact below `SIZE`; 0 for a numeric field.
+        keys: The sampled hashes, ascending; see `KeySketch`.
+        counts: Number of occurrences of each hash.
+        complete: Whether the sample contains all values.
     """
 
     values: int
@@ -83,15 +83,15 @@ class FieldFigures(Frozen):
 
 
 class DayFigures(Frozen):
-    """One day.
+    """Statistics of one day.
 
     Attributes:
         day: The date.
-        rows: Rows that can be read.
-        rejected: Rows that cannot be read.
+        rows: Readable rows.
+        rejected: Unreadable rows.
         positives: Rows with a positive label.
-        first_rejection: The first row that cannot be read and why; empty when there is none.
-        fields: Figures of each feature by name.
+        first_rejection: The first unreadable row, and the reason; empty if there is none.
+        fields: Statistics of each feature by name.
     """
 
     format: int = FORMAT
@@ -109,17 +109,17 @@ class DayFigures(Frozen):
 
     @property
     def rejected_share(self) -> float:
-        """Share of rows that cannot be read."""
+        """Share of unreadable rows."""
         return self.rejected / max(self.rows + self.rejected, 1)
 
 
 def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
-    """Read a day and describe it, or take what an earlier night has found.
+    """Compute the statistics of a day, or read those of an earlier night.
 
     Args:
-        log: The day.
-        digest: Digest of everything that decides about the figures: the bytes of the files, the schema.
-        kept: Folder of known figures.
+        log: Log of the day.
+        digest: Digest of everything that determines the statistics: the bytes of the files, the schema.
+        kept: Folder of stored statistics.
 
     Raises:
         DataError: A file cannot be read.
@@ -135,7 +135,7 @@ def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
 
 
 def _known(text: bytes) -> DayFigures | None:
-    """Return kept figures; None for those of another version."""
+    """Parse stored statistics; return None for those of another version."""
     try:
         return DayFigures.model_validate_json(text)
     except ValidationError:
@@ -143,7 +143,7 @@ def _known(text: bytes) -> DayFigures | None:
 
 
 def describe(log: DayLog) -> DayFigures:
-    """Read a day once.
+    """Read a day once, and compute its statistics.
 
     Raises:
         DataError: A file cannot be read.
@@ -191,13 +191,13 @@ def _field(sketch: KeySketch, missing_share: float) -> FieldFigures:
 
 
 def new_share(field: FieldFigures, others: Sequence[FieldFigures]) -> float | None:
-    """Share of a day's values that none of the other days has, estimated from the values sampled in all of them.
+    """Return the share of a day's values that no other day has, estimated from the sampled values of all days.
 
-    A value is sampled by its hash alone, so that one which is sampled in one day is sampled in every day that has it,
-    up to the largest hash that all samples reach.
+    Values are sampled by hash. So a value that is sampled on one day is sampled on every day that has it, up to the
+    largest hash that all samples reach.
 
     Returns:
-        None where there is nothing to compare.
+        Share between 0 and 1; None if there are no values to compare.
     """
     others = [other for other in others if other.values]
     if not field.keys or not others:
@@ -214,7 +214,7 @@ def new_share(field: FieldFigures, others: Sequence[FieldFigures]) -> float | No
 
 
 def _mix(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scatter 64-bit values: the finaliser of MurmurHash3 (Appleby), which maps them one to one."""
+    """Mix the bits of 64-bit values with the finaliser of MurmurHash3 (Appleby), which is one-to-one."""
     keys = (keys ^ (keys >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     keys = (keys ^ (keys >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return keys ^ (keys >> np.uint64(33))

@@ -1,4 +1,4 @@
-"""What is unusual about the days of a night: pure comparisons of figures, each told in one sentence."""
+"""Findings on the days of a nightly run: comparisons of statistics, each reported in one sentence."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -14,17 +14,17 @@ FindingKind = Literal[
     "column gone", "column new", "type changed", "base rate", "cardinality", "new values", "missing values",
     "promise", "degraded",
 ]  # fmt: skip
-LEAST_ROWS = 100  # below these shares say little
+LEAST_ROWS = 100  # with fewer rows, shares are too uncertain
 
 
 class Finding(Frozen):
-    """Something unusual and what was done about it.
+    """Unusual property of the days, and its consequence.
 
     Attributes:
-        day: The day it is about; None for several.
+        day: Day of the finding; None for several days.
         kind: Kind of the finding.
         words: The finding in one sentence.
-        column: The column it is about, where it is about one.
+        column: Column of the finding; None if it is not about one column.
     """
 
     day: date | None
@@ -34,7 +34,7 @@ class Finding(Frozen):
 
 
 def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) -> Finding | None:
-    """Say that a day's base rate is far off: such labels are more often broken than true, so the day is set aside."""
+    """Return a finding if the base rate of a day is unusual: such labels are often wrong, so the day is quarantined."""
     rate, ratio = figures.base_rate, limits.max_base_rate_ratio
     if figures.rows < LEAST_ROWS and 0 < figures.positives < figures.rows:
         return None
@@ -48,12 +48,12 @@ def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) ->
 
 
 def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: DriftLimits) -> list[Finding]:
-    """Compare the fields of the newest day with those of the days before it; what is found changes nothing but is told.
+    """Compare the fields of the newest day with those of the days before it; the findings are only reported.
 
     Args:
         newest: The day to judge on.
         before: The other usable days.
-        limits: Differences from which on a finding is reported.
+        limits: Smallest differences that are reported.
     """
     if not before or newest.rows < LEAST_ROWS:
         return []

@@ -1,4 +1,4 @@
-"""The inspection of the days: each is opened with the columns it has, copies are dropped, and the rest is described."""
+"""Inspection of the days: open each with its columns, drop copies, and compute statistics of the others."""
 
 import hashlib
 from collections import Counter
@@ -22,12 +22,12 @@ Found = TypeVar("Found")
 
 @dataclass
 class InspectedDays:
-    """The days that can be read.
+    """Readable days.
 
     Attributes:
-        logs: The days, opened.
-        figures: Description of each.
-        findings: Everything unusual about these days and those that are left out.
+        logs: Opened log of each day.
+        figures: Statistics of each day.
+        findings: Everything unusual about these days and about the days that are left out.
     """
 
     logs: dict[date, DayLog] = field(default_factory=dict)
@@ -40,12 +40,12 @@ class InspectedDays:
 
 
 def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: Path) -> InspectedDays:
-    """Open and describe days; one that cannot be used is left out, with a finding.
+    """Open days and compute their statistics; a day that cannot be used is left out, with a finding.
 
     Args:
         days: Files of each day.
-        request: Format and schema.
-        kept: Folder of the figures of days that were described before.
+        request: Request with format and schema.
+        kept: Folder of stored statistics of days.
 
     Raises:
         DataError: The schema is missing or wrong.
@@ -71,7 +71,7 @@ def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, k
 def _without_copies(
     days: Mapping[date, Sequence[Path]], cache: Path, inspected: InspectedDays
 ) -> dict[date, tuple[Path, ...]]:
-    """Leave out empty files, copies within a day, and days that are copies of an earlier one."""
+    """Leave out empty files, copies within a day, and days that are copies of an earlier day."""
     seen: dict[tuple[str, ...], date] = {}
     files: dict[date, tuple[Path, ...]] = {}
     for day, paths in days.items():
@@ -103,7 +103,7 @@ def _without_copies(
 def _opened(
     files: Mapping[date, tuple[Path, ...]], request: NightlyRequest, inspected: InspectedDays
 ) -> dict[date, DayLog]:
-    """Open each day; the schema is that of the request, so a mistake in it is not the fault of a day."""
+    """Open each day; raise if no day can be opened, since the schema of the request may then be wrong."""
     opened: dict[date, DayLog] = {}
     problem: DataError | None = None
     for day, paths in files.items():
@@ -122,7 +122,7 @@ def _kinds(log: DayLog, inspected: InspectedDays) -> dict[str, Kind] | None:
 
 
 def _attempt(day: date, work: Callable[[], Found], inspected: InspectedDays) -> Found | None:
-    """What `work` finds, None and a finding where the day cannot be read."""
+    """Return the result of `work`; if the day cannot be read, add a finding and return None."""
     try:
         return work()
     except DataError as error:
@@ -131,12 +131,12 @@ def _attempt(day: date, work: Callable[[], Found], inspected: InspectedDays) -> 
 
 
 def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
-    """The kind that most days have of each column; of a column that most days have not, nothing."""
+    """Return the most frequent kind of each column; columns that most days lack are left out."""
     counts: dict[str, Counter[Kind]] = {}
     for found in kinds.values():
         for name, kind in found.items():
             counts.setdefault(name, Counter())[kind] += 1
-    # A day whose rows hold no value of a column says nothing of its kind.
+    # A day without any value of a column does not count for the kind of the column.
     return {
         name: sorted(count, key=lambda kind, count=count: (kind == "empty", -count[kind]))[0]
         for name, count in counts.items()
@@ -147,7 +147,7 @@ def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
 def _lacking(
     log: DayLog, kinds: Mapping[str, Kind], usual: Mapping[str, Kind], max_bad_share: float, inspected: InspectedDays
 ) -> set[str] | None:
-    """Features that are to be read as missing in this day; None when the day cannot be used at all."""
+    """Return the features to read as missing on this day; None if the day cannot be used at all."""
     if not kinds:  # the format has no header
         return set()
     day, schema = log.day, log.schema
@@ -208,5 +208,5 @@ def _noun(kind: Kind) -> str:
 
 
 def _clause(error: Exception) -> str:
-    """What an error says, without its advice: a part of another sentence."""
+    """Return the message of an error without its advice, as a part of another sentence."""
     return str(error).partition(": ")[0].rstrip(".")

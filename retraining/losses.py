@@ -1,6 +1,6 @@
-"""Scoring one day from its raw rows, as a registered model scores them when it is served.
+"""Scoring of one day from its raw rows, exactly as a registered model scores rows when served.
 
-Embedding tables that are too large for the memory that is free stay in their file, and the scores are the same.
+Embedding tables that are larger than the free memory are read from their file, with the same scores.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ Keep = Callable[[RawBatch], NDArray[np.bool_]]
 def losses_of(
     files: ModelFiles, log: DayLog, keep: Keep | None = None, member: int | None = None
 ) -> NDArray[np.float64]:
-    """Log loss of each row of a day, in the order of its files: the same rows for every model.
+    """Return the log loss of each row of a day, in the order of its files: the same rows for every model.
 
     Args:
-        files: Files of the model, with the encoder it was trained with; columns that the day lacks count as missing.
+        files: Files of the model, with its encoder; columns that the day lacks count as missing.
         log: Log of the day.
-        keep: Which rows of a batch count; None is all.
-        member: Number of the only member of an ensemble to score; None is the whole ensemble.
+        keep: Returns which rows of a batch count; None counts all.
+        member: Number of the only member of an ensemble to score; None scores the whole ensemble.
 
     Returns:
-        float64 `[rows]`, in nats.
+        Log losses in nats, float64 `[rows]`.
 
     Raises:
         CheckpointError: The model is damaged.
@@ -46,17 +46,17 @@ def losses_of(
 def scores_of(
     files: ModelFiles, log: DayLog, keep: Keep | None = None, member: int | None = None, *, unit: str | None = None
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.uint64] | None]:
-    """Labels and predicted log odds of each row of a day, of several labels the main one; see `losses_of`.
+    """Return labels and predicted log odds of each row of a day, for the main label; see `losses_of`.
 
     Args:
         files: Files of the model.
         log: Log of the day.
-        keep: Which rows of a batch count; None is all.
-        member: Number of the only member of an ensemble to score; None is the whole ensemble.
-        unit: Column whose values tell apart who is independent, such as users.
+        keep: Returns which rows of a batch count; None counts all.
+        member: Number of the only member of an ensemble to score; None scores the whole ensemble.
+        unit: Column of the independent units, such as users.
 
     Returns:
-        Labels and log odds, each `[rows]`, and the key of each row's unit; None where the day has no such column.
+        Labels and log odds, each `[rows]`, and the key of each row's unit; None if the day has no such column.
     """
     encoder = Encoder.load(files.encoder)
     log = log.as_read_by(encoder)

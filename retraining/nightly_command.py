@@ -1,4 +1,4 @@
-"""The command of a night."""
+"""The command `shunter nightly`."""
 
 from typing import Any
 

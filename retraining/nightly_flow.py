@@ -1,4 +1,4 @@
-"""The nightly flow: the champion meets a challenger that has learned the newest days, and the better one stays."""
+"""Nightly flow: train a challenger on the newest days, compare it with the champion, and use the better one."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -42,12 +42,12 @@ from shunter.tracking.runs import closing, finish, open_run, start_run
 
 
 class NightIdentity(BaseModel):
-    """What an interrupted night goes on with.
+    """State from which an interrupted nightly run resumes.
 
     Attributes:
-        run_id: Run in MLflow.
-        day: Day that is judged on.
-        champion: Version in use when it began; None if there was none.
+        run_id: MLflow run.
+        day: Day to judge on.
+        champion: Version in use when the run began; None if there was none.
     """
 
     run_id: str
@@ -90,7 +90,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
 
 
 def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: str) -> Night:
-    """Say that there is nothing to do: a day judges once, and days come in their order."""
+    """Return a night without changes: each day is judged once, and days are judged in order."""
     champion = champion_of(request.register_as)
     return Night(
         outcome="already judged",
@@ -103,7 +103,7 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
 
 
 def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder) -> Night:
-    """Train, judge and, where it was earned, promote: everything that is tracked in the night's run."""
+    """Train, compare and, if better, promote a challenger, all tracked in the MLflow run of the night."""
     identity, clock = _begin(request, plan, state), RunClock()
     with (
         closing(identity.run_id),
@@ -128,7 +128,7 @@ def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog]
 
 
 def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> NightIdentity:
-    """Go on with an interrupted night, or begin anew where it was of another day or the champion was changed since."""
+    """Resume an interrupted night, or begin a new one if the day or the champion has changed since."""
     name = request.register_as
     found, champion = state.recall("identity", NightIdentity), champion_of(name)
     current = champion.version if champion else None
@@ -150,7 +150,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
 
 
 def _first_night(tonight: Tonight) -> Night:
-    """Without a champion there is a whole training, whose result is tested on the newest day and becomes the first."""
+    """Run a full training if there is no champion; the result is tested on the newest day and becomes the champion."""
     request, plan, run_id = tonight.request, tonight.plan, tonight.run_id
     log_plan(run_id, request.register_as, plan, plan.training)
     days = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
@@ -176,14 +176,14 @@ def _first_night(tonight: Tonight) -> Night:
 
 
 def quality_in_words(result: EnsembleResult | TrainedRanker) -> str:
-    """The figure of the test part by which nights judge."""
+    """Return the figure of the test part by which nights judge, as text."""
     if isinstance(result, TrainedRanker):
         return f"NDCG@20 {result.test.ndcg20:.4f}"
     return f"log loss {result.test.logloss:.5f}"
 
 
 def _publish(night: Night, model: str) -> None:
-    """Show the outcome in the Prefect UI; what the training of a first night came to, that has announced itself."""
+    """Publish the outcome in the Prefect UI; the training of a first night publishes its own result."""
     if night.outcome == "promoted":
         announce("promoted", model, night.registered, night.reason)
     elif night.outcome == "kept":

@@ -1,4 +1,4 @@
-"""What a user asks of `shunter nightly`: one model for the command line, the Prefect form and Python."""
+"""Request of `shunter nightly`: one pydantic model for the command line, the Prefect form and Python."""
 
 from datetime import date
 from enum import StrEnum
@@ -143,12 +143,12 @@ class NightlyRequest(JobRequest, frozen=True):
         def __init__(self, **options: Any) -> None: ...
 
     def one_training(self) -> Self:
-        """What a challenger asks of a machine: one training of few epochs, no search and no ensemble."""
+        """Return the request of a challenger's training for the planner: few epochs, no search and no ensemble."""
         once = {"trials": 1, "search_minutes": None, "search_kwh": None, "ensemble_size": 1}
         return self.model_copy(update={**once, "max_epochs": self.challenger.nightly_epochs})
 
     def first_training(self, files: str) -> TrainRequest:
-        """What a first night asks for, when there is no champion yet to go on from: a whole training over `files`."""
+        """Return the request of a first night, which has no champion to start from: a full training over `files`."""
         asked = self.flat()
         shared = asked.keys() & TrainRequest().flat().keys()
         return TrainRequest.model_validate({**{name: asked[name] for name in shared}, "data": files})

@@ -1,4 +1,4 @@
-"""What `shunter up --nightly-data` settles before the first night: the name of its model, and what it may read."""
+"""Preparation of nightly runs by `shunter up --nightly-data`: name of the model, and access to the files."""
 
 import re
 from collections.abc import Callable
@@ -13,13 +13,13 @@ WILD = re.compile(r"[*?\[{]")
 
 
 def prepare_nights(data: str, schema_file: str | None, directory: Path, say: Callable[[str], None]) -> str:
-    """Read the newest day once, open the days to the nights, and return the name of the model that is retrained.
+    """Check the newest day, allow nightly runs to read the days, and return the name of the model to retrain.
 
     Args:
         data: Pattern of the days' files.
         schema_file: File that names their columns.
-        directory: Folder from which relative paths count.
-        say: Told what was found.
+        directory: Folder to which relative paths refer.
+        say: Called with a sentence about the days that were found.
 
     Raises:
         RequestError: The pattern is wrong.
@@ -31,9 +31,9 @@ def prepare_nights(data: str, schema_file: str | None, directory: Path, say: Cal
 
 
 def model_name_of(data: str) -> str:
-    """Name of the model that is retrained on some data: the last two names of its path that are not the date.
+    """Return the name of the model that is retrained on some data: the last two names in its path without the date.
 
-    Other data gets another model, so that no night meets the champion of another log.
+    Other data gets another model, so that a challenger is never compared with the champion of another log.
 
     Args:
         data: The pattern of the days' files, such as `/srv/shop/day_{date}.parquet`, which gives `shop-day`.
@@ -45,10 +45,10 @@ def model_name_of(data: str) -> str:
 
 
 def check_days(data: str, schema_file: str | None) -> str:
-    """Read the beginning of the newest day that is there, so that what cannot be read is known now and not at night.
+    """Read the beginning of the newest day, so that unreadable data is reported now and not at night.
 
     Returns:
-        What was found, in one sentence.
+        Description of the days that were found, in one sentence.
 
     Raises:
         RequestError: The pattern is wrong.
@@ -69,12 +69,12 @@ def check_days(data: str, schema_file: str | None) -> str:
 
 
 def open_days(data: str, schema_file: str | None, directory: Path) -> None:
-    """Let nights read the folder of the days and their schema, since whoever runs this machine has named them.
+    """Allow nightly runs to read the folder of the days and their schema, which the user of this machine has named.
 
     Args:
-        data: The pattern of the days' files.
+        data: Pattern of the days' files.
         schema_file: File that names their columns.
-        directory: Folder from which relative paths count.
+        directory: Folder to which relative paths refer.
     """
     fixed = Path()
     for part in Path(data).expanduser().parts:

@@ -1,4 +1,4 @@
-"""Step `nightly`: the newest day judges, the days before it teach, and a challenger must earn the champion's place."""
+"""Prefect tasks of the nightly flow: choose and ingest days, and compare a challenger with the champion."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -29,7 +29,7 @@ __all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers"]
 def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date]
 ) -> tuple[NightPlan, dict[date, DayLog]]:
-    """Find the days, inspect each once, and choose which to learn and which to judge on; findings are logged."""
+    """Find the days, inspect each once, and choose the days to learn and the day to judge on; findings are logged."""
     plan, logs = days.choose_days(request, newest, kept, missing_before)
     logger = get_run_logger()
     for finding in plan.findings:
@@ -41,7 +41,7 @@ def choose_days(
 def ingest_days(
     request: NightlyRequest, logs: Sequence[DayLog], *, held_out: date | None, base: ModelFiles | None
 ) -> Dataset:
-    """Ingest the days of one training; values that the model in `base` knows stay known."""
+    """Ingest the days of one training; values that the model in `base` knows keep being known."""
     encoder = None if base is None else Encoder.load(base.encoder)
     days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
     source = DaysSource(request.register_as, days_read, held_out=held_out, base=encoder)
@@ -67,7 +67,7 @@ def judge_challenger(
     *,
     only_kept_back: bool = False,
 ) -> Judgement:
-    """Score the same rows with both and compare them; the resampled savings are written to `gains`."""
+    """Score the same rows with both models and compare them; the resampled savings are written to `gains`."""
     judgement, savings = compare(request, log, champion, challenger, only_kept_back=only_kept_back)
     np.save(gains, savings)
     get_run_logger().info(judgement.explain())
@@ -78,7 +78,7 @@ def judge_challenger(
 def judge_rankers(
     request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, gains: Path
 ) -> RankingJudgement:
-    """Rank the judged day for the same users with both and compare them; the resampled gains are written to `gains`."""
+    """Rank the judged day for the same users with both models and compare; write the resampled gains to `gains`."""
     asked = request.promotion
     judgement, resampled = compare_rankers(
         dataset,

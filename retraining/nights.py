@@ -1,4 +1,4 @@
-"""What past nights have left in MLflow, and what this one leaves: why, in words and figures."""
+"""Records of nightly runs in MLflow: reading past nights, and logging the present one."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -17,17 +17,17 @@ Outcome = Literal["first champion", "not promoted", "promoted", "kept", "rolled 
 
 
 class Night(Frozen):
-    """How a night ended.
+    """Result of a nightly run.
 
     Attributes:
         outcome: Outcome in short.
-        day: Day judged on.
-        reason: Why, in one sentence.
+        day: Judged day.
+        reason: Reason of the outcome, in one sentence.
         findings: Everything unusual about the days.
-        judgement: Champion against challenger; None where nothing was compared.
-        champion: Version in use from now on; None where there is none.
-        registered: Version that came of this night; None where none did.
-        run_id: Its MLflow run.
+        judgement: Comparison of champion and challenger; None if there was none.
+        champion: Version in use from now on; None if there is none.
+        registered: Version that this night registered; None if it registered none.
+        run_id: MLflow run of the night.
     """
 
     outcome: Outcome
@@ -46,7 +46,7 @@ class Night(Frozen):
 
 
 def nights_of(name: str) -> list[TrackedRun]:
-    """The finished nights of a registered model, newest first.
+    """Return the finished nights of a registered model, newest first.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -59,24 +59,24 @@ def nights_of(name: str) -> list[TrackedRun]:
 
 
 def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
-    """The night that judged on a day, None where none did."""
+    """Return the night that judged on a day; None if there is none."""
     return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
 
 
 def judged_later(nights: Sequence[TrackedRun], day: date) -> date | None:
-    """The latest day after the given one that a night has judged on, as happens when a clock is set back; else None."""
+    """Return the latest judged day after the given one, which happens if a clock is set back; None if there is none."""
     days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
     return max((later for later in days if later > day), default=None)
 
 
 def missing_days(nights: Sequence[TrackedRun]) -> set[date]:
-    """Days that the last night missed."""
+    """Return the days that were missing in the last night."""
     text = nights[0].tags.get("nightly.missing_days", "") if nights else ""
     return {date.fromisoformat(day) for day in text.split(",") if day}
 
 
 def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -> None:
-    """Keep what the night is about.
+    """Log the plan of a night.
 
     Raises:
         TrackingError: The store fails.
@@ -93,11 +93,11 @@ def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -
 
 
 def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgement) -> None:
-    """Keep the figures of a comparison.
+    """Log the figures of a comparison.
 
     Args:
         run_id: MLflow run of the night.
-        name: `judgement`, or `last-day` of what the judged day itself was learned for.
+        name: `judgement`, or `last-day` if the judged day itself was learned.
         judgement: The comparison.
 
     Raises:
@@ -109,7 +109,7 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
 
 
 def log_night(night: Night) -> None:
-    """Keep the outcome: the last write of a night, which says that its day is judged.
+    """Log the result of a night; this is its last write, and marks the day as judged.
 
     Raises:
         TrackingError: The store fails.

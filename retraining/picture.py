@@ -1,4 +1,4 @@
-"""Picture of a comparison: how the saving came out in each resample, and what the night made of it."""
+"""Picture of a comparison: histogram of the resampled gains, and the outcome of the night."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from shunter.tracking.registry.ranker_comparison import RankingJudgement
 def draw_judgement(
     judgement: Judgement | RankingJudgement, gains: NDArray[np.float64], path: Path, outcome: str
 ) -> Path:
-    """Draw a histogram of the resampled gains with the gain asked for.
+    """Draw a histogram of the resampled gains with the required gain.
 
     Args:
-        judgement: Judgement made of these gains.
-        gains: `[resamples]`, in nats per row or in NDCG@20.
+        judgement: Judgement based on these gains.
+        gains: Gains in nats per row or in NDCG@20, `[resamples]`.
         path: Path of the PNG.
-        outcome: Outcome of the night, which takes more than the judgement into account.
+        outcome: Outcome of the night, which depends on more than the judgement.
     """
     if isinstance(judgement, RankingJudgement):
         low, count, label = judgement.gain_low, f"{judgement.users:,} users", "NDCG@20 gained by the challenger"
@@ -43,16 +43,16 @@ def title_of(outcome: str, count: str) -> str:
 def draw_gains(
     gains: NDArray[np.float64], path: Path, *, low: float, needed: float, confidence: float, title: str, label: str
 ) -> Path:
-    """Draw a histogram of resampled gains, in thousandths, with the gain asked for.
+    """Draw a histogram of resampled gains, in thousandths, with the required gain.
 
     Args:
-        gains: `[resamples]`.
+        gains: Gains, `[resamples]`.
         path: Path of the PNG.
-        low: Bound that they exceed with the probability asked for.
-        needed: Gain asked for.
-        confidence: That probability.
-        title: What came of it.
-        label: What is gained, and in which unit.
+        low: Bound that the gains exceed with probability `confidence`.
+        needed: Required gain.
+        confidence: Required probability.
+        title: Title of the picture.
+        label: Name and unit of the gain.
     """
     from matplotlib.figure import Figure
 

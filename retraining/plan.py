@@ -1,4 +1,4 @@
-"""Which day is judged on and which are learned: pure rules over what was found."""
+"""Choice of the day to judge on and the days to learn, by rules on the statistics of the days."""
 
 from collections.abc import Collection, Mapping
 from datetime import date, datetime, timedelta
@@ -13,12 +13,12 @@ from shunter.retraining.nightly_request import NightlyRequest
 
 
 class NightPlan(Frozen):
-    """One night.
+    """Plan of one nightly run.
 
     Attributes:
-        held_out: The day that champion and challenger are judged on.
+        held_out: Day on which champion and challenger are judged.
         training: Usable days before it, ascending.
-        missing: Days between the first of these and yesterday of which there is nothing usable.
+        missing: Days without usable data, from the first training day to yesterday.
         findings: Everything unusual, in the order of the days.
     """
 
@@ -29,7 +29,7 @@ class NightPlan(Frozen):
 
 
 def yesterday(now: datetime, zone: ZoneInfo) -> date:
-    """The newest day that is over.
+    """Return the newest day that is over.
 
     Args:
         now: Present time, with a time zone.
@@ -39,12 +39,12 @@ def yesterday(now: datetime, zone: ZoneInfo) -> date:
 
 
 def window(days: Collection[date], request: NightlyRequest, newest: date) -> tuple[list[date], list[Finding]]:
-    """The days worth inspecting, ascending, and a finding on each that is not over yet.
+    """Return the days to inspect, ascending, and a finding for each day that is not over yet.
 
     Args:
-        days: All that were found.
+        days: All days that were found.
         request: Request that says how far to look back.
-        newest: The newest day that may be judged on.
+        newest: Newest day that may be judged on.
     """
     oldest = newest - timedelta(days=request.days.train_days + (0 if request.days.day else request.days.max_late_days))
     early = [
@@ -63,17 +63,17 @@ def plan_night(
     *,
     missing_before: Collection[date] = (),
 ) -> NightPlan:
-    """Choose the days.
+    """Choose the days to learn and the day to judge on.
 
     Args:
-        figures: Figures of the days that can be read.
+        figures: Statistics of the readable days.
         found: Findings so far.
-        request: The limits.
-        newest: The newest day that may be judged on.
-        missing_before: Days that the last night missed.
+        request: Request with the limits.
+        newest: Newest day that may be judged on.
+        missing_before: Days that were missing in the last night.
 
     Raises:
-        DataError: No day can be judged on, the newest is too old, or there is nothing before it to learn.
+        DataError: No day can be judged on, the newest day is too old, or there is no earlier day to learn.
     """
     findings = list(found)
     usable = _without_broken_labels(figures, request, findings)
@@ -111,7 +111,7 @@ def plan_night(
 def _without_broken_labels(
     figures: Mapping[date, DayFigures], request: NightlyRequest, findings: list[Finding]
 ) -> dict[date, DayFigures]:
-    """Days whose labels look like those of the median day: once most days are different, the others are set aside."""
+    """Return the days with a base rate similar to the median day's; the other days are quarantined."""
     usual = median(day_figures.base_rate for day_figures in figures.values()) if figures else 0.0
     usable = {}
     for day, day_figures in figures.items():
@@ -126,7 +126,7 @@ def _without_broken_labels(
 def _without_unfinished(
     usable: Mapping[date, DayFigures], request: NightlyRequest, findings: list[Finding]
 ) -> dict[date, DayFigures]:
-    """Days that may be judged on: from the newest on, those with far fewer rows than usual may still be written to."""
+    """Return the days that may be judged on, without the newest days that have too few rows to be complete."""
     if not usable:
         return {}
     usual = median(day_figures.rows for day_figures in usable.values())
@@ -159,7 +159,7 @@ def _missing(usable: Collection[date], first: date, newest: date) -> tuple[date,
 
 
 def _absences(missing: Collection[date], told: Collection[date | None], newest: date, held_out: date) -> list[Finding]:
-    """A finding on each day that is missing for no other reason that was told."""
+    """Return a finding for each missing day that has no other finding."""
     consequences = {
         True: f"is missing, so {held_out} is judged on in its place; it is used when it comes.",
         False: "is missing and is used when it comes.",

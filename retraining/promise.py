@@ -1,4 +1,4 @@
-"""Whether a version keeps the quality that it was registered with, on a day that it has not learned."""
+"""Check whether a version keeps its promised quality on a day that it has not learned."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -15,13 +15,13 @@ CARRIED = ("min_auc", "max_ne", "confidence", "unit")
 
 
 class DayCheck(Frozen):
-    """A promise, held against one day.
+    """Check of a version's promised quality on one day.
 
     Attributes:
         version: Version in use.
         day: The day.
-        is_broken: Whether the day contradicts it with the confidence that it was given with: the other bound misses.
-        is_sure: Whether the day confirms it with that confidence.
+        is_broken: Whether the day contradicts the promise with its confidence: the opposite bound fails the limit.
+        is_sure: Whether the day confirms the promise with its confidence.
         words: The check in one sentence.
         bounds: Bounds on the day.
     """
@@ -35,30 +35,30 @@ class DayCheck(Frozen):
 
     @property
     def finding(self) -> Finding:
-        """What the night has to say of it."""
+        """Finding of the nightly run."""
         return Finding(day=self.day, kind="promise", words=self.words)
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures for the run of the night."""
+        """Metrics for the MLflow run of the night."""
         names = ("auc", "auc_low", "auc_high", "ne", "ne_low", "ne_high", "rows", "units")
         figures = {f"nightly.{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
         return {**figures, f"nightly.{PREFIX}is_broken": float(self.is_broken)}
 
 
 def carried(tags: Mapping[str, str]) -> dict[str, str]:
-    """What the next champion promises too: the limits of the one that it replaces."""
+    """Return the promise that the next champion takes over from the one that it replaces, as tags."""
     names = [f"{PREFIX}{name}" for name in CARRIED]
     return {name: tags[name] for name in names if name in tags} if promised(tags) else {}
 
 
 def check_day(version: Version, files: ModelFiles, log: DayLog, day: date, *, seed: int = 0) -> DayCheck | None:
-    """Hold the promise of a version against a day; None where it promises nothing or the day has no row.
+    """Check the promise of a version on a day; return None without a promise or without rows.
 
     Args:
         version: Version in use.
-        files: Its files.
-        log: Log of the day, which it has not learned.
+        files: Files of the version.
+        log: Log of the day, which the version has not learned.
         day: The day.
         seed: Seed of the bootstrap.
 

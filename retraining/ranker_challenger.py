@@ -1,8 +1,8 @@
-"""What one night does with a champion that ranks: its members learn the newest days, and the judged day decides.
+"""Nightly run with a ranking champion: train its members on the newest days, and compare on the judged day.
 
-A graph is what a graph model remembers: a challenger learns from all usable days before the judged one and not only
-from those that are new. Members that are learned step by step begin at the vectors by which the champion ranks; new
-users and items begin at random ones, in tables that grew. Members that are solved are solved again.
+A graph model stores what it has learned in its graph, so a challenger learns all usable days before the judged one, not
+only the new days. Members that are trained in steps start from the champion's vectors; new users and items start from
+random vectors in larger tables. Members with a closed-form solution are solved again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,10 +41,10 @@ from shunter.tracking.runs import open_run
 
 
 def check_night_of_rankers(request: NightlyRequest) -> None:
-    """Refuse what no night of a graph model can do.
+    """Raise if the request has options that a graph model does not support.
 
     Raises:
-        RequestError: The request asks for it.
+        RequestError: The request has such an option.
     """
     if request.challenger.learn_last_day:
         raise RequestError(
@@ -56,12 +56,12 @@ def check_night_of_rankers(request: NightlyRequest) -> None:
 
 
 def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
-    """Train a challenger with the champion's members, and let the held-out day decide by NDCG@20.
+    """Train a challenger with the champion's members, and compare both on the held-out day by NDCG@20.
 
     Raises:
-        RequestError: The request asks for what a graph model cannot do, or the champion is of other data or does not
-            say what it was learned with.
-        DataError: Nobody that both models know chose anything on the judged day.
+        RequestError: The request has an option that a graph model does not support, the champion was trained on other
+            data, or its hyperparameters are not recorded.
+        DataError: No user that both models know has an interaction on the judged day.
     """
     request, plan, number = tonight.request, tonight.plan, champion.version.version
     check_night_of_rankers(request)
@@ -100,7 +100,7 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
 
 
 def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
-    """Every member, placed together, and what they make together; an interrupted training goes on."""
+    """Train every member with one placement, and combine them; an interrupted training is resumed."""
     placing = tonight.request.one_training().model_copy(update={"model": _slowest(origins.members).spec.family})
     shared = warm_start_from(champion.files, 0, dataset)
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
@@ -155,12 +155,12 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
 
 
 def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
-    """The member that a placement is chosen for: one that is learned step by step, where there is any."""
+    """Return the member that determines the placement: one that is trained in steps, if there is any."""
     return next((one for one in members if not is_solved(one.spec.family)), members[0])
 
 
 def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:
-    """What the challenger takes over, in one sentence."""
+    """Return in one sentence what the challenger takes over from the champion."""
     sizes = {field.name: field.rows - 1 for field in dataset.features.categorical}
     names = [name for name in sides(dataset) if name in rows]
     known = [f"{len(rows[name].now) - 1:,} of {sizes[name]:,} values of {name}" for name in names]
@@ -170,7 +170,7 @@ def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dat
 
 
 def _judge(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: TrainedRanker) -> RankingJudgement:
-    """Compare on the judged day, once: an interrupted night keeps its judgement."""
+    """Compare both models on the judged day; an interrupted night keeps its first judgement."""
     judgement = tonight.state.recall("judgement", RankingJudgement)
     if judgement is None:
         gains = tonight.gains_file("judgement")
@@ -181,7 +181,7 @@ def _judge(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: T
 
 
 def _obstacle(tonight: Tonight, number: int, judgement: RankingJudgement, challenger: TrainedRanker) -> str | None:
-    """Why the challenger does not take the champion's place, in one sentence; None where it does."""
+    """Return in one sentence why the challenger does not replace the champion; None if it does."""
     doubt = doubt_of_ranker(challenger.gain)
     is_overtaken = judgement.is_overtaken and doubt is None
     if not judgement.is_better and not is_overtaken:

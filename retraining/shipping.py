@@ -1,4 +1,4 @@
-"""What a night changed, kept beside the whole version for those that have the version before."""
+"""Increment of a night, stored besides the whole version, to update copies of the version before."""
 
 import logging
 import tempfile
@@ -13,16 +13,16 @@ FOLDER = "increment"
 
 
 def keep_increment(run_id: str, name: str, version: int, since: int) -> None:
-    """Keep a new version as an increment of the one before among a run's artifacts, where that is smaller.
+    """Store a new version as an increment of the one before in a run's artifacts, if the increment is smaller.
 
-    The registry holds each version whole all the same: a rollback, or the removal of an old version, breaks no chain.
-    A night does not fail by this.
+    The registry still stores each version whole, so a rollback or the removal of an old version breaks no chain. An
+    error here is only logged.
 
     Args:
         run_id: Run that registered the version.
         name: Registered model.
         version: The new version.
-        since: The version that it goes on from.
+        since: Version that the increment starts from.
     """
     try:
         with tempfile.TemporaryDirectory() as temporary:
