@@ -1,4 +1,4 @@
-"""What a schedule came to, in figures that can be compared; their names are those of the runs in MLflow."""
+"""Metrics of a schedule for comparisons, named as in MLflow."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -11,13 +11,13 @@ HOUR = 3600.0
 
 
 def figures(schedule: Schedule) -> dict[str, float]:
-    """All figures of a schedule by their names in MLflow; no energy or cost where power or price is unknown.
+    """Return all metrics of a schedule by their names in MLflow; energy and cost only if power and price are known.
 
-    Waiting is from arrival to end without running. Communication is the share of running time that better placements
-    would have saved (restarts count as running, and as saved). Fairness is the finish-time fairness of Themis: the
-    completion time over what the job would have taken alone on its share of the cluster, while it was there; 1 is fair,
-    more is worse. Energy counts every accelerator from the first arrival to the last end, at rest or busy; the price
-    is that of the accelerators that jobs held.
+    Waiting time is the time from arrival to end minus the running time. Communication is the share of running time that
+    ideal placements would save (restarts count as running time that would be saved). Fairness is the finish-time
+    fairness of Themis: the completion time divided by the time that the job would take alone on its share of the
+    cluster; 1 is fair, more is worse. Energy is that of all idle and busy accelerators from the first arrival to the
+    last end. The price is that of the accelerators that jobs held.
     """
     outcomes, cluster = schedule.outcomes, schedule.cluster
     waited = [outcome.completion_seconds for outcome in outcomes]
@@ -50,7 +50,7 @@ def figures(schedule: Schedule) -> dict[str, float]:
 
 
 def held_seconds(schedule: Schedule, *, drawn: bool = False) -> dict[str, float]:
-    """Accelerator-seconds that jobs held, by type; with `drawn` times the share of power that caps left them."""
+    """Return the accelerator-seconds that jobs held, by type; with `drawn`, times the relative power under caps."""
     held = dict.fromkeys(schedule.cluster.types, 0.0)
     for span in schedule.spans:
         for machine, count in span.placement:
@@ -60,7 +60,7 @@ def held_seconds(schedule: Schedule, *, drawn: bool = False) -> dict[str, float]
 
 
 def energy_joules(schedule: Schedule, held: dict[str, float], drawn: dict[str, float], length: float) -> float:
-    """Energy of all accelerators over the length of the schedule."""
+    """Return the energy of all accelerators over the length of the schedule."""
     total = 0.0
     for name, seconds in held.items():
         kind = schedule.cluster.type_of(name)
@@ -69,12 +69,12 @@ def energy_joules(schedule: Schedule, held: dict[str, float], drawn: dict[str, f
 
 
 def cost(schedule: Schedule, held: dict[str, float]) -> float:
-    """Price of the accelerators that jobs held."""
+    """Return the price of the accelerators that jobs held."""
     return sum(schedule.cluster.type_of(name).price_per_hour * seconds / HOUR for name, seconds in held.items())
 
 
 def fairness(schedule: Schedule) -> list[float]:
-    """Finish-time fairness of each job."""
+    """Return the finish-time fairness of each job."""
     moments, integral = _demand(schedule.outcomes)
     found = []
     for outcome in schedule.outcomes:
@@ -89,12 +89,12 @@ def fairness(schedule: Schedule) -> list[float]:
 
 
 def _lateness(outcomes: tuple[Outcome, ...]) -> list[bool]:
-    """Of each job with a deadline, whether it missed it."""
+    """Return for each job with a deadline True if it ended too late."""
     return [outcome.is_late for outcome in outcomes if outcome.deadline_seconds is not None]
 
 
 def _demand(outcomes: tuple[Outcome, ...]) -> tuple[list[float], list[tuple[float, float]]]:
-    """Moments at which the demand changes, and at each its integral until then and its height from then on."""
+    """Return the times at which the demand changes, and for each its integral until then and its value afterwards."""
     changes: dict[float, float] = {}
     for outcome in outcomes:
         changes[outcome.arrival_seconds] = changes.get(outcome.arrival_seconds, 0.0) + outcome.accelerators

@@ -1,4 +1,4 @@
-"""Training in this process that goes on elsewhere on this machine, through its checkpoint, where that is better."""
+"""Training in this process that moves to a better placement on this machine by a checkpoint."""
 
 from dataclasses import replace
 from functools import partial
@@ -13,30 +13,30 @@ from shunter.hardware.types import Placement
 
 
 class Mover(Protocol):
-    """Knows where else a training could be."""
+    """Chooses other placements for a running training."""
 
     def choose(self, here: Placement, going: Going) -> Placement | None:
-        """Where it should go on instead; None to stay. Called in the thread that trains, and takes nothing."""
+        """Return the placement to move to; None to stay. Called in the training thread; reserves nothing."""
         ...
 
     def take(self, here: Placement, after: Placement) -> bool:
-        """Exchange one for the other, of a training whose state is saved; False where that is not to be had any more.
+        """Exchange one lease for the other, once the training's state is saved; False if the new place is taken.
 
-        Called in the thread that has begun the training.
+        Called in the thread that started the training.
         """
         ...
 
 
 class HereOrBetter(Here):
-    """Trains in this process, and moves when it is told to: then the threads may round otherwise from there on.
+    """Executor that trains in this process and can move to another placement; results may then differ by rounding.
 
     Args:
-        placement: Where it begins, whatever the execution of its jobs says.
-        mover: Asked now and then.
+        placement: First placement, which overrides the execution of the jobs.
+        mover: Chooses other placements; called regularly during training.
 
     Attributes:
-        placement: Where it is, or was last.
-        moves: Sentences that say where it went, and why.
+        placement: Current or last placement.
+        moves: Messages about each move.
     """
 
     def __init__(self, placement: Placement, mover: Mover) -> None:
@@ -48,10 +48,10 @@ class HereOrBetter(Here):
     def run(
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
     ) -> TrainResult[Any, Any, Any]:
-        """Train; one whose state is not kept stays where it is."""
+        """Train the job; without checkpoints it never moves."""
         while True:
             there = replace(job.execution, device=self.placement.device, threads=self.placement.threads)
-            if there != job.execution:  # threads that follow the steps know the first place alone
+            if there != job.execution:  # thread adaptation only knows the first placement
                 job, hooks = replace(job, execution=there), replace(hooks, adapt=None)
             if checkpointing is None or not self._may_move:
                 return super().run(job, hooks, checkpointing)
@@ -63,7 +63,7 @@ class HereOrBetter(Here):
 
     def _move(self, after: Placement) -> None:
         self._may_move = self._mover.take(self.placement, after)
-        if not self._may_move:  # somebody was faster; it goes on, and saves its state for nothing no more
+        if not self._may_move:  # another process took the placement; this one continues and stays
             return
         self.moves = [*self.moves, f"{after.label} is free: what trained at {self.placement.label} goes on there."]
         self.placement = after
@@ -71,6 +71,6 @@ class HereOrBetter(Here):
             self._meter.count_only([after.accelerator])
 
     def meter(self) -> EnergyMeter:
-        """Meter of this machine, which follows the moves."""
+        """Return the energy meter of this machine, which follows the moves."""
         self._meter = super().meter()
         return self._meter

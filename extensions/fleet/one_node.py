@@ -1,4 +1,4 @@
-"""A running training as the one job of a cluster of all places that are free: a fleet's policy says if it moves."""
+"""Decide if a running training moves, with a fleet's policy on a cluster of this training and all free placements."""
 
 from collections.abc import Mapping
 
@@ -8,16 +8,16 @@ from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.job import Iterations, Job, JobState
 from shunter.extensions.fleet.policies import make_policy
 
-POLICY = "fifo-move"  # who waits is served first; what is then left goes to what runs where it is slower
+POLICY = "fifo-move"  # serves waiting jobs first, then moves running jobs that a free accelerator would speed up
 
 
 def better_place(totals: Mapping[str, float], here: str, going: Going) -> str | None:
-    """Where the policy would have a running training go on; None where it is.
+    """Return the placement to which the policy moves a running training; None to stay.
 
     Args:
-        totals: What the whole training takes, in any one unit, where it is and wherever else it could be at once.
-        here: Where it is.
-        going: How it goes there.
+        totals: Time of the whole training, in any unit, by its current placement and every placement that is free now.
+        here: Current placement.
+        going: Progress of the training.
     """
     names = [here, *(name for name in totals if name != here)]
     whole = going.seconds_left / (1 - going.share) if going.share < 1 else 0.0

@@ -1,4 +1,4 @@
-"""The one training that a job of our own is: at the settings that its request fixes, the rest as is usual."""
+"""Training of a job in our own format: its request fixes some settings, the others are defaults."""
 
 import hashlib
 from dataclasses import replace
@@ -13,14 +13,14 @@ from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.search.space.learning import USUAL_BATCH_SIZE, default_hyperparameters, weights_of_tasks
 
-PATIENCE = 2  # epochs without a better validation, as of a member of an ensemble
+PATIENCE = 2  # epochs without improvement on validation, as for members of an ensemble
 
 
 def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
-    """One training at the settings that a request fixes, the rest as is usual in its family.
+    """Return one training with the settings that a request fixes, and default settings of its family.
 
     Raises:
-        RequestError: No model of these features can be built with them.
+        RequestError: No model with these settings can be built for the features.
     """
     fixed = read_fixed(request.model, request.architecture.set)
     check_fixed(request.model, fixed, dataset.features)
@@ -42,7 +42,7 @@ def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
 
 
 def key_of(training: ClickJob, processes: int = 1) -> str:
-    """The same for two trainings that do the same work in as many processes, whatever the job is called."""
+    """Return a key that is equal for trainings of the same work in as many processes, whatever the job is called."""
     told = (
         training.dataset.fingerprint,
         training.spec,

@@ -1,4 +1,4 @@
-"""One page about several schedules, without a server and without a script: a table, and of each its picture."""
+"""Self-contained HTML page that compares schedules: a table of metrics, and a figure of each schedule."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -9,7 +9,7 @@ from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.timeline import power_steps, queue_steps, useful_steps, utilisation_steps
 
 HOUR = 3600.0
-COLUMNS = (  # figure, title, divisor, digits
+COLUMNS = (  # metric, title, divisor, digits
     ("makespan_seconds", "makespan (h)", HOUR, 2),
     ("jct.mean_seconds", "mean completion (h)", HOUR, 2),
     ("jct.p99_seconds", "99th percentile (h)", HOUR, 2),
@@ -38,14 +38,14 @@ def fleet_page(
     source: str = "simulated",
     times: Sequence[ForetoldTime] = (),
 ) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
     Args:
-        schedules: What each policy did.
-        figures: The figures of each.
-        title: What was scheduled where.
-        source: Where the figures come from: simulated or measured.
-        times: How long each job was foreseen to take where; shown where any was not stated.
+        schedules: Schedule of each policy.
+        figures: Metrics of each schedule.
+        title: Description of the jobs and the cluster.
+        source: Source of the metrics: simulated or measured.
+        times: Predicted time of each job by accelerator type; shown if any time was not stated by the user.
     """
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -78,7 +78,7 @@ def fleet_page(
 
 
 def table_html(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:
-    """The figures of all schedules side by side."""
+    """Return the metrics of all schedules side by side as an HTML table."""
     rows = ["<tr><th>policy</th>" + "".join(f"<th>{escape(title)}</th>" for _, title, *_ in COLUMNS) + "</tr>"]
     for schedule, values in zip(schedules, figures, strict=True):
         cells = "".join(f"<td>{cell(values, key, by, digits)}</td>" for key, _, by, digits in COLUMNS)
@@ -87,7 +87,7 @@ def table_html(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, flo
 
 
 def times_html(times: Sequence[ForetoldTime]) -> str:
-    """What the jobs were foreseen to take, and where that comes from; empty where all was stated."""
+    """Return the predicted times of the jobs with their sources; empty if all times were stated."""
     if all(one.source is Source.STATED and not one.server_memory_gib for one in times):
         return ""
     cells = "".join(
@@ -101,7 +101,7 @@ def times_html(times: Sequence[ForetoldTime]) -> str:
 
 
 def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:
-    """The same in Markdown."""
+    """Return the table in Markdown."""
     lines = ["| policy | " + " | ".join(title for _, title, *_ in COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
     for schedule, values in zip(schedules, figures, strict=True):
         lines.append(f"| {schedule.policy} | " + " | ".join(cell(values, k, by, d) for k, _, by, d in COLUMNS) + " |")
@@ -109,5 +109,5 @@ def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str,
 
 
 def cell(values: Mapping[str, float], key: str, divisor: float, digits: int) -> str:
-    """One figure as text."""
+    """Format one metric."""
     return "unknown" if key not in values else f"{values[key] / divisor:,.{digits}f}"

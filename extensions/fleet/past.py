@@ -1,4 +1,4 @@
-"""What past live fleets have measured: how long a training took on which accelerators, and what moving it costs."""
+"""Measurements of past live fleets: training times by accelerator, and times to start and move jobs."""
 
 from collections.abc import Iterable
 from statistics import median
@@ -9,22 +9,22 @@ from shunter.frozen import Frozen
 from shunter.tracking.history import read_runs
 from shunter.tracking.runs import child_run
 
-NEWEST = 400  # jobs that are read back
+NEWEST = 400  # number of jobs that are read back
 NAME, KEY, ACCELERATOR, COUNT = "job.name", "job.training", "job.accelerator", "job.accelerators"
 
 
 class PastJob(Frozen):
-    """One job of a live fleet; what was not seen of it is missing.
+    """One job of a past live fleet; unmeasured fields are None.
 
     Attributes:
-        training: Key of what it trained, by `shunter.extensions.fleet.own_training.key_of`.
-        accelerator: Type that it ran on.
-        accelerators: On how many.
-        train_seconds: From its first step to its end, without what starting and moving took.
+        training: Key of the training, by `shunter.extensions.fleet.own_training.key_of`.
+        accelerator: Accelerator type.
+        accelerators: Number of accelerators.
+        train_seconds: From its first step to its end, without starts and moves.
         start_seconds: From the decision to start it to its first step.
-        checkpoint_seconds: From the decision to stop it until it had let go.
-        restore_seconds: From the decision to go on to its next step.
-        server_memory_gib: What each of its processes was given of its server's memory, predicted or stated.
+        checkpoint_seconds: From the decision to stop it until it had released its accelerators.
+        restore_seconds: From the decision to restart it to its next step.
+        server_memory_gib: Server memory reserved for each of its processes, predicted or stated.
     """
 
     training: str
@@ -38,23 +38,23 @@ class PastJob(Frozen):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Its figures, as they are called in MLflow."""
+        """Return its values by their names in MLflow."""
         figures = self.model_dump(exclude={"training", "accelerator", "accelerators"}, exclude_none=True)
         return {f"job.{name}": value for name, value in figures.items()}
 
 
 class PastJobs:
-    """Past jobs of live fleets, to be asked for medians.
+    """Past jobs of live fleets, with medians of their times.
 
     Args:
-        jobs: In any order.
+        jobs: Past jobs in any order.
     """
 
     def __init__(self, jobs: Iterable[PastJob] = ()) -> None:
         self._jobs = list(jobs)
 
     def train_seconds(self, training: str, accelerator: str, accelerators: int) -> float | None:
-        """What this very training took on so many of a type; None where it never ran there."""
+        """Return the median time of this training on as many accelerators of a type; None if it never ran there."""
         asked = (training, accelerator, accelerators)
         found = [
             one.train_seconds
@@ -64,7 +64,7 @@ class PastJobs:
         return median(found) if found else None
 
     def seconds(self, cost: str) -> dict[str, float]:
-        """What starting, saving or taking up took of any training, by accelerator type.
+        """Return the median time to start, save or restore any training, by accelerator type.
 
         Args:
             cost: `start_seconds`, `checkpoint_seconds` or `restore_seconds`.
@@ -78,7 +78,7 @@ class PastJobs:
 
 
 def read_past_jobs() -> PastJobs:
-    """The newest jobs of live fleets in the tracking store; none where there is no store.
+    """Read the newest jobs of live fleets from the tracking store; none if there is no store.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -103,7 +103,7 @@ def read_past_jobs() -> PastJobs:
 
 
 def keep_past_job(parent_run_id: str, name: str, job: PastJob) -> None:
-    """Keep a job in a run below that of its fleet.
+    """Log a job in a child run of its fleet's run.
 
     Raises:
         TrackingError: The store cannot be written.

@@ -1,4 +1,4 @@
-"""What is asked of a fleet: jobs, a cluster, and the policies to compare."""
+"""Requests for a fleet: jobs, a cluster, and the policies to compare."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ from shunter.requests.groups import Request
 
 
 class FleetRequest(Request, frozen=True, title="Fleet"):
-    """Which trainings share which cluster, under which policies."""
+    """Jobs, cluster and policies to simulate."""
 
     jobs: str = Field(
         default="jobs.yaml",
@@ -37,7 +37,7 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
 
 
 class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
-    """Which trainings are run on which Ray cluster, under which policy."""
+    """Jobs, Ray cluster and policy of a live fleet."""
 
     jobs: str = Field(
         default="jobs.yaml",

@@ -1,4 +1,4 @@
-"""What a policy has made of a trace: every stretch of every job, and its outcome."""
+"""Schedule of a policy for a trace: all spans of the jobs, and the outcome of each job."""
 
 from dataclasses import dataclass
 
@@ -8,15 +8,15 @@ from shunter.extensions.fleet.job import JobState
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch during which a job held accelerators.
+    """Period in which a job held accelerators.
 
     Attributes:
         job: Name of the job.
-        placement: Where.
-        begin_seconds: From when.
-        end_seconds: Until when.
-        level: How far its accelerators lay apart.
-        power_share: What they drew under the caps of their machines, as a share of what they draw without.
+        placement: Accelerators that it held.
+        begin_seconds: Begin of the period.
+        end_seconds: End of the period.
+        level: Distance level of the placement.
+        power_share: Power draw under the caps of its machines, relative to that without caps.
     """
 
     job: str
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job; `isolated_seconds` is what it would have taken alone, side by side, on its best type."""
+    """Outcome of a job; `isolated_seconds` is its time alone, side by side, on its best type."""
 
     job: str
     accelerators: int
@@ -45,23 +45,23 @@ class Outcome:
 
     @property
     def is_late(self) -> bool:
-        """Whether it ended after its deadline."""
+        """True if the job ended after its deadline."""
         return self.deadline_seconds is not None and self.completion_seconds > self.deadline_seconds * (1 + 1e-9)
 
     @property
     def completion_seconds(self) -> float:
-        """From its arrival to its end: the job completion time (JCT)."""
+        """Time from arrival to end: the job completion time (JCT)."""
         return self.end_seconds - self.arrival_seconds
 
     @property
     def queueing_seconds(self) -> float:
-        """How long it waited, at first and after it was stopped."""
+        """Time during which the job waited, at first and after it was stopped."""
         return self.completion_seconds - self.run_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All that a policy did with a trace on a cluster."""
+    """Schedule of a policy for a trace on a cluster."""
 
     policy: str
     cluster: Cluster
@@ -71,17 +71,17 @@ class Schedule:
 
     @property
     def begin_seconds(self) -> float:
-        """When the first job came."""
+        """Time of the first arrival."""
         return min((outcome.arrival_seconds for outcome in self.outcomes), default=0.0)
 
     @property
     def end_seconds(self) -> float:
-        """When the last job ended."""
+        """Time of the last end."""
         return max((outcome.end_seconds for outcome in self.outcomes), default=0.0)
 
 
 def outcome_of(state: JobState, cluster: Cluster, end_seconds: float) -> Outcome:
-    """The outcome of a job that has ended."""
+    """Return the outcome of a job that has ended."""
     job = state.job
     assert state.first_start is not None, f"{job.name} ended without a start"
     ideal = job.ideal(cluster)

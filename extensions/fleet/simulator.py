@@ -1,4 +1,4 @@
-"""An event-driven simulation of a cluster under a policy: equal inputs give equal schedules, to the last digit."""
+"""Event-driven simulation of a cluster under a policy: equal inputs give exactly equal schedules."""
 
 import heapq
 from collections import defaultdict
@@ -12,15 +12,15 @@ from shunter.extensions.fleet.job import Job, JobState, tightest
 from shunter.extensions.fleet.policies.role import Policy
 from shunter.extensions.fleet.schedule import Outcome, Schedule, Span, outcome_of
 
-# What happens at one moment happens in this order: ends free what a decision at that moment can give.
+# Order of events at the same time: ends come first, so that a decision at that time can use their accelerators.
 END, RETURN, OUTAGE, SLOWDOWN, ARRIVAL, DECIDE = range(6)
-PROGRESS_EVERY = 500  # ends of jobs
+PROGRESS_EVERY = 500  # number of ended jobs between two progress reports
 
 Uplink = tuple[str, int]
 
 
 class Uplinks:
-    """Counts, for each uplink, the jobs whose placement crosses it; these divide its bandwidth evenly."""
+    """Number of jobs whose placement crosses each uplink; these jobs share its bandwidth evenly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class Uplinks:
         self._changed: dict[str, JobState] = {}
 
     def cross(self, state: JobState, placement: Placement, sign: int) -> None:
-        """Count a job in (1) or out (-1)."""
+        """Add a job (1) or remove it (-1)."""
         links = self._links(placement)
         for link in links:
             jobs = self._jobs[link]
@@ -45,11 +45,11 @@ class Uplinks:
             self._changed.pop(state.name, None)
 
     def slowdown(self, state: JobState) -> float:
-        """Factor on the time of a job's communication: by how many the fullest of its uplinks is shared."""
+        """Return the factor on the time of a job's communication: the number of jobs on its most shared uplink."""
         return float(max((len(self._jobs[link]) for link in self._crossed.get(state.name, ())), default=1))
 
     def changed(self) -> list[JobState]:
-        """The jobs whose share may have changed since this was last asked."""
+        """Return the jobs whose share may have changed since the last call."""
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}
@@ -65,17 +65,17 @@ class Uplinks:
 def simulate(
     jobs: Iterable[Job], cluster: Cluster, policy: Policy, on_progress: Callable[[int, int], None] | None = None
 ) -> Schedule:
-    """Run a trace through a policy.
+    """Simulate a trace under a policy.
 
     Args:
         jobs: The trace, in any order.
-        cluster: Where it runs.
-        policy: Who decides; a fresh one, for some remember.
-        on_progress: Told now and then how many jobs have ended, and of how many.
+        cluster: Simulated cluster.
+        policy: New policy object, because some policies have state.
+        on_progress: Called regularly with the number of ended jobs, and of all jobs.
 
     Raises:
-        RequestError: Two jobs have one name, or a job is larger than the cluster.
-        InfeasibleError: Machines went away for good and jobs are left that need them.
+        RequestError: Two jobs have the same name, or a job is larger than the cluster.
+        InfeasibleError: Machines were lost for good, and remaining jobs need them.
     """
     return _Simulation(sorted(jobs, key=lambda job: job.arrival_seconds), cluster, policy, on_progress).run()
 
@@ -114,7 +114,7 @@ class _Simulation:
                 self._push(slowdown.end_seconds, SLOWDOWN, (machine, 1.0))
 
     def run(self) -> Schedule:
-        """Until the last job has ended."""
+        """Simulate until the last job has ended."""
         board, rounds = self._board, self._policy.round_seconds
         while self._events and len(self._outcomes) < self._count:
             board.now = self._events[0][0]
@@ -129,7 +129,7 @@ class _Simulation:
                 self._decide()
             elif happened and (
                 board.touched or board.changed_machines
-            ):  # what an outage has stopped, until the next round
+            ):  # jobs that an outage stopped wait for the next round
                 self._carry_out()
             if rounds is not None and (board.waiting or board.running) and self._decide_at == inf:
                 moment = ceil(board.now / rounds) * rounds
@@ -144,7 +144,7 @@ class _Simulation:
         return Schedule(self._policy.name, self._cluster, outcomes, tuple(self._spans), self._decisions)
 
     def _happen(self, kind: int, subject: object, version: int) -> bool:
-        """Let an event happen; False if it was out of date."""
+        """Process an event; return False if it was outdated."""
         board = self._board
         if isinstance(subject, Job):
             board.waiting[subject.name] = JobState(subject, waiting_since=board.now)
@@ -190,7 +190,7 @@ class _Simulation:
             self._push(moment, DECIDE, None)
 
     def _carry_out(self) -> None:
-        """Let what the board shows be so."""
+        """Carry out the policy's changes of the board."""
         touched, self._board.touched = self._board.touched, {}
         for state, before in touched.values():
             if state.placement == before:
@@ -230,12 +230,12 @@ class _Simulation:
         self._announce_end(state)
 
     def _cross(self, state: JobState, placement: Placement | None, sign: int) -> None:
-        """Count a job in or out on the uplinks that it shares."""
+        """Add a job to its uplinks, or remove it."""
         if placement is not None and self._cluster.network.shared_uplinks and len(placement) > 1:
             self._uplinks.cross(state, placement, sign)
 
     def _slow_down(self) -> None:
-        """Change the pace of the jobs whose share of an uplink has changed, or one of whose machines has."""
+        """Update the speed of jobs whose share of an uplink, or the speed of one of whose machines, has changed."""
         board, states = self._board, self._uplinks.changed()
         if board.changed_machines:
             machines, board.changed_machines = board.changed_machines, set()
@@ -259,7 +259,7 @@ class _Simulation:
                 self._announce_end(state)
 
     def _change_power(self, state: JobState) -> None:
-        """A stretch of a job ends where it begins to draw something else."""
+        """End the current span of a job when its power draw changes."""
         assert state.placement is not None
         share = self._board.power_share(state.placement)
         if share != state.power_share:
@@ -279,5 +279,5 @@ class _Simulation:
         self._spans.append(Span(state.name, placement, state.drawn_since, self._board.now, level, state.power_share))
 
     def _push(self, moment: float, kind: int, subject: object, version: int = 0) -> None:
-        self._counter += 1  # equal moments keep the order in which they were announced
+        self._counter += 1  # events at equal times keep the order in which they were added
         heapq.heappush(self._events, (moment, kind, self._counter, subject, version))

@@ -1,15 +1,15 @@
-"""What a schedule looks like over time: jobs that wait, accelerators that are held, watts."""
+"""Values of a schedule over time: waiting jobs, held accelerators, watts."""
 
 from collections.abc import Sequence
 
 from shunter.extensions.fleet.schedule import Schedule
 
 Steps = Sequence[tuple[float, float]]
-"""Moments, each with the value from then on."""
+"""Times, each with the value from then on."""
 
 
 def queue_steps(schedule: Schedule) -> Steps:
-    """Jobs that have come and do not run."""
+    """Return the number of waiting jobs over time."""
     changes = [(outcome.arrival_seconds, 1.0) for outcome in schedule.outcomes]
     for span in schedule.spans:
         changes.append((span.begin_seconds, -1.0))
@@ -19,7 +19,7 @@ def queue_steps(schedule: Schedule) -> Steps:
 
 
 def utilisation_steps(schedule: Schedule) -> Steps:
-    """Share of all accelerators that jobs hold."""
+    """Return the share of all accelerators that jobs hold, over time."""
     changes = []
     for span in schedule.spans:
         share = sum(count for _, count in span.placement) / schedule.cluster.count
@@ -28,7 +28,7 @@ def utilisation_steps(schedule: Schedule) -> Steps:
 
 
 def useful_steps(schedule: Schedule) -> Steps:
-    """Share of all accelerators at work as if each job lay side by side and alone; of each job the mean of its life."""
+    """Return the utilisation weighted by each job's ratio of ideal time to running time, averaged over its life."""
     shares = {one.job: min(one.ideal_seconds / one.run_seconds, 1.0) for one in schedule.outcomes if one.run_seconds}
     changes = []
     for span in schedule.spans:
@@ -38,7 +38,7 @@ def useful_steps(schedule: Schedule) -> Steps:
 
 
 def power_steps(schedule: Schedule) -> Steps:
-    """Watts of all accelerators, at rest and busy."""
+    """Return the watts of all accelerators, idle and busy, over time."""
     cluster = schedule.cluster
     rest = sum(cluster.type_of(name).idle_watts * count for name, count in cluster.count_of.items())
     changes = [(schedule.begin_seconds, rest)]

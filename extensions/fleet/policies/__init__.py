@@ -1,4 +1,4 @@
-"""The policies by name; a new one is a file and a line here."""
+"""Scheduling policies by name; a new policy needs a file and a line here."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -47,10 +47,10 @@ ALL, LEARNED = "all", "learned"
 
 
 def policy_names(text: str) -> list[str]:
-    """The policies of a list with commas, or all of them that need no training.
+    """Return the policies of a comma-separated list, or all of them that need no training.
 
     Raises:
-        RequestError: One is unknown or named twice, or none is named.
+        RequestError: A policy is unknown or named twice, or the list is empty.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names == [ALL]:
@@ -66,15 +66,15 @@ def policy_names(text: str) -> list[str]:
 
 
 def is_learned(name: str) -> bool:
-    """Whether a policy was trained, and lies in a file."""
+    """Return True if a policy is a trained one in a file."""
     return name == LEARNED or name.startswith(f"{LEARNED}:")
 
 
 def trained_policies(names: Iterable[str]) -> "list[Learned]":
-    """Those of some policies that were trained, each fresh from its file.
+    """Load the trained policies among some names.
 
     Raises:
-        ShunterError: A file holds none.
+        ShunterError: A file does not contain a policy.
     """
     from shunter.extensions.fleet.learned.file import make_learned, policy_file
 
@@ -82,10 +82,10 @@ def trained_policies(names: Iterable[str]) -> "list[Learned]":
 
 
 def make_policy(name: str) -> Policy:
-    """A fresh policy; `learned` or `learned:FILE` is one that `shunter fleet learn` has trained.
+    """Return a new policy object; `learned` or `learned:FILE` is one trained by `shunter fleet learn`.
 
     Raises:
-        ShunterError: No policy has that name, or the file holds none.
+        ShunterError: No policy has that name, or the file does not contain a policy.
     """
     if is_learned(name):
         return trained_policies([name])[0]

@@ -1,4 +1,4 @@
-"""Dally (Sharma et al., arXiv 2401.16492): jobs hold out for places that their network needs, and are moved to them."""
+"""Dally (Sharma et al., arXiv 2401.16492): jobs wait for network-efficient placements, and are later moved to them."""
 
 from math import inf
 
@@ -19,17 +19,16 @@ from shunter.extensions.fleet.policies.role import by_priority
 
 
 class Delayed:
-    """Delay scheduling: a job that is offered too loose a place may decline, until its timers have run out.
+    """Delay scheduling: a job may decline a placement that is too spread out until its timers have expired.
 
-    The clock of a job starts with the first offer that it could take at all, not with its arrival: under load the
-    timers would otherwise have run out before anything was offered. Nobody is held up by one that waits, unless places
-    are kept for it.
+    A job's timers start at the first offer that it could use, not at its arrival: under load they would otherwise
+    expire before the first offer. A waiting job blocks no others, unless machines are reserved for it.
 
     Args:
         name: See `Policy.name`.
         tuner: Sets the timers.
-        mover: Moves running jobs to better places afterwards; None to leave them.
-        reserves: Whether places are kept for the job that the end of all hangs on.
+        mover: Moves running jobs to better placements; None to disable this.
+        reserves: If True, machines are reserved for the job that would end last.
     """
 
     round_seconds: float | None = None
@@ -50,7 +49,7 @@ class Delayed:
         return min((moment for moment in moments if moment > board.now), default=None)
 
     def _fill(self, board: Board) -> None:
-        """Offer what is free to all that wait, the oldest first; one that was stopped keeps its age."""
+        """Offer free accelerators to all waiting jobs, the oldest first; a stopped job keeps its age."""
         kept: Reservation | None = None
         for state in overdue(board) if self._reserves else ():
             if not self._offer(state, board):
@@ -61,7 +60,7 @@ class Delayed:
             self._offer(state, board, kept)
 
     def _offer(self, state: JobState, board: Board, kept: Reservation | None = None) -> bool:
-        """Offer a job what is free and not kept for another one; returns whether it was started."""
+        """Offer a job the free accelerators that are not reserved for another one; return True if it was started."""
         job = state.job
         types = [name for name in job.types(board.cluster) if board.free_of[name] >= job.asks(name)]
         if not types:
@@ -95,7 +94,7 @@ class Delayed:
         return best[1] if best else None
 
     def _worst_level(self, state: JobState, accelerator: str, board: Board, offered: float) -> int:
-        """The loosest level that a job takes that was first offered something at a moment."""
+        """Return the loosest level that a job accepts, given the time of its first offer."""
         asked = state.job.asks(accelerator)
         timers = self._tuner.timers(asked, board.now)
         best = state.job.best_level(board.cluster, accelerator)
@@ -113,29 +112,29 @@ class Delayed:
 
 
 def nowait() -> Delayed:
-    """Work-conserving: whatever is free is taken."""
+    """Return a work-conserving scheduler: jobs accept any free placement."""
     return Delayed("dally-nowait", FixedTimers(NEVER_WAIT))
 
 
 def consolidated() -> Delayed:
-    """Nobody ever runs wider than it must."""
+    """Return a scheduler whose jobs accept only placements at their tightest possible level."""
     return Delayed("dally-consolidated", FixedTimers(WAIT_FOR_EVER))
 
 
 def manual(machine_seconds: float = 3600.0, rack_seconds: float = 7200.0) -> Delayed:
-    """Fixed timers."""
+    """Return a scheduler with fixed timers."""
     return Delayed("dally-manual", FixedTimers(Timers(machine_seconds, rack_seconds)))
 
 
 def auto() -> Delayed:
-    """Timers that are learned, and no moves."""
+    """Return a scheduler with learned timers and without moves."""
     return Delayed("dally-auto", AutoTuner())
 
 
 def whole(tuner: Tuner | None = None) -> Delayed:
-    """Learned timers, upgrades and swaps, and places kept for the job that the end of all hangs on: Dally.
+    """Return the complete Dally: learned timers, upgrades and swaps, and reservations for the job that would end last.
 
     Args:
-        tuner: Sets the timers; one that learns by default.
+        tuner: Sets the timers; by default one that learns.
     """
     return Delayed("dally", tuner or AutoTuner(), Mover(), reserves=True)

@@ -1,4 +1,4 @@
-"""Dally's second half: running jobs that their network hurts are moved to tighter places, and others make room."""
+"""Moves of Dally: network-sensitive running jobs move to tighter placements, and less sensitive ones make room."""
 
 from collections.abc import Iterator
 
@@ -6,24 +6,25 @@ from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import MACHINE, NETWORK, Placement
 from shunter.extensions.fleet.job import JobState
 
-QUANTUM_SECONDS = 600.0  # that a job runs before it is moved for another's sake; doubles with each move
-MOST_MOVES = 3  # for others' sake
-HYSTERESIS = 2.0  # a move must save this many times what it takes
-MOST_SWAPS_TRIED = 32  # jobs looked at in one decision
+QUANTUM_SECONDS = 600.0  # run time before a job moves for another's sake; doubles with each move
+MOST_MOVES = 3  # for other jobs' sake
+HYSTERESIS = 2.0  # minimum ratio of a move's savings to its cost
+MOST_SWAPS_TRIED = 32  # jobs per decision
 
 
 class Mover:
-    """Upgrades and swaps, for the most hurt jobs first.
+    """Upgrades and swaps, for the most affected jobs first.
 
-    An upgrade takes what is free. A swap also takes the places of jobs that suffer less, which get others at once; it
-    is done if all together win accelerator time. Whoever was moved for another's sake is left alone for a while.
+    An upgrade uses free accelerators. A swap also uses the accelerators of less affected jobs, which get others at
+    once; it is made if it saves accelerator time in total. A job that was moved for another's sake is not moved for a
+    while.
     """
 
     def __init__(self) -> None:
         self._moved: dict[str, int] = {}
 
     def improve(self, board: Board) -> bool:
-        """Move what pays; returns whether anything was moved."""
+        """Make all worthwhile moves; return True if any job was moved."""
         hurt = [
             state
             for state in board.running.values()
@@ -50,7 +51,7 @@ class Mover:
         return False
 
     def _victims(self, state: JobState, group: frozenset[int], board: Board) -> list[JobState]:
-        """The least sensitive jobs within a group of machines whose accelerators are missing; empty if too few."""
+        """Return the least sensitive jobs of a group of machines that hold enough accelerators; empty if too few."""
         own = sum(count for machine, count in state.placement or () if machine in group)
         missing = state.held - own - sum(board.free[machine] for machine in group)
         inside = [
@@ -75,7 +76,7 @@ class Mover:
         return is_free and moves < MOST_MOVES and has_run >= QUANTUM_SECONDS * 2**moves
 
     def _try_swap(self, state: JobState, victims: list[JobState], goal: int, board: Board) -> bool:
-        """Move them all if that wins accelerator time; else leave them where they are."""
+        """Swap the jobs if that saves accelerator time; otherwise restore their placements."""
         concerned = [state, *victims]
         before: list[Placement] = []
         held = [one.held for one in concerned]
@@ -108,7 +109,7 @@ class Mover:
 
 
 def upgrade(state: JobState, board: Board) -> bool:
-    """Move a running job to a tighter place that is free, if that saves twice what the move takes."""
+    """Move a running job to a tighter free placement, if that saves twice the time of the move."""
     before = state.placement
     assert before is not None
     assert state.conditions is not None
@@ -126,7 +127,7 @@ def upgrade(state: JobState, board: Board) -> bool:
 
 
 def is_spread(state: JobState, board: Board) -> bool:
-    """Whether a running job lies wider apart than it must."""
+    """Return True if a running job is more spread out than necessary."""
     if state.placement is None or len(state.placement) == 1 or state.conditions is None:
         return False
     best = state.job.best_level(board.cluster, state.conditions.accelerator)
@@ -134,12 +135,12 @@ def is_spread(state: JobState, board: Board) -> bool:
 
 
 def sensitivity(state: JobState) -> float:
-    """How much of its running time a job would have needed without the network: 1 is unhurt."""
+    """Return the ratio of ideal to actual running time of a job: 1 means that the network has not slowed it."""
     return state.ideal_seconds / state.run_seconds if state.run_seconds else 1.0
 
 
 def worst_sensitivity(state: JobState, board: Board) -> float:
-    """The same, foreseen, were it spread over the network; lower is more sensitive, 1 cares for nothing."""
+    """Return the predicted ratio if the job were spread over the network; lower is more sensitive, 1 is insensitive."""
     if state.ideal is None or state.held == 1:
         return 1.0
     wide = state.ideal._replace(level=2, slowdown=board.cluster.network.congestion)
@@ -148,7 +149,7 @@ def worst_sensitivity(state: JobState, board: Board) -> float:
 
 
 def _groups(accelerator: str, goal: int, board: Board) -> Iterator[frozenset[int]]:
-    """Sets of machines within which a placement has a level: each machine, each rack, or all."""
+    """Yield sets of machines within which a placement has the given level: each machine, each rack, or all."""
     machines = [i for i in board.cluster.machines_of[accelerator] if not board.is_away(i)]
     if goal == MACHINE:
         yield from (frozenset([i]) for i in sorted(machines, key=lambda i: (-board.free[i], i)))

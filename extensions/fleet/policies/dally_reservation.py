@@ -1,4 +1,4 @@
-"""Dally's reservation: the training that would end last of all is not overtaken for ever by smaller ones."""
+"""Reservations of Dally: the job that would end last of all is not overtaken by smaller ones forever."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from shunter.extensions.fleet.cluster import MACHINE, RACK, Placement
 from shunter.extensions.fleet.job import JobState
 from shunter.extensions.fleet.policies.role import alone
 
-# Of the time that all there is would take on a cluster without a gap: what a job has waited before places are kept for
-# it. Set on the slices of the Philly trace that begin at 5 %, 15 %, ... 95 % (300 jobs each, congestion 1 and 3), among
-# no wait, 5, 10, 25, 50, 75 and 100 %: less lets the small ones wait longer, more lets the large one end later.
+# Waiting time of a job before machines are reserved for it, relative to the time of all current work on the cluster
+# without gaps. Tuned on the slices of the Philly trace that begin at 5 %, 15 %, ... 95 % (300 jobs each, congestion 1
+# and 3), among 0, 5, 10, 25, 50, 75 and 100 %: less delays the small jobs, more delays the large one.
 AGE_SHARE = 0.25
 
 
 @dataclass
 class Reservation:
-    """Machines that are kept for a job.
+    """Machines that are reserved for a job.
 
     Attributes:
-        job: Its name.
-        machines: Within which it gets its accelerators.
-        moment: When enough of them will be free.
-        spare: Accelerators of theirs that will then be left over.
+        job: Name of the job.
+        machines: Reserved machines.
+        moment: Time at which enough of their accelerators will be free.
+        spare: Number of their accelerators that the job will not need then.
     """
 
     job: str
@@ -32,12 +32,12 @@ class Reservation:
     spare: int
 
     def allows(self, state: JobState, placement: Placement, board: Board) -> bool:
-        """Whether another job may take a place: beside the machines, of what is left over, or until the moment."""
+        """Return True if another job may use a placement: elsewhere, within the spare, or if it ends in time."""
         inside = _inside(placement, self.machines)
         return inside <= self.spare or self._is_through(state, placement, board)
 
     def note(self, state: JobState, placement: Placement, board: Board) -> None:
-        """Another job takes a place."""
+        """Record that another job uses a placement."""
         if not self._is_through(state, placement, board):
             self.spare -= _inside(placement, self.machines)
 
@@ -49,10 +49,10 @@ class Reservation:
 
 
 def overdue(board: Board) -> list[JobState]:
-    """The waiting jobs that the end of all hangs on, the longest first.
+    """Return the waiting jobs that determine the makespan, the longest first.
 
-    Those that alone still take longer than everything there is would take on a cluster without a gap, and that have
-    waited for a share of that time already. Only jobs of the highest priority that waits count.
+    These are the jobs that alone still take longer than all current work would take on the cluster without gaps, and
+    that have already waited for a share of that time. Only waiting jobs of the highest priority count.
     """
     if not board.waiting:
         return []
@@ -73,9 +73,9 @@ def overdue(board: Board) -> list[JobState]:
 
 
 def reserve(state: JobState, board: Board) -> Reservation | None:
-    """Keep the machines within which a waiting job would be through first, as tight as it can lie; None where none are.
+    """Reserve the machines on which a waiting job would end first, at its tightest level; None without a reservation.
 
-    A job that has no place although enough is free lacks something else, and nothing is kept for it.
+    A job that has enough free accelerators but no placement lacks something else, and gets no reservation.
     """
     best: tuple[float, Reservation] | None = None
     for name, seconds in _alone(state, board, board.there()).items():
@@ -92,13 +92,13 @@ def reserve(state: JobState, board: Board) -> Reservation | None:
 
 
 def _alone(state: JobState, board: Board, there: Mapping[str, int]) -> dict[str, float]:
-    """How long a job would still run on each of its types of which enough accelerators are there."""
+    """Return the remaining time of a job on each of its types with enough accelerators on machines that are up."""
     types = state.job.types(board.cluster)
     return {name: alone(state, board, name) for name in types if there[name] >= state.job.asks(name)}
 
 
 def _free_at(machines: frozenset[int], asked: int, board: Board) -> tuple[float, int]:
-    """When so many accelerators of some machines will be free, and how many are then; too few if they never are."""
+    """Return when enough accelerators of some machines will be free, and how many then; too few if never."""
     free, moment = sum(board.free[machine] for machine in machines), board.now
     held = {state.name: _inside(state.placement or (), machines) for state in board.running.values()}
     ends = sorted((_end(state, board), held[state.name]) for state in board.running.values() if held[state.name])
@@ -114,7 +114,7 @@ def _inside(placement: Placement, machines: frozenset[int]) -> int:
 
 
 def _end(state: JobState, board: Board) -> float:
-    """When a running job will be through; one that is placed in this very decision goes on from there."""
+    """Return the predicted end of a running job."""
     if board.is_settled(state):
         return state.end
     assert state.placement is not None
@@ -122,7 +122,7 @@ def _end(state: JobState, board: Board) -> float:
 
 
 def _groups(accelerator: str, level: int, board: Board) -> Iterator[frozenset[int]]:
-    """Sets of machines within which a placement has a level: each machine, each rack, or all."""
+    """Yield sets of machines within which a placement has the given level: each machine, each rack, or all."""
     there = [machine for machine in board.cluster.machines_of[accelerator] if not board.is_away(machine)]
     if level == MACHINE:
         yield from (frozenset([machine]) for machine in there)

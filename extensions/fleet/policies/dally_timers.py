@@ -1,4 +1,4 @@
-"""Dally's delay timers: how long a job holds out for a tighter place, and what past waits teach of that."""
+"""Delay timers of Dally: how long a job waits for a tighter placement, learned from past waiting times."""
 
 from collections import defaultdict, deque
 from math import inf
@@ -9,15 +9,15 @@ from shunter.extensions.fleet.cluster import MACHINE, RACK
 
 HOUR = 3600.0
 WINDOW_SECONDS, WINDOW_WAITS = 24 * HOUR, 50
-FEWEST_WAITS = 3  # before which the defaults hold
+FEWEST_WAITS = 3  # below this, the defaults apply
 
 
 class Timers(NamedTuple):
-    """How long a job waits for a place.
+    """Waiting times of a job before it accepts looser placements.
 
     Attributes:
-        machine_seconds: Until which it takes a place within one machine alone.
-        rack_seconds: Until which it takes one within a rack; later any.
+        machine_seconds: Time during which it accepts only placements within one machine.
+        rack_seconds: Time during which it accepts only placements within one rack; later any.
     """
 
     machine_seconds: float
@@ -25,19 +25,19 @@ class Timers(NamedTuple):
 
 
 class Tuner(Protocol):
-    """Sets the timers of a job, and hears how long others have waited."""
+    """Sets the timers of a job, and records how long others have waited."""
 
     def timers(self, accelerators: int, now: float) -> Timers:
-        """The timers of a job of so many accelerators."""
+        """Return the timers of a job with this number of accelerators."""
         ...
 
     def record(self, accelerators: int, level: int, waited_seconds: float, now: float) -> None:
-        """A job has waited so long from its first offer on, and was placed at a level."""
+        """Record how long a job has waited since its first offer, and the level of its placement."""
         ...
 
 
 class FixedTimers:
-    """The same timers always: none for a job that never waits, endless for one that insists."""
+    """Constant timers: zero for jobs that never wait, infinite for jobs that insist."""
 
     def __init__(self, timers: Timers) -> None:
         assert 0 <= timers.machine_seconds <= timers.rack_seconds, f"timers {timers} go backwards"
@@ -52,13 +52,13 @@ class FixedTimers:
 
 
 class AutoTuner:
-    """Timers from recent waits: their mean and two deviations, by how many accelerators a job asks for.
+    """Timers from recent waiting times: mean plus two standard deviations, by number of accelerators.
 
-    Jobs are alike whose numbers of accelerators have the same next power of two. Waits of the last 24 hours count, 50
-    at most; with fewer than three the defaults hold.
+    Numbers of accelerators with the same next power of two are grouped. The waits of the last 24 hours count, at most
+    50; with fewer than three the defaults apply.
 
     Args:
-        defaults: Timers until enough is known.
+        defaults: Timers until there are enough waits.
     """
 
     def __init__(self, defaults: Timers = Timers(HOUR, 2 * HOUR)) -> None:  # noqa: B008 - frozen
@@ -87,5 +87,5 @@ WAIT_FOR_EVER = Timers(inf, inf)
 
 
 def _bucket(accelerators: int) -> int:
-    """The next power of two."""
+    """Return the next power of two."""
     return 1 << (accelerators - 1).bit_length()

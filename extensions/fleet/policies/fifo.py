@@ -1,11 +1,11 @@
-"""First in, first out, with and without overtaking: the baselines that nobody should lose to."""
+"""First in, first out, with and without overtaking: the baselines."""
 
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.policies.role import by_priority, start_in_order
 
 
 class Fifo:
-    """The first in the queue that does not fit holds up all behind it."""
+    """First in, first out: the first job in the queue that does not fit blocks all behind it."""
 
     name = "fifo"
     round_seconds = None
@@ -20,7 +20,7 @@ class Fifo:
 
 
 class FifoSkip:
-    """Who fits starts, in the order of arrival; work-conserving."""
+    """First in, first out with overtaking: every job that fits starts, in the order of arrival; work-conserving."""
 
     name = "fifo-skip"
     round_seconds = None

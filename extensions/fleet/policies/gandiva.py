@@ -1,6 +1,6 @@
-"""After Gandiva (Xiao et al., OSDI 2018): time slices by turns, and migration to tighter places.
+"""After Gandiva (Xiao et al., OSDI 2018): time slicing, and migration to tighter placements.
 
-What Gandiva packs onto one accelerator runs by turns here: no work in this simulation knows how two jobs share one.
+Jobs that Gandiva packs onto one accelerator run in turns instead, because the simulation does not model sharing.
 """
 
 from shunter.extensions.fleet.board import Board
@@ -11,13 +11,13 @@ SLICE_SECONDS = 360.0
 
 
 class Gandiva:
-    """Who has run goes to the end of the line; whoever fits from its front runs for the next slice."""
+    """Round-robin scheduler: jobs run from the front of the queue for one slice, then go to its end."""
 
     name = "gandiva"
     round_seconds: float | None = SLICE_SECONDS
 
     def __init__(self) -> None:
-        self._line: dict[str, int] = {}  # place in it by name
+        self._line: dict[str, int] = {}  # position in the queue by name
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""

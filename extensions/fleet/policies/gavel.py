@@ -1,4 +1,4 @@
-"""Gavel (Narayanan et al., OSDI 2020): shares of time on each accelerator type, kept to by rounds."""
+"""Gavel (Narayanan et al., OSDI 2020): each job gets a share of time on each accelerator type, realised in rounds."""
 
 import random
 from collections import defaultdict
@@ -12,17 +12,17 @@ from shunter.extensions.fleet.policies.shares import ShareRule
 
 ROUND_SECONDS = 360.0
 FEWEST_SECONDS = 1920.0  # between two computations of the shares
-NEVER_RUN = 1e9  # priority of a job that has had nothing of its share, times the share
+NEVER_RUN = 1e9  # priority per share of a job that has not run yet
 
 
 class Gavel:
-    """In each round the jobs that lag most behind their shares run, type by type; what is left goes to the others.
+    """Runs in each round the jobs that are furthest behind their shares, by type; the rest goes to other jobs.
 
     Args:
         name: See `Policy.name`.
-        rule: Decides the shares.
-        seed: For a rule that is blind to types, of the order in which they are handed out; None for the order of the
-            cluster, the first of which everyone would get more of.
+        rule: Computes the shares.
+        seed: For rules that ignore types: seed of the random order in which types are assigned. None uses the order of
+            the cluster, whose first type would be preferred.
     """
 
     round_seconds: float | None = ROUND_SECONDS
@@ -46,7 +46,7 @@ class Gavel:
         _move(chosen, board)
 
     def _count_received(self, board: Board) -> None:
-        """Time that each job has had on each type since the shares were computed."""
+        """Update the time that each job has had on each type since the shares were computed."""
         for state in board.running.values():
             if state.conditions is not None and state.name in self._received:
                 since = max(state.started_at, self._last_round)
@@ -54,10 +54,10 @@ class Gavel:
         self._last_round = board.now
 
     def _renew(self, states: dict[str, JobState], board: Board) -> None:
-        """Compute the shares anew if jobs have come or gone, but not at every round."""
+        """Recompute the shares if jobs have arrived or ended and the last computation is old enough."""
         names = frozenset(states)
         if names == self._computed_for or board.now - self._computed_at < FEWEST_SECONDS:
-            for name in names - self._shares.keys():  # until then newcomers take what is left
+            for name in names - self._shares.keys():  # until then new jobs get the remaining accelerators
                 self._shares[name] = dict.fromkeys(board.cluster.types, 0.0)
                 self._received[name] = dict.fromkeys(board.cluster.types, ROUND_SECONDS / 2)
             return
@@ -77,14 +77,14 @@ class Gavel:
         self._computed_for, self._computed_at = names, board.now
 
     def _choose(self, states: dict[str, JobState], board: Board) -> dict[str, str]:
-        """The type of each job that runs in the next round."""
+        """Return the type of each job that runs in the next round."""
         given: dict[str, float] = defaultdict(float)
         for received in (self._received[name] for name in states):
             for accelerator, seconds in received.items():
                 given[accelerator] += seconds
         chosen: dict[str, str] = {}
         left = board.there()
-        for state in states.values():  # who may not be stopped stays
+        for state in states.values():  # jobs that cannot be stopped stay
             if state.placement is not None and not state.job.preemptible:
                 held = board.cluster.machines[state.placement[0][0]].accelerator
                 chosen[state.name] = held
@@ -109,7 +109,7 @@ class Gavel:
 
 
 class GavelFifo:
-    """First come, first served, each on the fastest type that is free; in each round anew, so that jobs move up."""
+    """First come, first served, each job on its fastest free type; repeated in each round, so that jobs move up."""
 
     name = "gavel-fifo-perf"
     round_seconds: float | None = ROUND_SECONDS
@@ -135,7 +135,7 @@ class GavelFifo:
 
 
 def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.ndarray]:
-    """Progress a second of each job on each type, side by side, and what each has left; all of a job's work is 1."""
+    """Return each job's progress per second on each type, side by side, and its remaining work; in total 1."""
     rates = np.zeros((len(jobs), len(board.cluster.types)))
     left = np.ones(len(jobs))
     for row, state in enumerate(jobs):
@@ -147,7 +147,7 @@ def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.n
 
 
 def _move(chosen: dict[str, str], board: Board) -> None:
-    """Let the chosen jobs run on their types and all others wait; who is on the right type stays where it is."""
+    """Run the chosen jobs on their types and stop all others; jobs on the right type do not move."""
     for state in list(board.running.values()):
         assert state.placement is not None
         held = board.cluster.machines[state.placement[0][0]].accelerator

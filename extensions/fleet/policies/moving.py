@@ -1,4 +1,4 @@
-"""Another policy, after which what runs moves to a better accelerator that is free."""
+"""Wrapper of a policy that afterwards moves running jobs to better free accelerators."""
 
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.job import JobState
@@ -7,14 +7,14 @@ from shunter.extensions.fleet.policies.role import Policy, by_priority, fastest_
 
 
 class Moving:
-    """First whoever waits is served; what is then left goes to jobs that run where they are slower.
+    """Serves waiting jobs first; then moves jobs that run on slower accelerators to the remaining ones.
 
-    A job moves through its checkpoint if that lets it end earlier by more than twice what the move takes, those first
-    that have longest to run. What a move leaves is offered to those that wait.
+    A job moves by a checkpoint if this makes it end earlier by more than twice the time of the move; jobs with the
+    longest remaining time come first. The accelerators that a move releases are offered to waiting jobs.
 
     Args:
         name: See `Policy.name`.
-        inner: Who serves those that wait; it is asked twice in a decision.
+        inner: Policy that serves the waiting jobs; called twice per decision.
     """
 
     def __init__(self, name: str, inner: Policy) -> None:

@@ -1,4 +1,4 @@
-"""What elastic policies choose among: for each job a type and a number of accelerators, with what it would do there."""
+"""Options of elastic policies: for each job an accelerator type and number, with the goodput."""
 
 from typing import NamedTuple
 
@@ -10,10 +10,10 @@ class Option(NamedTuple):
     """One way to run a job.
 
     Attributes:
-        accelerator: Type.
-        accelerators: How many.
-        goodput: Share of what it has left that it would do in a second, side by side.
-        is_kept: Whether it runs so now.
+        accelerator: Accelerator type.
+        accelerators: Number of accelerators.
+        goodput: Share of its remaining work that it would do per second, side by side.
+        is_kept: True for the job's current type and number.
     """
 
     accelerator: str
@@ -23,7 +23,7 @@ class Option(NamedTuple):
 
 
 def options_of(state: JobState, board: Board) -> list[Option]:
-    """The options of a job that the machines which are there hold; of one that may not be stopped, what it has."""
+    """Return the options of a job on machines that are up; for a job that cannot be stopped, its current one."""
     state.advance_to(board.now)
     held = None if state.placement is None else board.cluster.machines[state.placement[0][0]].accelerator
     found, there = [], board.there()
@@ -38,7 +38,7 @@ def options_of(state: JobState, board: Board) -> list[Option]:
 
 
 def restart_factor(state: JobState, board: Board) -> float:
-    """What a move leaves of a job's goodput, by its age, its restarts and what one takes: (T - N S) / (T + S)."""
+    """Return the goodput factor of a move, from age T, restarts N and seconds S of one: (T - N S) / (T + S)."""
     age = board.now - state.job.arrival_seconds
     cost = state.job.move_seconds
     if not state.starts or not cost:
@@ -47,7 +47,7 @@ def restart_factor(state: JobState, board: Board) -> float:
 
 
 def carry_out(picks: dict[str, Option], board: Board) -> None:
-    """Let every job run as was picked, and wait if nothing was; who runs so already stays where it is."""
+    """Run every picked job as picked and stop the others; jobs that already run as picked do not move."""
     for state in list(board.running.values()):
         option = picks.get(state.name)
         if option is None or not option.is_kept:

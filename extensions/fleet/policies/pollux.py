@@ -1,7 +1,7 @@
-"""After Pollux (Qiao et al., OSDI 2021): accelerators go where they raise goodput most, fairly; batches follow.
+"""After Pollux (Qiao et al., OSDI 2021): accelerators go to jobs that gain most goodput, with fairness; batches adapt.
 
-Pollux searches allocations by a genetic algorithm and learns each job's goodput while it runs. Here the allocation is
-greedy in the same objective, and goodput is known; a job whose batch is fixed is rigid.
+Pollux searches allocations by a genetic algorithm and learns each job's goodput while it runs. This version allocates
+greedily with the same objective and known goodput; a job with a fixed batch is rigid.
 """
 
 from shunter.extensions.fleet.board import Board
@@ -12,9 +12,9 @@ ROUND_SECONDS = 60.0
 
 
 class Pollux:
-    """Everyone gets its least option, the oldest first; then the steps that help most, until nothing is left.
+    """Gives each job its smallest option, the oldest first; then the most useful increments until nothing is left.
 
-    What is maximised is the harmonic mean of the speed-ups, which cares most for who has least.
+    The objective is the harmonic mean of the speed-ups, which weighs the slowest jobs most.
     """
 
     name = "pollux"
@@ -42,7 +42,7 @@ class Pollux:
 
     @staticmethod
     def _grow(picks: dict[str, Option], options: dict[str, list[Option]], left: dict[str, int]) -> None:
-        """Give accelerators step by step, each to whom it helps most."""
+        """Allocate accelerators step by step, each to the job that gains most."""
         while True:
             best: tuple[float, str, Option] | None = None
             for name, now in picks.items():
@@ -64,7 +64,7 @@ class Pollux:
     def _keep_unless_it_pays(
         state: JobState, picks: dict[str, Option], options: dict[str, list[Option]], left: dict[str, int], board: Board
     ) -> None:
-        """Leave a running job as it is where a restart would eat up what the change brings."""
+        """Keep a running job's placement if the restart would cost more than the change gains."""
         pick = picks.get(state.name)
         kept = next((option for option in options[state.name] if option.is_kept), None)
         if pick is None or kept is None or pick.is_kept or pick.accelerator != kept.accelerator:

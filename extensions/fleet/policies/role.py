@@ -1,4 +1,4 @@
-"""The role of a policy, and what several policies do alike."""
+"""Interface of a policy, and functions that several policies share."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -9,37 +9,37 @@ from shunter.extensions.fleet.job import JobState, tightest
 
 
 class Policy(Protocol):
-    """Who runs where, decided again and again.
+    """Scheduling policy: decides repeatedly which jobs run where.
 
-    Asked at every arrival, end, outage and return, and at the moment it asked for; or, with `round_seconds`, at the
-    multiples of it alone. It moves jobs with `Board.start` and `Board.stop` and keeps no hold of the board afterwards.
-    A policy never looks at a clock: `Board.now` is the time, simulated or real.
+    It is called at every arrival, end, outage and return, and at the time that it asked for; with `round_seconds`, only
+    at multiples of that. It moves jobs with `Board.start` and `Board.stop` and keeps no reference to the board. A
+    policy never reads a clock: `Board.now` is the time, simulated or real.
     """
 
     @property
     def name(self) -> str:
-        """What it is called on the command line and in MLflow."""
+        """Name of the policy on the command line and in MLflow."""
         ...
 
     @property
     def round_seconds(self) -> float | None:
-        """Length of its rounds; None for one that follows the events."""
+        """Length of its rounds in seconds; None for a policy that reacts to events."""
         ...
 
     def decide(self, board: Board) -> float | None:
         """Start, stop and move jobs.
 
         Args:
-            board: Who waits, who runs, what is free.
+            board: State of the cluster.
 
         Returns:
-            The moment to be asked again even if nothing happens; None if there is no need.
+            Time of the next decision even if nothing happens; None if there is no need.
         """
         ...
 
 
 def fastest_place(state: JobState, board: Board, worst_level: int = NETWORK) -> Placement | None:
-    """The place where a job would be through first among the tightest one of each type; None where none is free."""
+    """Return the placement with the earliest end among the tightest free one of each type; None if none is free."""
     types = state.job.types(board.cluster)
     if len(types) == 1:
         return board.place(state.job.asks(types[0]), types[0], worst_level, need=state.job.need(types[0]))
@@ -55,17 +55,17 @@ def fastest_place(state: JobState, board: Board, worst_level: int = NETWORK) -> 
 
 
 def by_priority(states: Iterable[JobState], board: Board) -> Iterable[JobState]:
-    """The states, those of a higher priority first, else in the order given."""
+    """Return the states by descending priority, otherwise in the given order."""
     return sorted(states, key=lambda state: -state.job.priority) if board.has_priorities else states
 
 
 def start_in_order(states: Iterable[JobState], board: Board, *, skipping: bool) -> None:
-    """Start waiting jobs one after the other.
+    """Start waiting jobs in the given order.
 
     Args:
         states: The jobs, the most urgent first.
-        board: Where.
-        skipping: Whether those behind one that does not fit may overtake it.
+        board: State of the cluster.
+        skipping: If True, jobs may overtake one that does not fit.
     """
     for state in states:
         if not any(board.free_of.values()):
@@ -78,15 +78,15 @@ def start_in_order(states: Iterable[JobState], board: Board, *, skipping: bool) 
 
 
 def run_in_order(board: Board, urgency: Callable[[JobState], float]) -> None:
-    """Let the most urgent of all jobs run that together fit, and stop the others; those that run keep their places.
+    """Run the most urgent jobs that fit together, and stop the others; jobs that run keep their placements.
 
-    Those of a higher priority are more urgent, whatever else. A job that may not be stopped keeps what it holds.
+    Jobs of higher priority always come first. A job that cannot be stopped keeps its accelerators.
 
     Args:
-        board: Where.
-        urgency: What a job is sorted by, the least first; those that run come before those that wait.
+        board: State of the cluster.
+        urgency: Sort key of a job, ascending; ties go to running jobs.
     """
-    if _fits_beside(board.waiting.values(), board):  # nobody has to give way, so nobody else is looked at
+    if _fits_beside(board.waiting.values(), board):  # no job has to stop
         start_in_order(by_priority(sorted(board.waiting.values(), key=urgency), board), board, skipping=True)
         return
     states = list(by_priority(sorted([*board.running.values(), *board.waiting.values()], key=urgency), board))
@@ -106,7 +106,7 @@ def run_in_order(board: Board, urgency: Callable[[JobState], float]) -> None:
 
 
 def _fits_beside(waiting: Iterable[JobState], board: Board) -> bool:
-    """Whether all that wait fit on the types they like best, beside all that run."""
+    """Return True if all waiting jobs fit on their preferred types, beside all running jobs."""
     left = dict(board.free_of)
     for state in waiting:
         best = state.job.types(board.cluster)[0]
@@ -117,19 +117,19 @@ def _fits_beside(waiting: Iterable[JobState], board: Board) -> bool:
 
 
 def seconds_left(state: JobState, board: Board) -> float:
-    """How long a job still runs: where it is, or alone in the tightest place while it waits."""
+    """Return the remaining time of a job: at its placement, or alone in the tightest placement while it waits."""
     if state.conditions is not None:
         return state.end - board.now
     return state.seconds_left(state.job.ideal(board.cluster))
 
 
 def alone(state: JobState, board: Board, accelerator: str) -> float:
-    """How long a job would still run side by side on so many accelerators of a type."""
+    """Return the remaining time of a job side by side on its number of accelerators of a type."""
     return state.seconds_left(tightest(state.job.asks(accelerator), board.cluster, accelerator))
 
 
 def _types_by_preference(state: JobState, board: Board) -> tuple[str, ...]:
-    """The type that it is on comes first: those that run keep their places."""
+    """Return the usable types of a job, its current one first, so that running jobs keep their placements."""
     types = state.job.types(board.cluster)
     if state.placement is None:
         return types

@@ -1,31 +1,31 @@
-"""How a job's share of each accelerator type is decided: the linear programs of Gavel (Narayanan et al., OSDI 2020)."""
+"""Rules for a job's share of each accelerator type: the linear programs of Gavel (Narayanan et al., OSDI 2020)."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 Shares = np.ndarray
-"""Fraction of its time that each job (row) is to spend on each accelerator type (column)."""
+"""Fraction of time that each job (row) should spend on each accelerator type (column)."""
 
 ShareRule = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], Shares]
-"""From rates, remaining work, demands, weights and capacities to shares.
+"""Function from rates, remaining work, demands, weights and capacities to shares.
 
-Rates are progress a second of each job on each type (0: it cannot run there), remaining work is in the same units, and
-demands are the accelerators that each job (row) asks for on each type (column).
+Rates are progress per second of each job on each type (0: it cannot run there). Remaining work is in the same units.
+Demands are the accelerators that each job (row) needs on each type (column).
 """
 
 
 def max_min(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Max-min fairness blind to types: everyone gets as much time, whatever the accelerator."""
+    """Max-min fairness that ignores types: all jobs get equal time, on any accelerator."""
     return _largest_least((rates > 0) * demand / weight[:, None], demand, capacity, rates)
 
 
 def max_min_heterogeneous(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Max-min fairness of progress, each job's measured by what an equal part of the cluster would give it."""
+    """Max-min fairness of progress, relative to that of the job on an equal part of the cluster."""
     equal = rates @ (capacity / capacity.sum())
     return _largest_least(rates / equal[:, None] * demand / weight[:, None], demand, capacity, rates)
 
@@ -33,14 +33,15 @@ def max_min_heterogeneous(
 def min_makespan(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Let the last job end as early as shares permit."""
+    """Minimise the makespan."""
     return _largest_least(rates / np.maximum(left, 1e-9)[:, None], demand, capacity, rates)
 
 
 def _largest_least(gains: np.ndarray, demand: np.ndarray, capacity: np.ndarray, rates: np.ndarray) -> Shares:
-    """Shares whose least gain is largest, and among these those with the largest sum of gains.
+    """Return shares that maximise the least gain and, among these, the sum of gains.
 
-    The second program makes the answer nearly unique: the first alone leaves what nobody needs to the solver's taste.
+    The second program makes the result nearly unique: with the first alone, unneeded time would be assigned
+    arbitrarily.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, hstack, vstack

@@ -1,4 +1,4 @@
-"""Who has least left, or has had least so far, runs first."""
+"""Policies by remaining or attained service: the job with the least runs first."""
 
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.policies.role import run_in_order, seconds_left
@@ -7,7 +7,7 @@ LAS_ROUND_SECONDS = 360.0
 
 
 class ShortestRemaining:
-    """Shortest remaining time first, by stopping longer jobs; a yardstick, for it knows what nobody knows."""
+    """Shortest remaining time first, with preemption; a bound, since real remaining times are unknown."""
 
     name = "srtf"
     round_seconds = None
@@ -18,7 +18,7 @@ class ShortestRemaining:
 
 
 class LeastAttained:
-    """Least attained service first: what a job has had, in seconds times accelerators, decides at each round."""
+    """Least attained service first: at each round, jobs are ordered by their accelerator-seconds so far."""
 
     name = "las"
     round_seconds = LAS_ROUND_SECONDS

@@ -15,10 +15,10 @@ UNALLOCATED_COST = 1.1
 
 
 class Sia:
-    """In each round every job gets one of its options or none, so that all together gain most.
+    """Gives each job at most one of its options per round, to maximise the total gain.
 
-    Goodput is what a job would do a second, relative to its least option; options that move a job count less, by what
-    its restarts have cost so far.
+    Goodput is a job's progress per second, relative to its smallest option. Options that move a job are discounted by
+    the cost of its restarts so far.
     """
 
     name = "sia"
@@ -50,22 +50,22 @@ def choose_options(
     capacity: dict[str, int],
     fixed: Sequence[bool] | None = None,
 ) -> list[int | None]:
-    """The integer program: at most one option a job, within the capacity of each type.
+    """Solve the integer program: at most one option per job, within the capacity of each type.
 
     Args:
         gains: Goodput of each option of each job, above zero.
-        demands: Type and number of accelerators of each.
-        capacity: Accelerators by type.
+        demands: Accelerator type and number of each option.
+        capacity: Number of accelerators by type.
         fixed: Jobs that must get one of their options.
 
     Returns:
-        For each job the index of its option; None for one that waits.
+        Index of the option of each job; None for a job that waits.
     """
     alike: dict[Kind, list[int]] = {}
     for job, (own, asked) in enumerate(zip(gains, demands, strict=True)):
         least = min((gain for gain in own if gain > 0), default=1.0)
         offers = tuple(
-            # What is gained against waiting; the power turns more into less.
+            # Cost compared with waiting; the power is negative, so a higher gain costs less.
             Offer((max(gain, 1e-12) / least) ** FAIRNESS_POWER - UNALLOCATED_COST, accelerator, count)
             for gain, (accelerator, count) in zip(own, asked, strict=True)
         )
@@ -74,13 +74,13 @@ def choose_options(
     chosen: list[int | None] = [None] * len(gains)
     for jobs, times in zip(alike.values(), _times(alike, capacity), strict=True):
         picks = [option for option, count in enumerate(times) for _ in range(count)]
-        for job, option in zip(jobs, picks, strict=False):  # the rest waits
+        for job, option in zip(jobs, picks, strict=False):  # the others wait
             chosen[job] = option
     return chosen
 
 
 class Offer(NamedTuple):
-    """One option; it costs less than 0 where it is better than to let a job wait."""
+    """One option of a job; its cost is negative if it is better than waiting."""
 
     cost: float
     accelerator: str
@@ -88,18 +88,18 @@ class Offer(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Jobs that are alike: all must get an option, or none; they share the variables of one job."""
+    """Group of equal jobs, which share the variables of one job; with `must`, all of them must get an option."""
 
     must: bool
     offers: tuple[Offer, ...]
 
 
 def _times(alike: Mapping[Kind, Sequence[int]], capacity: dict[str, int]) -> list[list[int]]:
-    """How often each option of each kind of job is given, at least cost.
+    """Return how often each option of each group of jobs is used, at the least cost.
 
     Args:
-        alike: The jobs of each kind.
-        capacity: Accelerators by type.
+        alike: Indices of the jobs of each group.
+        capacity: Number of accelerators by type.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array

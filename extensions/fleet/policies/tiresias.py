@@ -1,4 +1,4 @@
-"""Tiresias (Gu et al., NSDI 2019), discretised two-dimensional attained service in two queues."""
+"""Tiresias (Gu et al., NSDI 2019): discretised two-dimensional attained service with two queues."""
 
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import Placement
@@ -9,11 +9,11 @@ DEMOTION_SERVICE_SECONDS = 57_600.0  # accelerator-seconds: 16 hours of one
 
 
 class Tiresias:
-    """Two queues: who has had its share falls into the second, for good; within a queue first come, first served.
+    """Two queues, each first come, first served: a job that has used its share drops to the second for good.
 
-    In each round all are walked through in order, and whoever's whole demand still fits is granted it. New jobs go to
-    the machines with most free accelerators; those that run keep their places. The rule of the simulator that comes
-    with Pollux (Qiao et al., OSDI 2021), whose figures this reproduces.
+    In each round all jobs are visited in order, and each one whose demand still fits runs. New jobs get the machines
+    with most free accelerators; running jobs keep their placements. This is the rule of the simulator published with
+    Pollux (Qiao et al., OSDI 2021), whose results it reproduces.
     """
 
     name = "tiresias"
@@ -27,7 +27,7 @@ class Tiresias:
         """See `Policy.decide`."""
         jobs = {**board.running, **board.waiting}
         self._requeue(jobs, board)
-        if not board.waiting:  # all that run fit
+        if not board.waiting:  # all running jobs fit
             return
         left = board.there()
         granted: list[tuple[JobState, str]] = []
@@ -49,7 +49,7 @@ class Tiresias:
                     board.start(state, placement)
 
     def _requeue(self, jobs: dict[str, JobState], board: Board) -> None:
-        """Forget what has ended, take in what is new, let fall what has had its share."""
+        """Remove jobs that have ended, add new ones, and demote those that have used their share."""
         for line in (self._first, self._second):
             for name in [name for name in line if name not in jobs]:
                 del line[name]

@@ -1,4 +1,4 @@
-"""Step `simulate`: what a policy would do with the jobs, kept as a run of its own."""
+"""Step `simulate` of a fleet: simulate a policy on the jobs, and log the schedule in its own run."""
 
 import base64
 import re
@@ -39,14 +39,14 @@ MOST_PICTURE_BYTES = 500_000
 
 
 class Fleet:
-    """What all policies are given, read once; no dataclass, for Prefect would walk through all jobs of one.
+    """Jobs and cluster for all policies, read once. Not a dataclass, because Prefect would traverse all its jobs.
 
     Args:
-        request: Names the files.
-        say: Told in sentences what is left out.
+        request: Request that names the files.
+        say: Called with a message for each omission.
 
     Attributes:
-        times: How long each job of our own takes where, and where that comes from.
+        times: Time of each job of our own format by accelerator type, and the source of that time.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
@@ -62,7 +62,7 @@ class Fleet:
 def simulate_policy(
     fleet: Fleet, policy: str, run_id: str, on_progress: Callable[[int, int], None] | None = None
 ) -> Schedule:
-    """Run the jobs through a policy, and keep the figures in a run below `run_id`."""
+    """Simulate the jobs under a policy, and log the metrics in a child run of `run_id`."""
     jobs, cluster = fleet.jobs, fleet.cluster
     with child_run(run_id, policy, "schedule") as run:
         schedule = simulate(jobs, cluster, make_policy(policy), on_progress)
@@ -71,7 +71,7 @@ def simulate_policy(
 
 
 def log_schedule(run: Run, schedule: Schedule, source: str) -> None:
-    """Keep the figures of a schedule in a run, with where they come from: simulated or measured."""
+    """Log the metrics of a schedule in a run, with their source: simulated or measured."""
     count = schedule.cluster.count
     run.log_params(
         {
@@ -91,14 +91,14 @@ def publish_fleet(
     source: str = "simulated",
     times: Sequence[ForetoldTime] = (),
 ) -> str:
-    """Keep the page with the run, show the table in Prefect, and return the page.
+    """Log the page to the run, publish the table in Prefect, and return the page.
 
     Args:
-        run_id: The run of the fleet.
-        title: What was scheduled where.
-        schedules: What each policy did.
-        source: Where the figures come from: simulated or measured.
-        times: How long each job was foreseen to take.
+        run_id: MLflow run of the fleet.
+        title: Description of the jobs and the cluster.
+        schedules: Schedule of each policy.
+        source: Source of the metrics: simulated or measured.
+        times: Predicted time of each job.
     """
     from prefect.artifacts import create_markdown_artifact
     from prefect.runtime import flow_run
@@ -118,12 +118,12 @@ def publish_fleet(
 
 
 def _show_gantt(schedule: Schedule, source: str) -> None:
-    """Show who ran where in Prefect: the picture itself is the address, for it lies nowhere else."""
+    """Publish the Gantt chart in Prefect as a data URL, because the picture is not served anywhere."""
     from prefect.artifacts import create_image_artifact
 
     picture = base64.b64encode(gantt_picture(schedule).encode()).decode()
     if len(picture) > MOST_PICTURE_BYTES:
-        return  # Prefect's database is no place for it; the page has it
+        return  # too large for Prefect's database; the page contains it
     key = re.sub("[^a-z0-9]+", "-", f"fleet-gantt-{schedule.policy}".lower()).strip("-")
     told = f"Who ran on which accelerator under {schedule.policy}, {source}."
     create_image_artifact(f"data:image/svg+xml;base64,{picture}", key=key, description=told)

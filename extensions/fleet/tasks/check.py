@@ -1,4 +1,4 @@
-"""Examination of kept policies, for `shunter doctor`."""
+"""Check of saved policies, for `shunter doctor`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from shunter.tasks.kept_files import Compared
 
 
 def compare_policies(folder: Path) -> Iterator[Compared]:
-    """Yield every policy of a folder with its fault, if it cannot be loaded."""
+    """Yield every policy of a folder, with its error if it cannot be loaded."""
     for path in sorted(folder.glob("*.safetensors")):
         try:
             load_policy(path)

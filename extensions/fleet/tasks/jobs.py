@@ -1,4 +1,4 @@
-"""The jobs of a live fleet: what each of them trains, settled before the first one starts."""
+"""Jobs of a live fleet, whose trainings are determined before the first one starts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ class FleetJob:
     """One job, ready to be trained.
 
     Attributes:
-        own: As it was asked for.
-        request: What it trains.
-        dataset: Its data.
-        training: The training; its execution is settled where it runs.
+        own: Job as given in the job file.
+        request: Request of its training.
+        dataset: Data set.
+        training: Training; its execution is chosen with the placement.
     """
 
     own: OwnJob
@@ -32,24 +32,24 @@ class FleetJob:
 
     @property
     def name(self) -> str:
-        """Its name, once in a fleet."""
+        """Name of the job, unique in a fleet."""
         return self.own.name
 
     @property
     def job(self) -> Job:
-        """As a policy sees it, on as many accelerators as it asks for: on others it would round otherwise."""
+        """Job for a policy, rigid: on other numbers of accelerators its results would differ by rounding."""
         return self.own.model_copy(update={"speedups": {}}).job()
 
     @property
     def batch_size(self) -> int:
-        """Samples in a step, the same wherever it runs."""
+        """Samples per step, the same at any placement."""
         return self.training.execution.batch_size
 
 
 def prepare_jobs(
     asked: Sequence[tuple[OwnJob, TrainRequest]], say: Callable[[str], None] = lambda sentence: None
 ) -> list[FleetJob]:
-    """Ingest the data of each job, or find it in the cache, and settle its training.
+    """Ingest the data of each job, or find it in the cache, and determine its training.
 
     Raises:
         ShunterError: A log cannot be read, or a model cannot be built for it.
@@ -64,10 +64,10 @@ def prepare_jobs(
 
 
 def training_of_own(own: OwnJob) -> ClickJob:
-    """The training of a job, with its data from the cache.
+    """Return the training of a job, with its data from the cache.
 
     Raises:
-        ShunterError: It asks for what a fleet does not train, or its data cannot be read.
+        ShunterError: The job has options that a fleet does not support, or its data cannot be read.
     """
     assert own.train is not None, f"{own.name} trains nothing"
     check_training(own, own.train)
@@ -75,17 +75,17 @@ def training_of_own(own: OwnJob) -> ClickJob:
 
 
 def with_times(jobs: Sequence[FleetJob], types: Sequence[str], foretell: Foreteller) -> list[FleetJob]:
-    """The jobs with the times that they do not state, for these accelerator types.
+    """Return the jobs with predicted times for these accelerator types where they state none.
 
     Raises:
-        RequestError: Nothing tells how long one takes.
+        RequestError: The time of a job cannot be predicted.
     """
     asked = [by_type(job.own, types) for job in jobs]
     return [replace(job, own=own) for job, own in zip(jobs, foretell(asked, types), strict=True)]
 
 
 def by_type(own: OwnJob, types: Sequence[str]) -> OwnJob:
-    """Where it asks for one number: so many cores, or a GPU for each process, which is what each can use."""
+    """Turn one number of accelerators into numbers by type: that many cores, or a GPU per process."""
     if isinstance(own.accelerators, dict) or all(is_processor(name) for name in types):
         return own
     cores = {name: own.accelerators for name in types if is_processor(name)}

@@ -1,4 +1,4 @@
-"""Step `learn`: train a policy for a fleet, keep it in the home, and its course in MLflow."""
+"""Step `learn` of a fleet: train a policy, save it in the home, and log its training in MLflow."""
 
 import tempfile
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from shunter.tracking.runs import open_run
 def learn_policy(
     request: FleetLearnRequest, run_id: str, on_round: Callable[[int, Progress], None] | None = None
 ) -> Learnt:
-    """Train, keep the policy in the home and with the run, and the training's course in the run's metrics.
+    """Train a policy; save it in the home and with the run, and log the training curve as metrics of the run.
 
     Args:
         request: Jobs, cluster and objective.
         run_id: Run in MLflow.
-        on_round: Told after each round.
+        on_round: Called after each round.
     """
     jobs, cluster = read_learning(request, Foreteller(training_of_own))
     past = None if request.start_from is None else load_policy(policy_file(f"{LEARNED}:{request.start_from}"))[1][0]

@@ -1,4 +1,4 @@
-"""What a trained job of a fleet comes to: scored on the test part, and registered."""
+"""Result of a trained job of a fleet: its test metrics and its registered model."""
 
 from pathlib import Path
 
@@ -13,18 +13,18 @@ from shunter.tracking.registry import register_model
 
 
 def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) -> dict[str, float]:
-    """Score a trained model once on the test part, and register it under the name that its request gives.
+    """Evaluate a trained model once on the test part, and register it under the name in its request.
 
     Args:
         job: The job.
-        trained: What came of its training.
+        trained: Result of the training.
         directory: Folder of the final model.
 
     Returns:
-        Its quality, by the names in MLflow.
+        Its metrics, by the names in MLflow.
 
     Raises:
-        TrackingError: The store fails.
+        TrackingError: The tracking store fails.
     """
     assert trained.run_id is not None, "the trainings of a fleet are tracked"
     placement = scoring_placement(trained.placement)

@@ -1,4 +1,4 @@
-"""Step `run`: a policy drives trainings on a live cluster, and what it did is kept like a simulated schedule."""
+"""Step `run` of a fleet: a policy drives jobs on a live cluster, and the schedule is logged like a simulated one."""
 
 import hashlib
 import time
@@ -31,7 +31,7 @@ RECORD = "fleet"
 
 
 class JobEnd(Frozen):
-    """What became of a job: what its model reached, or why it failed."""
+    """Result of a job: the metrics of its model, or why it failed."""
 
     name: str
     figures: dict[str, float] = Field(default_factory=dict)
@@ -40,12 +40,12 @@ class JobEnd(Frozen):
 
 @dataclass(frozen=True)
 class FleetEnd:
-    """What a fleet came to.
+    """Result of a live fleet.
 
     Attributes:
-        schedule: Who ran where, measured; without the jobs that failed.
-        jobs: Each job's end.
-        times: How long each job was foreseen to take, and by whom.
+        schedule: Measured schedule, without the jobs that failed.
+        jobs: Result of each job.
+        times: Predicted time of each job, with its source.
     """
 
     schedule: Schedule
@@ -54,18 +54,18 @@ class FleetEnd:
 
 
 def fleet_state(asked: Sequence[tuple[OwnJob, TrainRequest]], *, fresh: bool) -> StateFolder:
-    """The folder of a fleet: that of its jobs, whatever the cluster and the policy, so that both may change."""
+    """Return the state folder of a fleet, which depends on its jobs only, so that cluster and policy may change."""
     text = b"".join(to_json(own.model_dump(mode="json", exclude_none=True)) for own, _ in asked)
     key = hashlib.sha256(text).hexdigest()[:16]
     return StateFolder(Settings().runs_directory / f"fleet-{key}", "fleet", fresh=fresh)
 
 
 def open_record(state: StateFolder, start_run: Callable[[str | None], str]) -> FleetRecord:
-    """What an earlier driver has left, with its failed jobs to be tried again; or a fleet that begins now.
+    """Return the record of an earlier driver, with its failed jobs to retry; or a new record.
 
     Args:
-        state: The fleet's folder.
-        start_run: Opens the run in MLflow, that of the earlier driver where there was one.
+        state: State folder of the fleet.
+        start_run: Function that opens the run in MLflow: that of the earlier driver, if any.
     """
     kept = state.recall(RECORD, FleetRecord)
     if kept is None:
@@ -84,18 +84,18 @@ def run_jobs(
     record: FleetRecord,
     say: Callable[[str], None],
 ) -> FleetEnd:
-    """Drive the jobs on the cluster until all have ended.
+    """Run the jobs on the cluster until all have ended.
 
     Args:
         request: Cluster and policy.
         jobs: The jobs.
-        state: The fleet's folder, locked.
-        record: What an earlier driver has left.
-        say: Told in sentences what happens.
+        state: State folder of the fleet, locked.
+        record: Record of an earlier driver, or a new one.
+        say: Called with progress messages.
 
     Raises:
         ShunterError: See `shunter.extensions.fleet.live.driver.Driver.run`.
-        KeyboardInterrupt: Ctrl-C; what ran has saved its state.
+        KeyboardInterrupt: Ctrl-C; running jobs have saved their state.
     """
     by_name = {job.name: job for job in jobs}
     with open_cluster(request.cluster, request.cluster_resource) as cluster:
@@ -134,12 +134,12 @@ def run_jobs(
 
 
 def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:
-    """Keep what was seen of each trained job below the fleet's run, for later fleets to foresee the like by.
+    """Log the measurements of each trained job below the fleet's run, from which later fleets predict times.
 
     Args:
         run_id: The fleet's run.
         jobs: The jobs by name.
-        driver: Has driven them.
+        driver: Driver of the jobs.
 
     Raises:
         TrackingError: The store cannot be reached.
@@ -164,7 +164,7 @@ def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> 
 
 
 def _again(job: JobRecord) -> JobRecord:
-    """A job that failed is tried again by the next command, once more from its last checkpoint."""
+    """Return the record of a failed job with another retry from its last checkpoint."""
     if job.status is not Status.FAILED:
         return job
     return job.model_copy(update={"status": Status.COMING, "because": "", "losses": 0})

@@ -1,4 +1,4 @@
-"""The jobs of a fleet on the nodes of a Ray cluster: each is a training as `shunter train` does them, followed here."""
+"""Jobs of a fleet on the nodes of a Ray cluster, each a training as in `shunter train`, monitored from here."""
 
 import queue
 import threading
@@ -40,17 +40,17 @@ from shunter.hardware.types import Placement
 from shunter.requests import CheckpointRequest
 from shunter.tasks.train import train_to_the_end
 
-WATCH_SECONDS = 1.0  # between two looks at Ray's nodes
+WATCH_SECONDS = 1.0  # between two checks of Ray's nodes
 CPU = "cpu"
-CORES_OF = "cpu@"  # names the cores of a node that offers its GPUs under its own name
-MOST_CORES_OF_GPU = 4  # one that gives the orders, the others prepare batches
+CORES_OF = "cpu@"  # prefix of the machine for the cores of a node whose GPUs have the node's name
+MOST_CORES_OF_GPU = 4  # one launches kernels, the others prepare batches
 GIB = 2**30
-ACCELERATOR_TYPE = "accelerator_type:"  # Ray's own way to say what a node has
+ACCELERATOR_TYPE = "accelerator_type:"  # prefix of Ray's resources for accelerator types
 
 
 @dataclass
 class _Running:
-    """One training under way."""
+    """Running training."""
 
     job: str
     seats: Sequence[Seat]
@@ -59,19 +59,19 @@ class _Running:
 
 
 class RayTrainings:
-    """A `live.role.Trainings` whose only ledger is Ray's: a training waits there until there is room.
+    """`live.role.Trainings` on Ray, whose resource accounting decides: a training waits until Ray has room for it.
 
-    Used as a context manager, which ends its threads.
+    Use it as a context manager, which ends its threads.
 
     Args:
-        cluster: The nodes, connected.
-        address: Where the cluster is found, to look for nodes that come.
-        resource: Only nodes that were started with this resource.
-        jobs: The trainings by the names of their jobs.
-        directory: Folder with one of its own for each job.
-        run_id: Run in MLflow below which each is kept.
+        cluster: Connected cluster.
+        address: Address of the cluster, to find new nodes.
+        resource: If given, only nodes that were started with this resource are used.
+        jobs: Jobs by name.
+        directory: Folder with a subfolder for each job.
+        run_id: MLflow run that becomes the parent of each job's run.
         checkpoint_seconds: Longest time between two checkpoints of a training.
-        finish: What is done with a trained model; its figures are the job's.
+        finish: Function that evaluates a trained model and returns its metrics.
     """
 
     def __init__(
@@ -92,20 +92,20 @@ class RayTrainings:
         self._events: queue.Queue[Event] = queue.Queue()
         self._running: dict[str, _Running] = {}
         self._progress: dict[str, Progress] = {}
-        self._finishing = threading.Lock()  # scoring takes all cores
+        self._finishing = threading.Lock()  # evaluation uses all cores
         self._machines: list[LiveMachine] | HardwareError = machines_of(list(cluster.nodes.values()))
         self._ended = threading.Event()
         self._watch = threading.Thread(target=self._keep_watching, name="nodes", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to watch the nodes."""
+        """Start to monitor the nodes."""
         self._watch.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop watching."""
+        """Stop monitoring."""
         self._ended.set()
         self._watch.join(timeout=10 * WATCH_SECONDS)
 
@@ -118,7 +118,7 @@ class RayTrainings:
     def start(self, job: str, places: Places) -> None:
         """See `Trainings.start`."""
         assert job not in self._running, f"{job} runs already"
-        self._progress.pop(job, None)  # of an earlier start: steps may be taken again
+        self._progress.pop(job, None)  # of an earlier start: steps may be repeated
         on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
         running = self._running[job] = _Running(job, seats_on(on, self._jobs[job]))
         threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
@@ -142,9 +142,9 @@ class RayTrainings:
         return self._progress.get(job)
 
     def directory_of(self, job: str) -> Path:
-        """Folder of a job: its checkpoints, and in the end its model."""
+        """Return the folder of a job, with its checkpoints and finally its model."""
         name = quote(job, safe="")
-        return self._directory / (name if name.strip(".") else name.replace(".", "%2E"))  # `..` leads elsewhere
+        return self._directory / (name if name.strip(".") else name.replace(".", "%2E"))  # `..` is another folder
 
     def _run(self, running: _Running) -> None:
         last = self._last_event(running)
@@ -152,7 +152,7 @@ class RayTrainings:
         self._events.put(last)
 
     def _last_event(self, running: _Running) -> Event:
-        """Train, judge and register; what came of it."""
+        """Train the job, evaluate and register its model; return the final event."""
         name, job = running.job, self._jobs[running.job]
         placement = running.seats[0].placement
 
@@ -185,7 +185,7 @@ class RayTrainings:
             return Failed(name, f"{type(error).__name__}: {first_line(error)}")
 
     def attempt(self, running: _Running, task: Task, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train where the policy wants it, and tell how it goes."""
+        """Train on the placement that the policy chose, and report the progress."""
         name = running.job
 
         def on_step(done: int, total: int) -> None:
@@ -214,7 +214,7 @@ class RayTrainings:
 
     @property
     def nodes(self) -> dict[str, ClusterNode]:
-        """Nodes by name, those that are gone included."""
+        """Return the nodes by name, including lost ones."""
         return self._cluster.nodes
 
     def _say_trained(self, running: _Running) -> None:
@@ -228,7 +228,7 @@ class RayTrainings:
                 self._machines = self._look()
             except HardwareError as error:
                 self._machines = error
-            except Exception as error:  # whatever Ray raises when its head is gone
+            except Exception as error:  # any exception of Ray when its head is lost
                 self._machines = HardwareError(
                     f"The Ray cluster at {self._address} does not answer any more ({first_line(error)}): start it "
                     "again and give the same command, the jobs go on from their last checkpoints."
@@ -243,7 +243,7 @@ class RayTrainings:
 
 
 class _TheSeats:
-    """A `shunter.engine.executors.role.Place` of one job: it trains where its policy wants it, or not at all."""
+    """`shunter.engine.executors.role.Place` of one job: it trains only on the placement that its policy chose."""
 
     def __init__(self, trainings: RayTrainings, running: _Running) -> None:
         self._trainings, self._running = trainings, running
@@ -258,14 +258,14 @@ class _TheSeats:
         return [self.executor(placement) for _ in range(count)]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train there."""
+        """Train on that placement."""
         return self._trainings.attempt(self._running, task, hooks, ledger)
 
 
 def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
-    """Nodes as machines: their GPUs, and their cores beside these; what is free is what Ray says.
+    """Return nodes as machines: their GPUs, and their remaining cores; free resources are those that Ray reports.
 
-    Each GPU keeps some cores for itself (`cores_of_gpu`), which are not offered, for who trains on it needs them.
+    The cores that each GPU needs for its training (`cores_of_gpu`) are not offered separately.
     """
     free = free_resources()
     found = []
@@ -289,23 +289,23 @@ def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
 
 
 def gpu_model(node: ClusterNode) -> str | None:
-    """Model of a node's GPUs; None where it has none."""
+    """Return the model of a node's GPUs; None without GPUs."""
     return next((one.model for one in node.accelerators if one.kind != CPU), None)
 
 
 def gpus_of(node: ClusterNode) -> int:
-    """How many GPUs of a node Ray gives out."""
+    """Return the number of a node's GPUs that Ray offers."""
     return int(node.resources.get("GPU", 0)) if gpu_model(node) else 0
 
 
 def cores_of_gpu(node: ClusterNode) -> int:
-    """How many cores a training on one of a node's GPUs holds beside it; 0 where there are none."""
+    """Return the number of cores that a training on one of a node's GPUs reserves; 0 without GPUs."""
     gpus = gpus_of(node)
     return max(1, min(MOST_CORES_OF_GPU, int(node.resources.get("CPU", 1)) // gpus)) if gpus else 0
 
 
 def kind_of(node: ClusterNode) -> str:
-    """Type of a node's cores: `cpu`, or as it was started with (`--resources '{"accelerator_type:cpu-old": 1}'`)."""
+    """Type of a node's cores: `cpu`, or as set at its start (`--resources '{"accelerator_type:cpu-old": 1}'`)."""
     named = (name.removeprefix(ACCELERATOR_TYPE) for name in node.resources if name.startswith(ACCELERATOR_TYPE))
     return next((name for name in named if is_processor(name)), CPU)
 
@@ -314,9 +314,9 @@ class Spot(NamedTuple):
     """Some accelerators of one machine.
 
     Attributes:
-        node: The node of which the machine is a part.
-        accelerators: How many.
-        on_gpu: Whether they are GPUs; else cores.
+        node: Node that contains the machine.
+        accelerators: Number of accelerators.
+        on_gpu: True for GPUs, False for cores.
     """
 
     node: ClusterNode
@@ -325,14 +325,14 @@ class Spot(NamedTuple):
 
     @classmethod
     def of(cls, machine: str, count: int, nodes: Mapping[str, ClusterNode]) -> "Spot":
-        """Those of a machine, as `machines_of` calls it."""
+        """Return the accelerators of a machine, given its name from `machines_of`."""
         if machine in nodes:
             return cls(nodes[machine], count, bool(gpus_of(nodes[machine])))
         return cls(nodes[machine.removeprefix(CORES_OF)], count, on_gpu=False)
 
 
 def seats_on(places: Sequence[Spot], job: FleetJob) -> list[Seat]:
-    """A seat for each process of a job, on what its policy has chosen.
+    """Return a worker slot for each process of a job, on the accelerators that its policy chose.
 
     Args:
         places: Accelerators by machine.
@@ -358,5 +358,5 @@ def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gp
         on_gpu: Whether the placement is on a GPU.
     """
     threads = cores_of_gpu(node) if on_gpu else accelerators
-    device = "cuda:0" if on_gpu else CPU  # Ray shows each training its own GPU as the first
+    device = "cuda:0" if on_gpu else CPU  # Ray makes each training's own GPU the first
     return Placement(accelerator=f"{device}@{node.name}", threads=threads, precision="fp32", batch_size=batch_size)

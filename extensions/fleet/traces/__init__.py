@@ -1,1 +1,1 @@
-"""Traces: files of jobs as others publish them, jobs of our own, and generated loads."""
+"""Readers of job traces: published formats and our own."""

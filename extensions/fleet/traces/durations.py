@@ -1,4 +1,4 @@
-"""Traces that tell of each job how long it ran on how many accelerators: Philly, Tiresias, Alibaba."""
+"""Readers of traces that give each job's duration and number of accelerators: Philly, Tiresias, Alibaba."""
 
 from datetime import datetime
 from pathlib import Path
@@ -8,7 +8,7 @@ from shunter.extensions.fleet.traces.table import count, name, positive, rows, s
 
 
 def moment_of(text: str) -> float:
-    """Seconds of a date and time since some day."""
+    """Return the seconds of a date and time since a fixed day."""
     try:
         return (datetime.fromisoformat(text) - datetime(2017, 1, 1)).total_seconds()
     except ValueError as error:
@@ -27,14 +27,14 @@ ALIBABA = {
 
 
 def read_philly(path: Path) -> list[Job]:
-    """Jobs of Microsoft's Philly cluster, as they come with Pollux; the first arrival is second 0."""
+    """Read jobs of Microsoft's Philly cluster in the format of Pollux; the first arrival is second 0."""
     found = [(line, row) for line, row in rows(path, PHILLY)]
     first = min((row["timestamp"] for _, row in found), default=0.0)
     return [_job(f"philly-{line}", row["timestamp"] - first, row["num_gpus"], row["duration"]) for line, row in found]
 
 
 def read_tiresias(path: Path) -> list[Job]:
-    """Jobs of Tiresias' simulator."""
+    """Read jobs of Tiresias' simulator."""
     return [
         _job(f"job-{row['job_id']}", row["submit_time"], row["num_gpu"], row["duration"])
         for _, row in rows(path, TIRESIAS)
@@ -42,9 +42,9 @@ def read_tiresias(path: Path) -> list[Job]:
 
 
 def read_alibaba(path: Path) -> list[Job]:
-    """Instances of Alibaba's disaggregated recommendation models that asked for GPUs, came and went in the trace.
+    """Read Alibaba's instances of disaggregated recommendation models that used GPUs and began and ended in the trace.
 
-    Those that were there before it or stayed after it have no duration and are left out.
+    Instances that began before the trace or ended after it have no duration and are skipped.
     """
     jobs = []
     for _, row in rows(path, ALIBABA):

@@ -1,4 +1,4 @@
-"""Reader of Gavel's traces of a physical cluster, and of the throughputs that they refer to."""
+"""Reader of Gavel's traces of a physical cluster, and of the throughput table that they refer to."""
 
 import ast
 import json
@@ -10,7 +10,7 @@ from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.traces.table import count, name, open_text, positive, read, seconds
 from shunter.ingestion.sources.guard import check_words
 
-RACK_SHARE = 0.5  # of what the network costs; the measurements know no rack between, so this is assumed
+RACK_SHARE = 0.5  # of the network's cost; an assumption, because the measurements have no rack level
 TABLE = "simulation_throughputs.json"
 FIELDS = ("job_type", "command", "directory", "steps_option", "needs_data", "steps", "scale_factor", "weight", "slo",
           "arrival")  # fmt: skip
@@ -20,11 +20,11 @@ Throughputs = dict[str, dict[tuple[str, int], float]]
 
 
 def read_gavel(path: Path) -> list[Job]:
-    """A trace: tab-separated, without a header; the table of throughputs lies beside it or one folder up.
+    """Read a trace: tab-separated, without a header; the throughput table is beside it or one folder up.
 
     Raises:
-        DataError: A line is broken, a model is not in the table, or there is no table.
-        RequestError: The table lies outside the folders that a request may read.
+        DataError: A line is invalid, a model is not in the table, or there is no table.
+        RequestError: The table is outside the folders that a request may read.
     """
     table = next((folder / TABLE for folder in (path.parent, path.parent.parent) if (folder / TABLE).exists()), None)
     if table is None:
@@ -36,7 +36,7 @@ def read_gavel(path: Path) -> list[Job]:
         lines = file.read().splitlines()
     for line, text in enumerate(lines, start=1):
         fields = text.split("\t")
-        if len(fields) not in (len(FIELDS), len(FIELDS) - 1):  # older traces name no directory
+        if len(fields) not in (len(FIELDS), len(FIELDS) - 1):  # older traces have no directory column
             raise DataError(f"line {line} of {path}: {len(fields)} fields, and should have {len(FIELDS)} between tabs")
         steps, scale, weight, _, arrival = fields[-5:]
         work = gavel_work(
@@ -61,7 +61,7 @@ def read_gavel(path: Path) -> list[Job]:
 
 
 def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apart: Throughputs) -> Iterations | None:
-    """So many steps of a model; None where the table does not know it on so many accelerators of any type."""
+    """Return the work of a model's steps; None if the table lacks it on this number of accelerators for every type."""
     model = re.sub(r" \(scale factor \d+\)$", "", model)
     compute, communication = {}, {}
     for accelerator, rates in together.items():
@@ -76,13 +76,13 @@ def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apar
 
 
 def read_throughputs(path: Path) -> tuple[Throughputs, Throughputs]:
-    """Gavel's table: steps a second by accelerator type and by model with its number of accelerators.
+    """Read Gavel's table: steps per second by accelerator type, and by model with its number of accelerators.
 
     Returns:
-        Side by side, and each on another machine.
+        Throughputs side by side, and with each accelerator on another machine.
 
     Raises:
-        DataError: The file is not such a table.
+        DataError: The file is not a throughput table.
     """
     try:
         table = json.loads(path.read_text())

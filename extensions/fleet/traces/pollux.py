@@ -1,4 +1,4 @@
-"""Workloads of Pollux' simulator: applications with the placement and the batch their users asked for."""
+"""Reader of the workloads of Pollux' simulator: applications with the placement and batch that users requested."""
 
 from pathlib import Path
 
@@ -13,15 +13,15 @@ COLUMNS = {"name": name, "time": seconds, "application": folder_name, "num_repli
 
 
 def read_pollux(path: Path, *, adaptive: bool = False) -> list[Job]:
-    """The jobs of a workload; the measurements lie in `traces/` beside its folder.
+    """Read the jobs of a workload; the measurements are in `traces/` beside its folder.
 
     Args:
-        path: The file, with columns name, time, application, num_replicas and batch_size.
-        adaptive: Whether the batch follows the placement instead of what was asked for.
+        path: CSV file with columns name, time, application, num_replicas and batch_size.
+        adaptive: If True, the batch follows the placement instead of the request.
 
     Raises:
-        DataError: A line is broken, or an application has no measurements.
-        RequestError: The measurements lie outside the folders that a request may read.
+        DataError: A line is invalid, or an application has no measurements.
+        RequestError: The measurements are outside the folders that a request may read.
     """
     applications: dict[str, Application] = {}
     jobs = []

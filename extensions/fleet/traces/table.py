@@ -1,4 +1,4 @@
-"""Rows of a trace, each field checked: a broken line is refused by its number and its field."""
+"""Reader of a trace's rows that checks each field; errors name the line and the field."""
 
 import csv
 import io
@@ -16,27 +16,27 @@ Reader = Callable[[str], Any]
 
 
 def open_text(path: Path) -> io.TextIOWrapper:
-    """A file of text, line ends as they are; a pipe or a device is refused instead of waited for.
+    """Open a text file without changing line ends; pipes and devices are rejected, because reading could block.
 
     Raises:
-        OSError: It cannot be opened, or is no regular file.
+        OSError: The file cannot be opened, or is not a regular file.
     """
     return io.TextIOWrapper(open_regular(path), encoding="utf-8", newline="")
 
 
 def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file with a header.
+    """Yield the rows of a file with a header.
 
     Args:
         path: The file.
-        fields: What reads each field that is needed; it raises ValueError with what the field should be.
-        delimiter: Between fields.
+        fields: Parser of each required field; raises ValueError with a description of the expected value.
+        delimiter: Delimiter of the fields.
 
     Yields:
-        The number of the line and its fields.
+        Line number and parsed fields.
 
     Raises:
-        DataError: A field is missing or is not what it should be.
+        DataError: A field is missing or invalid.
     """
     with open_text(path) as file:
         reader = csv.DictReader(file, delimiter=delimiter)
@@ -48,10 +48,10 @@ def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iter
 
 
 def read(path: Path, line: int, name: str, text: str | None, how: Reader) -> Any:
-    """One field.
+    """Parse one field.
 
     Raises:
-        DataError: It is not what it should be.
+        DataError: The field is invalid.
     """
     try:
         return how("" if text is None else text.strip())
@@ -60,12 +60,12 @@ def read(path: Path, line: int, name: str, text: str | None, how: Reader) -> Any
 
 
 def seconds(text: str) -> float:
-    """A moment or a duration."""
+    """Parse a time or a duration in seconds."""
     return _number(text, "a number of seconds, 0 or more", least=0.0, most=LONGEST_SECONDS)
 
 
 def positive(text: str) -> float:
-    """A number above zero."""
+    """Parse a number above zero."""
     value = _number(text, "a number above 0", least=0.0, most=LONGEST_SECONDS)
     if value == 0:
         raise ValueError("a number above 0")
@@ -73,7 +73,7 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number of at least one."""
+    """Parse a whole number of at least one."""
     expected = "a whole number of at least 1"
     value = _number(text, expected, least=1.0, most=LARGEST_COUNT)
     if value != int(value):
@@ -82,14 +82,14 @@ def count(text: str) -> int:
 
 
 def name(text: str) -> str:
-    """A name that is not empty, and can be written on a terminal."""
+    """Parse a name that is not empty and can be printed on a terminal."""
     if not text or not text.isprintable() or len(text) > LONGEST_NAME:
         raise ValueError(f"a name of 1 to {LONGEST_NAME} printable characters")
     return text
 
 
 def folder_name(text: str) -> str:
-    """A name that leads to no other folder."""
+    """Parse a name that cannot refer to another folder."""
     if not re.fullmatch(r"[\w-]+", text):
         raise ValueError("a name of letters, digits, _ and -")
     return text
