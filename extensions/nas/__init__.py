@@ -1,7 +1,6 @@
-"""Neural architecture search: which layers, widths, interaction and table sizes a DLRM has.
+"""Neural architecture search: the layers, widths, interaction and table sizes of a DLRM.
 
-`architecture_space` is what is searched. `dnas` draws from a super-net: `supernet` is the network,
+`architecture_space` is the search space. `dnas` samples architectures from a super-net: `supernet` is the network,
 `architecture_search` trains it, `supernet_search` gives it a share of the search's budget, and `operator_costs`
-measures what its operators cost.
-`reinforce` is the controller of the method `rl`, which searches any space.
+measures the costs of its operators. `reinforce` is the controller of the method `rl`, which searches any space.
 """

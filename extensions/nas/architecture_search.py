@@ -1,19 +1,19 @@
-"""Differentiable architecture search: a super-net learns its weights and what to be, in turn.
+"""Differentiable architecture search: a super-net learns its weights and its architecture logits in turn.
 
-After DNAS for recommenders (Krishna et al., arXiv 2110.14812), whose schedule this is: first the weights alone learn,
-then epochs of the weights on four fifths of the training rows alternate with epochs of the logits theta on the last
-fifth, while the temperature of the masks falls. The validation part is never looked at: it judges the architectures
-that are drawn and trained from scratch.
+After DNAS for recommenders (Krishna et al., arXiv 2110.14812), with its schedule: the weights learn alone first. Then
+epochs of the weights on four fifths of the training rows alternate with epochs of the logits theta on the last fifth,
+while the temperature of the masks falls. The validation part is never read here: it evaluates the sampled architectures
+after training from scratch.
 
-What differs from the paper, and why:
+Differences from the paper, with reasons:
 
-- theta learns by Adam with beta_1 = 0.5, as in DARTS (Liu et al., ICLR 2019), and not by SGD. The paper takes some ten
-  thousand steps of theta with 45 million rows; here there may be a hundred, and the gradient of a table's width is
-  orders of magnitude smaller than that of a layer's, which one rate of SGD for both would not see.
-- weights learn by the optimisers that the architectures are trained with afterwards: Adam for the layers, the fused
-  row-wise Adagrad for the tables, which a net of so many candidates needs more than one that trains alone.
-- the loss counts in NE, and the logarithm of the cost against that of an ordinary architecture, so that a weight means
-  the same on all data, at any cost, and to the other ways of searching.
+- theta uses Adam with beta_1 = 0.5, as in DARTS (Liu et al., ICLR 2019), not SGD. The paper takes some ten thousand
+  steps of theta on 45 million rows; here there may be a hundred. The gradient of a table's width is orders of magnitude
+  smaller than that of a layer's, so one learning rate of SGD does not suit both.
+- weights use the optimisers with which the architectures are trained afterwards: Adam for the layers, fused row-wise
+  Adagrad for the tables.
+- the loss is in units of NE, and the cost enters as the logarithm of its ratio to an average architecture. A weight
+  therefore means the same on all data, at any cost, and for other search methods.
 """
 
 import itertools
@@ -39,31 +39,31 @@ from shunter.extensions.nas.supernet.masks import Masks
 from shunter.extensions.nas.supernet.network import Supernet
 
 Part = Literal["weights", "theta"]
-# The fractional parts of its multiples spread evenly, whatever period the order of the rows has (Weyl, 1916).
+# The fractional parts of its multiples are evenly distributed, for any period in the order of the rows (Weyl, 1916).
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupernetSchedule:
-    """How long a super-net learns, and how.
+    """Training schedule of a super-net.
 
     Attributes:
-        most_samples: Rows at most that both parts of a pass take; of larger logs each pass takes others. A mixture
-            costs several times what a single architecture does, so that passes over all rows of a large log would take
-            longer than all trials.
-        warmup_epochs: passes of the weights alone before theta begins to learn.
-        rounds: alternations, each a pass of the weights and one of theta.
+        most_samples: Most rows of both parts together in a pass; on larger logs each pass takes other rows. A mixture
+            costs several times as much as a single architecture, so passes over a large log would take longer than all
+            trials.
+        warmup_epochs: Passes of the weights alone before theta begins to learn.
+        rounds: Number of rounds, each with a pass of the weights and one of theta.
         first_temperature: Temperature of the masks in the warm-up and the first round.
-        temperature_rate: r of `first_temperature * exp(-r * round)`.
-        lowest_temperature: below it the gradient of theta vanishes.
-        held_out_share: Share of the training rows, from which theta learns.
-        theta_steps: least steps of theta in a round; of few rows they make several passes.
+        temperature_rate: Rate r of `first_temperature * exp(-r * round)`.
+        lowest_temperature: Lower bound; below it the gradient of theta vanishes.
+        held_out_share: Share of the training rows from which theta learns.
+        theta_steps: Fewest steps of theta in a round; on few rows these are several passes.
         theta_learning_rate: Step size of theta's Adam.
-        largest_every: Steps of the weights, among which one is that of the largest architecture alone; 0 for none. In
-            mixtures whose candidates are as likely, few samples take a path through all layers, so that what is deep
-            would be learned least; sandwich rule of Yu and Huang, "Universally Slimmable Networks", ICCV 2019.
-        most_gradient: norm to which the gradient of the layers is clipped.
-        form: how the cost enters theta's loss, with the cost against that of an ordinary architecture: `linear` is
+        largest_every: Interval of weight steps that train the largest architecture alone; 0 for none. In mixtures of
+            equally likely candidates, few samples take a path through all layers, so deep paths would be trained least;
+            sandwich rule of Yu and Huang, "Universally Slimmable Networks", ICCV 2019.
+        most_gradient: Norm to which the gradient of the layers is clipped.
+        form: Form of the cost in theta's loss, where cost is relative to an average architecture: `linear` is
             `NE + weight * log(cost)`, `multiplicative` is `NE * cost ** weight` (Tan et al., CVPR 2019).
     """
 
@@ -81,20 +81,20 @@ class SupernetSchedule:
     form: Literal["linear", "multiplicative"] = "linear"
 
     def temperature(self, completed: int) -> float:
-        """Of the masks after some rounds."""
+        """Return the temperature of the masks after a number of rounds."""
         return max(self.lowest_temperature, self.first_temperature * math.exp(-self.temperature_rate * completed))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """Where theta stands after a round.
+    """State of theta after a round.
 
     Attributes:
         temperature: Temperature of the masks.
-        weights_ne: mean NE of the mixtures over the pass of the weights; None where there was none.
-        theta_ne: the same over the pass of theta, on rows that the weights have not seen.
-        cost: expected of the architectures that theta stands for, in the unit of the cost table; None without one.
-        probabilities: Probabilities of the candidates of each choice.
+        weights_ne: Mean NE of the mixtures over the pass of the weights; None without such a pass.
+        theta_ne: Mean NE over the pass of theta, on rows that the weights have not seen.
+        cost: Expected cost of theta's architectures, in the unit of the cost table; None without a table.
+        probabilities: Probabilities of each choice's candidates.
     """
 
     temperature: float
@@ -106,13 +106,13 @@ class RoundReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What theta came to.
+    """Result of learning theta at one weight of the cost.
 
     Attributes:
-        weight: NE that a factor e of cost was worth.
-        theta: the logits of each choice.
-        rounds: one report each; the last may have been stopped in its pass of theta.
-        stop_reason: Reason why it ended early; None if it did not.
+        weight: Weight of the cost: NE that equals a factor e of cost.
+        theta: Logits of each choice.
+        rounds: One report per round; the last round may have been stopped in its pass of theta.
+        stop_reason: Reason of an early stop; None otherwise.
     """
 
     weight: float
@@ -122,27 +122,27 @@ class Learned:
 
 
 class SupernetTraining:
-    """Trains one super-net, stage by stage: the warm-up, and then rounds for one weight of the cost after the other.
+    """Trains one super-net in stages: the warm-up, then rounds for one weight of the cost after the other.
 
-    A sweep over the weights would cost as many super-nets. Here each goes on from the one before, from the lightest to
-    the heaviest, so that a further point of a front costs a round, or a pass of theta alone. A stage begins with
-    optimisers and random numbers of its own: with `state` kept after each, an interrupted sweep goes on as it would
-    have.
+    A sweep over the weights would need as many super-nets. Instead each weight continues from the one before, from the
+    smallest to the largest, so that a further point of a front takes one round, or a pass of theta alone. Each stage
+    has its own optimisers and random numbers. With `state` saved after each, an interrupted sweep gives the same
+    results.
 
     Args:
         network: Network on the device of `execution`.
-        dataset: the data; only its training part is touched.
+        dataset: Data set; only its training part is read.
         hyperparameters: Hyperparameters of the weights.
         execution: Device, threads, precision and batch size.
-        schedule: for how long.
+        schedule: Training schedule.
         seed: Seed of the split of the rows, the order of batches, and the masks.
 
     Attributes:
-        passes: Passes of weights or theta so far.
-        rounds: so far.
+        passes: Number of passes of weights or theta so far.
+        rounds: Number of rounds so far.
 
     Raises:
-        RequestError: the labels are of one class.
+        RequestError: All labels are of one class.
     """
 
     def __init__(
@@ -163,10 +163,10 @@ class SupernetTraining:
         self._base_entropy = _base_entropy(dataset)
 
     def warm_up(self, should_stop: ShouldStop | None = None) -> StopReason | None:
-        """Let the weights learn with all candidates as likely; returns what ended it early.
+        """Train the weights with all candidates equally likely; return the reason of an early stop.
 
         Raises:
-            TrainingError: the loss is not a number any more.
+            TrainingError: The loss is NaN.
         """
         with applied(self.execution) as device, seeded(self._stage_seed(), device):
             optimizer, stopped = build_dense_optimizer(self.network.layers, self.hyperparameters), None
@@ -185,17 +185,17 @@ class SupernetTraining:
         theta_alone: bool = False,
         should_stop: ShouldStop | None = None,
     ) -> Learned:
-        """Go on with weights and theta in turn.
+        """Continue to train weights and theta in turn.
 
         Args:
-            weight: NE that a factor e of cost is worth.
-            costs: Costs of the architectures; None leaves the cost out.
-            rounds: None is the schedule's.
-            theta_alone: the weights stay as they are.
-            should_stop: asked after each step; a reason ends it with theta as it is.
+            weight: Weight of the cost: NE that equals a factor e of cost.
+            costs: Costs of the architectures; None to ignore costs.
+            rounds: Number of rounds; None for the schedule's.
+            theta_alone: If True, the weights are frozen.
+            should_stop: Called after each step; a returned reason ends the training with the current theta.
 
         Raises:
-            TrainingError: the loss is not a number any more.
+            TrainingError: The loss is NaN.
         """
         network, schedule, stopped = self.network, self.schedule, None
         reports: list[RoundReport] = []
@@ -217,7 +217,7 @@ class SupernetTraining:
         return Learned(weight=weight, theta=network.choices.values(), rounds=tuple(reports), stop_reason=stopped)
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next stage goes on from."""
+        """Return the state from which the next stage continues."""
         tables, layers = self.network.tables.embeddings, self.network.layers.state_dict()
         return {
             **{f"layers.{name}": tensor for name, tensor in layers.items()},
@@ -229,7 +229,7 @@ class SupernetTraining:
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put back what `state` gave."""
+        """Restore a state from `state`."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
         self.passes, self.rounds = state["progress"].tolist()
@@ -240,7 +240,7 @@ class SupernetTraining:
     def _learn_weights(
         self, optimizer: torch.optim.Optimizer, temperature: float, should_stop: ShouldStop | None
     ) -> tuple[float, StopReason | None]:
-        """A pass of the weights; returns the mean NE, and what ended it early."""
+        """Train the weights for one pass; return the mean NE, and the reason of an early stop."""
         network = self.network
         self._let_learn("weights")
 
@@ -257,7 +257,7 @@ class SupernetTraining:
         return self._pass("weights", step, should_stop)
 
     def _masks_of_step(self, step: int, samples: int, temperature: float) -> Masks:
-        """A mixture for each sample, or in some steps the largest architecture for all of them."""
+        """Return a mixture for each sample, or in some steps the largest architecture for all samples."""
         choices, every = self.network.choices, self.schedule.largest_every
         if not every or step % every:
             return choices.soft(samples, temperature)
@@ -271,7 +271,7 @@ class SupernetTraining:
         weighed: Callable[[Tensor, Masks], Tensor],
         should_stop: ShouldStop | None,
     ) -> tuple[float, StopReason | None]:
-        """A pass of theta, over the rows that are held out from the weights; returns as `_learn_weights`."""
+        """Train theta for one pass over the held-out rows; return the same as `_learn_weights`."""
         network = self.network
         self._let_learn("theta")
 
@@ -286,7 +286,7 @@ class SupernetTraining:
         return self._pass("theta", step, should_stop)
 
     def _let_learn(self, part: Part) -> None:
-        """Leave all but a part as it is."""
+        """Enable gradients for one part only."""
         self.network.tables.embeddings.is_frozen = part != "weights"
         self.network.layers.requires_grad_(part == "weights")
         self.network.choices.requires_grad_(part == "theta")
@@ -297,7 +297,7 @@ class SupernetTraining:
         return weighted_sum(mean_losses(logits, batch.labels, batch.shares), self._task_weights)
 
     def _theta_loss(self, weight: float, costs: CostTable | None) -> Callable[[Tensor, Masks], Tensor]:
-        """Of the NE of a batch and the masks it was scored with; see `SupernetSchedule.form`."""
+        """Return the loss of theta as a function of a batch's NE and masks; see `SupernetSchedule.form`."""
         if costs is None or not weight:
             return lambda ne, _: ne
         reference = self.reference_cost(costs)
@@ -312,7 +312,7 @@ class SupernetTraining:
 
     @torch.no_grad()
     def reference_cost(self, costs: CostTable) -> float:
-        """Expected cost of an architecture of which every candidate is as likely."""
+        """Return the expected cost of an architecture with equally likely candidates."""
         choices = self.network.choices
         uniform = torch.zeros_like(choices.theta).masked_fill(~choices.exists, -torch.inf).softmax(1)
         return float(self.network.expected_cost(choices.masks(uniform.unsqueeze(0)), costs))
@@ -337,7 +337,7 @@ class SupernetTraining:
         step: Callable[[Batch], Tensor],
         should_stop: ShouldStop | None,
     ) -> tuple[float, StopReason | None]:
-        """Every batch of a part of the rows of a pass once; the mean NE, and what ended it early."""
+        """Run a step on every batch of a part of a pass's rows; return the mean NE, and the reason of an early stop."""
         rows = self._rows(part, self.passes)
         self.passes += 1
         total, samples, stopped = torch.zeros((), device=self.execution.device), 0, None
@@ -354,7 +354,7 @@ class SupernetTraining:
         return ne, stopped
 
     def _rows(self, part: Part, epoch: int) -> Iterator[np.ndarray]:
-        """Row numbers of each batch of a pass, in an order of its own; each row belongs to one of the two parts."""
+        """Yield the row numbers of each batch of a pass, in random order; each row belongs to one of the two parts."""
         size, left, batches, passes = self._loader.batch_size, np.empty(0, dtype=np.int64), 0, 0
         held, least = self.schedule.held_out_share, self.schedule.theta_steps if part == "theta" else 0
         share = held if part == "theta" else 1 - held
@@ -370,24 +370,24 @@ class SupernetTraining:
                         return
             passes += 1
             if not batches and not len(left):
-                return  # so few rows that none is held out
+                return  # too few rows to hold any out
         if len(left):
             yield left
 
 
 def held_out(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Which of some rows theta learns from: spread evenly over the data, and the same ones in every epoch.
+    """Return which rows are held out for theta: evenly distributed over the data, the same in every epoch.
 
     Args:
-        rows: numbers of rows.
-        share: Share of them.
-        seed: another one takes other rows.
+        rows: Row numbers.
+        share: Share of the rows that is held out.
+        seed: Seed of the selection.
     """
     return (rows + seed % 4096) * GOLDEN_RATIO % 1.0 < share
 
 
 def _base_entropy(dataset: Dataset) -> float:
-    """Log loss of always predicting the base rate of the training part, which NE counts in."""
+    """Return the log loss of always predicting the training part's base rate, the unit of NE."""
     part = dataset.splits["train"]
     rate = part.positives / part.rows
     if not 0 < rate < 1:

@@ -1,9 +1,8 @@
-"""The space of architecture search: a DLRM whose layers, interaction and tables are each a choice of its own.
+"""Space of architecture search: a DLRM with a separate choice for each layer, for the interaction and for each table.
 
-What `shunter.search.space.settings` describes by a width and a depth is here one factor for each layer, and each table
-that holds a share of the rows worth the choice has its own width and its own number of rows (Krishna et al., arXiv
-2110.14812, and their interaction, which they keep). The learning rates are not searched, so that architectures alone
-are compared.
+Where `shunter.search.space.settings` has one width and one depth, this space has a factor for each layer. Each table
+with a sufficient share of all rows has its own width and its own number of rows (Krishna et al., arXiv 2110.14812,
+which keeps the interaction fixed). Learning rates are not searched, so that only architectures are compared.
 """
 
 import math
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 INTERACTION = "interaction"
 SEARCHED = ("interaction", "embedding_dim", "bottom_widths", "top_widths", "table_dims", "table_shares")
 SHARES = (1.0, 0.1, 0.01, 0.001)  # Krishna et al., section 5.3
-# Below it a table is so small that sharing its rows saves nothing; and as few rows a table keeps at least.
+# Smaller tables save nothing by sharing rows; this is also the fewest rows that a table keeps.
 LEAST_ROWS, LEAST_SHARED_ROWS = 1_000, 16
 Widths = tuple[tuple[int, ...], ...]
 
@@ -42,11 +41,11 @@ def _none(values: dict[str, Any]) -> bool:
 
 
 class ArchitectureSpace(Frozen):
-    """Every architecture that its factors can be put together to; each is a `ModelSpec` of the family dlrm.
+    """Search space in which every combination of factor values is a `ModelSpec` of the family dlrm.
 
-    The factors are `interaction`; `bottom_0`, `bottom_1` and so on and `top_0` and so on, the hidden width of each
-    layer, where 0 leaves the layer out; `dim_<field>` and `share_<field>`, the width of a field's table and the share
-    of its ids that keep a row of their own. A table that is not named has the full width and a row for each id.
+    The factors are `interaction`; `bottom_0`, `bottom_1`, ... and `top_0`, ..., the hidden width of each layer, where 0
+    omits the layer; and `dim_<field>` and `share_<field>`, the width of a field's table and the share of its ids with a
+    row of their own. A table without factors has the full width and a row for each id.
     """
 
     features: Features = Field(description="Input of the models.")
@@ -76,7 +75,7 @@ class ArchitectureSpace(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse a factor without a value, or of a table that is not there or cannot be so wide."""
+        """Raise for a factor without values, or of a table that does not exist or cannot be that wide."""
         for name, values in self.factors().items():
             if not values:
                 raise RequestError(f"The factor {name} of the architecture space is empty: give at least one value.")
@@ -108,21 +107,21 @@ class ArchitectureSpace(Frozen):
         hyperparameters: Hyperparameters | None = None,
         fixed: Fixed = Fixed(),  # noqa: B008 - frozen
     ) -> Self:
-        """A space for the size of the data: little data cannot feed wide layers, and they only cost time.
+        """Return a space that suits the size of the data: wide layers need much data, and cost time.
 
-        The widest layer is the power of two next below the square root of the training rows, from 64 to 512; the widest
-        rows grow with the data from 16 to 64 numbers. Only the tables that hold most of the rows have factors, for the
-        others can save nothing, and with many fields there would be too many factors to learn about.
+        The widest layer is the power of two below the square root of the number of training rows, from 64 to 512. The
+        widest embedding rows grow with the data from 16 to 64 numbers. Only the tables with most of the rows have
+        factors: others can save little, and too many factors are hard to learn.
 
         Args:
             dataset: The data.
             task_weights: Weights of the losses of several tasks.
-            least_table_share: Share of all rows from which on a table has factors; 0 searches every table.
-            hyperparameters: With which all architectures are trained; None is the defaults.
-            fixed: What the user fixed.
+            least_table_share: Smallest share of all rows for which a table has factors; 0 searches every table.
+            hyperparameters: Hyperparameters of all architectures; None for the defaults.
+            fixed: Settings that the user fixed.
 
         Raises:
-            RequestError: That is what this space searches.
+            RequestError: A fixed setting is one that this space searches.
         """
         _check_fixed(fixed)
         features, rows = dataset.features, dataset.splits["train"].rows
@@ -149,14 +148,14 @@ class ArchitectureSpace(Frozen):
 
     @property
     def tables(self) -> dict[str, int]:
-        """Ids of each table, by the name of the field that owns it, in the order of `ModelSpec.table_dims`."""
+        """Number of ids of each table, by the name of its field, in the order of `ModelSpec.table_dims`."""
         return {field.name: field.rows for field in self.features.categorical if field.table is None}
 
     @property
     def size(self) -> int:
         """Number of different architectures.
 
-        There are more points, for it is all one which of two layers is left out where the other has the same width.
+        It is smaller than the number of points: if one of two layers is omitted, it does not matter which.
         """
         ids = self.tables
         widths = math.prod(len(set(values)) for values in self.dims.values())
@@ -164,11 +163,11 @@ class ArchitectureSpace(Frozen):
         return len(set(self.interactions)) * _mlps(self.bottom) * _mlps(self.top) * widths * rows
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Architecture and learning rates, see `shunter.search.protocol.Space`."""
+        """Return architecture and learning rates, see `shunter.search.protocol.Space`."""
         return self.build(parameters)
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `shunter.search.protocol.Space`."""
+        """Return every parameter with its values, see `shunter.search.protocol.Space`."""
         return {
             INTERACTION: self.interactions,
             **{f"bottom_{layer}": widths for layer, widths in enumerate(self.bottom)},
@@ -178,11 +177,11 @@ class ArchitectureSpace(Frozen):
         }
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point of the space."""
+        """Sample a point of the space."""
         return {name: trial.suggest_categorical(name, values) for name, values in self.factors().items()}
 
     def defaults(self) -> list[Parameters]:
-        """The point to try first: the architecture nearest to the defaults of `ModelSpec`, its tables whole."""
+        """Return the point to try first: the architecture nearest to the defaults of `ModelSpec`, with whole tables."""
         spec = DlrmSpec()
         bottom = dict(enumerate(spec.bottom_widths))
         top = dict(enumerate(spec.top_widths))
@@ -197,7 +196,7 @@ class ArchitectureSpace(Frozen):
         ]
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
-        """The architecture at a point of the space, and the learning rates, which are the same at all."""
+        """Return the architecture at a point of the space, and the learning rates, which are constant."""
         widths = tuple(parameters.get(f"dim_{name}", self.embedding_dim) for name in self.tables)
         shares = tuple(parameters.get(f"share_{name}", 1.0) for name in self.tables)
         spec = DlrmSpec(
@@ -217,15 +216,15 @@ class ArchitectureSpace(Frozen):
         return replace(spec, **self.fixed_architecture), replace(hyperparameters, **self.fixed_learning)
 
     def parameter_bytes(self, parameters: Parameters) -> int:
-        """Counted bytes of the weights of all tables and layers at a point: `shunter.models.counting.ModelCounts`."""
+        """Return the counted bytes of the weights of tables and layers: `shunter.models.counting.ModelCounts`."""
         from shunter.models.counting import count_parameter_bytes
 
         return count_parameter_bytes(self.build(parameters)[0], self.features)
 
     def flops_per_sample(self, parameters: Parameters) -> float:
-        """Counted operations of forward and backward at a point: `ModelCounts.matmul_flops_per_sample`.
+        """Return the counted operations of forward and backward at a point: `ModelCounts.matmul_flops_per_sample`.
 
-        They are those of the layers alone: a narrow row is filled up with zeros, which are multiplied like others.
+        Only the layers count: narrow rows are padded with zeros, which are multiplied too.
         """
         spec = replace(self.build(parameters)[0], table_dims=(), table_shares=())
         return _flops_per_sample(spec, self.features)
@@ -240,7 +239,7 @@ def _check_fixed(fixed: Fixed) -> None:
 
 
 def shares_worth(ids: int) -> tuple[float, ...]:
-    """Shares of `SHARES` for a table: 1, and of a large table those that leave enough rows."""
+    """Return the shares of `SHARES` for a table: 1, and for a large table those that leave enough rows."""
     if ids < LEAST_ROWS:
         return (1.0,)
     return tuple(share for share in SHARES if rows_kept(ids, share) >= LEAST_SHARED_ROWS)
@@ -248,18 +247,18 @@ def shares_worth(ids: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def _flops_per_sample(spec: ModelSpec, features: Features) -> float:
-    """Kept, since a step is traced for it, and tables of any kind have the same."""
+    """Return the operations, cached because counting traces a step; the kind of tables does not matter."""
     from shunter.models.counting import count_flops_per_sample
 
     return count_flops_per_sample(spec, features)
 
 
 def _layers(parameters: Parameters, mlp: str, most: int) -> tuple[int, ...]:
-    """Widths of the layers that are not left out."""
+    """Return the widths of the layers that are not omitted."""
     widths = (parameters[f"{mlp}_{layer}"] for layer in range(most))
     return tuple(width for width in widths if width)
 
 
 def _mlps(layers: Widths) -> int:
-    """Different MLPs that some layers can make: of `k` layers that are kept only their widths in order count."""
+    """Return the number of different MLPs; of `k` layers that are not omitted, only the widths in order count."""
     return len({tuple(width for width in widths if width) for widths in product(*layers)})

@@ -1,12 +1,11 @@
-"""Differentiable architecture search as a way of searching: a super-net first, then architectures drawn from it.
+"""Differentiable architecture search as a search method: train a super-net, then sample architectures from it.
 
-The default is tried before anything else, so that no search ends below it. The super-net learns when the search is
-asked for another point (`supernet_search`). Where NE is weighed against a cost, it goes through weights of the cost
-from nothing to much, architectures are drawn from what it had learned at each of them, and of these the one is tried
-that is expected to add most to the front (`front_pool`). What is drawn is trained from scratch like any other trial,
-for within the super-net all architectures share their weights, and mixtures do better than any one of them. What these
-trials come to is told back: where NE alone counts, of several draws the one is tried that the trials so far speak for,
-by a linear model of what was chosen.
+The default is tried first, so that no search ends below it. The super-net is trained at the next request for a point
+(`supernet_search`). If NE is weighed against a cost, it is trained at increasing weights of the cost. Architectures are
+sampled at each weight, and the one with the largest expected gain of the front is tried (`front_pool`). Each sampled
+architecture is trained from scratch like any other trial, because the weights of the super-net are shared and mixtures
+score better than any single architecture. The results of trials are used too: if NE alone counts, a linear model of the
+choices, fitted to the trials, selects among several samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,19 +27,19 @@ from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from shunter.search.reward import scores
 
 Theta = Mapping[str, Sequence[float]]
-DRAWS = 30  # for an architecture that is new, before the next ones are drawn warmer
-FEWEST_TOLD = 6  # trials, before they have a say in what is drawn
-CANDIDATES = 8  # new architectures, of which the trials choose
-SHRINKAGE = 1.0  # of the linear model: a candidate that one trial speaks for counts half of what it brought
-WARMER = (1.0, 1.5, 2.0, 4.0, 8.0, 1000.0)  # temperatures of the draws; the last is as good as even
+DRAWS = 30  # attempts per new architecture before the temperature rises
+FEWEST_TOLD = 6  # trials before the linear model is used
+CANDIDATES = 8  # new architectures among which the linear model selects
+SHRINKAGE = 1.0  # of the linear model: a value seen in one trial gets half of its effect
+WARMER = (1.0, 1.5, 2.0, 4.0, 8.0, 1000.0)  # temperatures of the draws; the last is nearly uniform
 
 
 class Dnas:
-    """Draws architectures from a super-net (Krishna et al., arXiv 2110.14812), each once.
+    """Samples architectures from a super-net (Krishna et al., arXiv 2110.14812), each once.
 
     Args:
         context: Context of the search.
-        schedule: Schedule of the super-net; None is the default.
+        schedule: Schedule of the super-net; None for the default.
 
     Raises:
         RequestError: The space is not one of architectures.
@@ -57,7 +56,7 @@ class Dnas:
         self._told: list[tuple[Parameters, Outcome]] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """An architecture that was not asked for or told yet; None when there is hardly another one."""
+        """Return an architecture that was neither requested nor reported; None if hardly any is left."""
         if not self._seen:
             default = self._space.defaults()[0]
             self._seen[self._space.build(default)[0]] = default
@@ -79,12 +78,12 @@ class Dnas:
         return chosen
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Note what came of an architecture, which need not be drawn any more."""
+        """Record the result of an architecture, so that it is not sampled again."""
         self._seen[self._space.build(parameters)[0]] = parameters
         self._told.append((parameters, outcome))
 
     def _of_front(self) -> Parameters | None:
-        """The architecture that is expected to add most to the front of NE and cost."""
+        """Return the architecture with the largest expected gain of the front of NE and cost."""
         if self._pool is None:
             self._pool = FrontPool(self._context, self._space, self._stages, self._schedule)
         told = {self._space.build(parameters)[0]: outcome for parameters, outcome in self._told}
@@ -94,7 +93,7 @@ class Dnas:
         return chosen
 
     def _new_ones(self, theta: Theta, generator: torch.Generator, most: int) -> list[Parameters]:
-        """Architectures that were not asked for or told yet; draws are warmer only until there is one."""
+        """Return architectures that were neither requested nor reported; draws get warmer only until there is one."""
         found: dict[ModelSpec, Parameters] = {}
         for temperature in WARMER:
             for _ in range(DRAWS):
@@ -110,14 +109,14 @@ class Dnas:
         return list(found.values())
 
     def _foretold(self, points: Sequence[Parameters]) -> np.ndarray:
-        """What points may come to, the lower the better, by a ridge regression on the values that trials had."""
+        """Predict the values of points (lower is better) by a ridge regression on the trials."""
         tried = self._one_hot([point for point, _ in self._told])
         values = scores([outcome for _, outcome in self._told])
         penalty = SHRINKAGE * np.eye(tried.shape[1])
         return self._one_hot(points) @ np.linalg.solve(tried.T @ tried + penalty, tried.T @ values)
 
     def _one_hot(self, points: Sequence[Parameters]) -> np.ndarray:
-        """`[points, values of all factors]`."""
+        """Return the one-hot encoding, `[points, values of all factors]`."""
         factors = self._space.factors()
         return np.array(
             [[point[name] == value for name, values in factors.items() for value in values] for point in points], float

@@ -1,9 +1,9 @@
-"""Which of many architectures may add most to the front: by the super-net's table of costs and the trials so far.
+"""Selection of the architecture with the largest expected gain of the front, by the super-net's costs and the trials.
 
-The super-net draws them and knows what they cost. The NE they come to is foretold by the trials alone, through a linear
-model of what was chosen: what an architecture has with the weights that it shares tells little of it on some data
-(`benchmarks/search/one_shot.py`), added two thirds to the time of a search, and found no larger fronts on Frappe. So
-chosen on Frappe, fronts of 16 trials came to 1.14 times the area on MovieLens-1M, of draws in turn from the stages.
+The super-net samples architectures and gives their costs. Their NE is predicted from the trials alone, by a linear
+model of the choices. The NE with the super-net's shared weights is not used: on some data it predicts little
+(`benchmarks/search/one_shot.py`), it added two thirds to the search time, and gave no larger fronts on Frappe. This
+was chosen on Frappe. On MovieLens-1M, fronts of 16 trials have 1.14 times the area of samples by stages in turn.
 """
 
 import math
@@ -23,20 +23,20 @@ from shunter.pareto import hypervolume
 from shunter.search.context import SearchContext
 from shunter.search.protocol import Outcome, Parameters
 
-POOL = 96  # architectures that are drawn at a time
-EVEN_SHARE = 0.25  # of them, drawn evenly, for theta may be wrong
-EVENLY = 1000.0  # a temperature
-DRAWS = 3  # for each architecture of the pool: many are drawn twice
-SHRINKAGE = 1.0  # of the linear model: what one trial speaks for counts half of what it brought
+POOL = 96  # number of architectures sampled at a time
+EVEN_SHARE = 0.25  # share of them that is sampled uniformly, in case theta is wrong
+EVENLY = 1000.0  # temperature of nearly uniform sampling
+DRAWS = 3  # draws per architecture of the pool: many are duplicates
+SHRINKAGE = 1.0  # of the linear model: a value seen in one trial gets half of its effect
 
 
 class FrontPool:
-    """Architectures that the stages of a super-net draw, each with its cost.
+    """Architectures sampled from the stages of a super-net, each with its cost.
 
     Args:
         context: Context of a search that weighs NE against a cost.
-        space: Its space.
-        stages: What theta came to at each weight of the cost.
+        space: Search space of the context.
+        stages: Learned theta at each weight of the cost.
         schedule: Schedule of the super-net.
     """
 
@@ -55,11 +55,11 @@ class FrontPool:
         self._pools = 0
 
     def best(self, asked: Mapping[ModelSpec, Parameters], told: Mapping[ModelSpec, Outcome]) -> Parameters | None:
-        """The architecture that is expected to add the largest area to the front; None when there is no new one.
+        """Return the architecture with the largest expected area added to the front; None if there is no new one.
 
         Args:
-            asked: Architectures that were asked for, trained or on their way.
-            told: What came of those that have ended.
+            asked: Architectures that were requested, trained or running.
+            told: Results of completed trials.
         """
         while self._pools < 1 + len(asked) // (POOL // 2):
             self._add(self._drawn(self._pools))
@@ -81,9 +81,9 @@ class FrontPool:
         return (outcome.loss, math.log(cost)) if outcome.loss is not None and cost else None
 
     def _expected(self, came_to: Mapping[int, tuple[float, float]]) -> np.ndarray:
-        """Loss and logarithm of the cost of each architecture, `[architectures, 2]`; without trials all have one loss.
+        """Predict loss and log cost of each architecture, `[architectures, 2]`; without trials all have the same loss.
 
-        The cost is that of the table, put right by the trials as the loss is.
+        The cost is that of the table, corrected by the trials.
         """
         log_costs = np.array(self._log_costs)
         said = np.column_stack([np.zeros(len(log_costs)), log_costs])
@@ -96,7 +96,7 @@ class FrontPool:
         return said + np.column_stack([ridge(encoded, tried, wrong[:, 0]), ridge(columns, tried, wrong[:, 1])])
 
     def _encoded(self) -> np.ndarray:
-        """`[architectures, values of all factors]`."""
+        """Return the one-hot encoding, `[architectures, values of all factors]`."""
         factors = self._space.factors()
         rows = [
             [point[name] == value for name, of in factors.items() for value in of] for point in self._points.values()
@@ -104,7 +104,7 @@ class FrontPool:
         return np.array(rows, float)
 
     def _drawn(self, pool: int) -> dict[ModelSpec, Parameters]:
-        """The architectures of a pool by its number, fewer where hardly any others are drawn."""
+        """Return the architectures of a numbered pool; fewer if most draws are duplicates."""
         generator = torch.Generator().manual_seed(self._context.seed * 1_000_003 + pool)
         found: dict[ModelSpec, Parameters] = {}
         for turn in range(DRAWS * POOL):
@@ -118,7 +118,7 @@ class FrontPool:
         return found
 
     def _add(self, points: Mapping[ModelSpec, Parameters]) -> None:
-        """Take architectures into the pool, with what they cost."""
+        """Add architectures to the pool, with their costs."""
         assert self._costs is not None, "a cost is weighed"
         for spec, point in points.items():
             if spec not in self._points:
@@ -128,7 +128,7 @@ class FrontPool:
 
 
 def ridge(columns: np.ndarray, tried: Sequence[int], values: np.ndarray) -> np.ndarray:
-    """What rows may come to, `[rows]`, by a ridge regression on the values of some; their mean is not shrunk."""
+    """Predict all rows, `[rows]`, by a ridge regression on the values of some rows; their mean is not shrunk."""
     centred = columns - columns[tried].mean(0)
     of_tried, penalty = centred[tried], SHRINKAGE * np.eye(columns.shape[1])
     weights = np.linalg.solve(of_tried.T @ of_tried + penalty, of_tried.T @ (values - values.mean()))

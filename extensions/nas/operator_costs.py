@@ -1,4 +1,4 @@
-"""What the architectures of a super-net cost on this machine: seconds or joules of a step, from measured operators."""
+"""Costs of a super-net's architectures on this machine: seconds or joules per step, from measured operators."""
 
 import math
 from collections.abc import Callable
@@ -22,29 +22,29 @@ from shunter.models.spec import rows_kept
 Key = tuple[str, int, int]
 Work = Callable[[], object]
 Unit = Literal["seconds", "joules"]
-# A step looks up all tables in one operator: the cost of starting it is spread over as many bags.
+# A step looks up all tables in one operator; its launch cost is divided over this number of bags.
 BAGS_TOGETHER = 8
-MOST_ROWS = 1 << 20  # of a measured table: beyond, every row comes from memory anyway
+MOST_ROWS = 1 << 20  # of a measured table; rows of larger tables come from memory too
 
 
 class MeasuredCosts:
-    """The cost of each operator (`shunter.extensions.nas.supernet.costs.OperatorCosts`), of a step of the whole batch.
+    """Cost of each operator (`shunter.extensions.nas.supernet.costs.OperatorCosts`), per step of the whole batch.
 
-    Linear layers, interactions and lookups with their update are measured by themselves. What a step takes beyond them
-    is taken from one architecture whose real steps are measured too, and counts for all.
+    Linear layers, interactions, and lookups with their update are measured separately. The remaining time of a step is
+    measured on real steps of one architecture, and assumed for all.
 
     Args:
-        network: the super-net.
-        dataset: the data, for the real steps.
+        network: Super-net.
+        dataset: Data set of the real steps.
         hyperparameters: Hyperparameters of a training.
-        execution: device, threads and batch size.
-        unit: seconds of a step; or its joules, which are seconds times the mean watts while measuring.
+        execution: Device, threads and batch size.
+        unit: Seconds per step; or joules, computed as seconds times the mean watts of the measurement.
 
     Attributes:
-        source: Source of the figures: `measured`, or `estimated` where the watts are.
+        source: Source of the figures: `measured`, or `estimated` if the watts are estimated.
 
     Raises:
-        HardwareError: joules are asked for, and nothing here can tell the power.
+        HardwareError: Joules are requested, but the power cannot be measured or estimated.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class MeasuredCosts:
         self.base = max(0.0, timing.step_seconds * self._scale - known)
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
-        """Of a linear layer with its ReLU."""
+        """Cost of a linear layer with its ReLU."""
         return self._cost(("first" if is_first else "linear", inputs, outputs))
 
     def table(self, rows: int, width: int) -> float:
-        """Of a bag of one id for each sample, looked up and updated."""
+        """Cost of a bag of one id per sample, looked up and updated."""
         return self._cost(("table", min(rows, MOST_ROWS), width)) / BAGS_TOGETHER
 
     def interaction(self, name: str) -> float:
-        """Of what the vectors meet in."""
+        """Cost of an interaction."""
         return self._cost((name, 0, 0))
 
     def _cost(self, key: Key) -> float:
@@ -87,7 +87,7 @@ class MeasuredCosts:
 
 
 def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
-    """Every operator that an architecture may have, each once."""
+    """Return every operator that an architecture may have, each once."""
     space, features, batch = network.space, network.features, execution.batch_size
     device = torch.device(execution.device)
     works: dict[Key, Work] = {}
@@ -117,8 +117,8 @@ def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
 
 
 def _table_work(rows: int, width: int, batch: int, device: torch.device) -> Work:
-    """Bags of one random id each, looked up in a table and updated."""
-    # The kernels take widths of whole vectors of four.
+    """Return lookups in a table and its update, with bags of one random id each."""
+    # The kernels need widths that are multiples of four.
     table = build_embeddings(
         [rows], 4 * math.ceil(width / 4), learning_rate=0.0, device=device, table_of=[0] * BAGS_TOGETHER
     )

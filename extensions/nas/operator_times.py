@@ -1,8 +1,8 @@
-"""What single operators of a training step take here, forward and backward, each measured by itself.
+"""Times of single operators of a training step, forward and backward, each measured separately.
 
-A step of them all is not quite their sum: within it the caches hold other things, and what starts a step and updates
-the layers comes on top. So the figures are good for comparing operators, and a step predicted from them needs one that
-was measured beside it.
+The time of a step is not quite their sum: caches hold other data within a step, and launching the step and updating
+the layers take additional time. The times are thus good for comparisons of operators. A prediction of a step's time
+also needs one measured step.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -22,11 +22,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTimes(Generic[Key]):
-    """What some operators take.
+    """Times of operators.
 
     Attributes:
-        seconds: Measured time of each.
-        watts: Mean power meanwhile, measured or estimated as its source says; None where nothing can tell it.
+        seconds: Measured seconds of each operator.
+        watts: Mean power during the measurement, measured or estimated as given by its source; None if unknown.
     """
 
     seconds: "dict[Key, Quantity]"
@@ -36,15 +36,15 @@ class OperatorTimes(Generic[Key]):
 def measure_operators(
     works: Mapping[Key, Callable[[], object]], accelerator: str, *, thread_count: int = 1, seconds_each: float = 0.02
 ) -> OperatorTimes[Key]:
-    """Repeat each piece of work and take its median time, and the power meanwhile.
+    """Repeat each piece of work; return its median time, and the power.
 
     Args:
         works: Work to time, such as `linear_work`.
-        accelerator: Torch device on which they run.
-        thread_count: Intra-operator threads.
-        seconds_each: Time after which a measurement stops repeating; each repeats at least three times.
+        accelerator: Torch device of the work.
+        thread_count: Number of intra-operator threads.
+        seconds_each: Seconds after which a measurement stops; each work is repeated at least three times.
     """
-    # Imported here, so that the engine can be imported where torch and numpy are all there is.
+    # Imported here, so that this module needs only torch and numpy at import.
     from shunter.hardware.meters.meter import measure_energy
     from shunter.hardware.probes.quantities import measured_seconds
     from shunter.hardware.types import Quantity
@@ -62,14 +62,14 @@ def measure_operators(
 def linear_work(
     batch_size: int, inputs: int, outputs: int, device: torch.device, *, is_first: bool = False
 ) -> Callable[[], object]:
-    """A linear layer with its ReLU, forward and backward.
+    """Return a linear layer with its ReLU, forward and backward.
 
     Args:
         batch_size: Samples of a batch.
         inputs: Width of the input.
         outputs: Width of the output.
         device: Device of the tensors.
-        is_first: Whether nothing below it learns, so that the gradient of its input is not computed.
+        is_first: If True, the layer is the first one, and the gradient of its input is not computed.
     """
     layer = nn.Linear(inputs, outputs, device=device)
     return module_work(nn.Sequential(layer, nn.ReLU()), (batch_size, inputs), device, is_first=is_first)
@@ -78,7 +78,7 @@ def linear_work(
 def module_work(
     module: nn.Module, shape: tuple[int, ...], device: torch.device, *, is_first: bool = False
 ) -> Callable[[], object]:
-    """Any module over one tensor of a shape, forward and backward; see `linear_work`."""
+    """Return any module on one tensor of the given shape, forward and backward; see `linear_work`."""
     sample = torch.randn(shape, device=device, requires_grad=not is_first)
     gradient = torch.ones_like(module(sample))
     wanted = [*([] if is_first else [sample]), *module.parameters()]

@@ -1,4 +1,4 @@
-"""What a super-net learned, as a figure and in MLflow: each candidate's probability over time, beside NE and cost."""
+"""Result of a super-net as a figure and in MLflow: each candidate's probability over time, with NE and cost."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,16 +25,16 @@ NE_COLOUR, COST_COLOUR = "#1f4e79", "#b5541c"
 
 
 def publish_supernet(stages: Sequence[Learned], space: ArchitectureSpace, directory: Path, run_id: str) -> None:
-    """Keep the figure, the theta of every round and what it came to with the run of the search.
+    """Log the figure, the theta of every round and the results to the run of the search.
 
     Args:
-        stages: Stages that were learned.
-        space: Space that was searched.
-        directory: Folder of the super-net, with all that was learned; the picture is drawn there, too.
+        stages: Stages of the training.
+        space: Search space.
+        directory: Folder of the super-net's results, in which the figure is drawn too.
         run_id: MLflow run of the search.
 
     Raises:
-        TrackingError: The store fails.
+        TrackingError: The tracking store fails.
     """
     rounds = [(stage.weight, report) for stage in stages for report in stage.rounds]
     if not rounds:
@@ -52,7 +52,7 @@ def publish_supernet(stages: Sequence[Learned], space: ArchitectureSpace, direct
 
 
 def supernet_figure(stages: Sequence[Learned], space: ArchitectureSpace) -> "Figure":
-    """Above the NE of the mixture and the expected cost, below the probability of every candidate, round by round."""
+    """Plot the mixture's NE and expected cost above the probability of every candidate, round by round."""
     from matplotlib.figure import Figure
 
     rounds = [(stage.weight, report) for stage in stages for report in stage.rounds]
@@ -77,7 +77,7 @@ def supernet_figure(stages: Sequence[Learned], space: ArchitectureSpace) -> "Fig
 
 
 def _rows(stages: Sequence[Learned], space: ArchitectureSpace) -> tuple[list[str], np.ndarray]:
-    """The candidates of every choice that is one, and their probabilities: `[candidates, rounds]`."""
+    """Return the labels of the candidates of every choice, and their probabilities: `[candidates, rounds]`."""
     reports = [report for stage in stages for report in stage.rounds]
     labels = {choice: of for choice, of in _labels(space).items() if len(of) > 1}
     fields = {
@@ -93,7 +93,7 @@ def _rows(stages: Sequence[Learned], space: ArchitectureSpace) -> tuple[list[str
 
 
 def _labels(space: ArchitectureSpace) -> dict[str, dict[int, str]]:
-    """The name of each candidate of each choice, by its number."""
+    """Return the name of each candidate of each choice, by its index."""
     choices = supernet_space(space)
     coding = Coding(choices, space.features)
     paths = [*((coding.bottom,) if coding.bottom else ()), coding.top]

@@ -1,7 +1,7 @@
-"""The super-net of a search: trained within a share of its budget, and kept so that it is trained once.
+"""Super-net of a search: trained within a share of the search's budget, and saved so that it is trained once.
 
-At the first weight of the cost weights and theta learn in turn; at the others theta goes on alone. By then the weights
-have seen the data as often as those of a trial, and more would only learn it by heart.
+At the first weight of the cost, weights and theta learn in turn; at the others only theta does. By then the weights
+have seen the data as often as those of a trial, and more training would overfit.
 """
 
 import json
@@ -33,17 +33,17 @@ from shunter.search.protocol import BudgetLeft, Parameters
 from shunter.search.reward import COST_WEIGHT
 from shunter.search.space.learning import rate_scale
 
-# NE that a factor e of cost is worth, stage by stage: from an architecture that may cost anything to a very cheap one.
+# Weight of the cost by stage (NE that equals a factor e of cost): from architectures of any cost to very cheap ones.
 WEIGHTS = tuple(multiple * COST_WEIGHT for multiple in (0.0, 1.0, 3.0, 10.0, 30.0, 100.0))
-BUDGET_SHARE = 0.5  # of what is left of the search's time and energy, at most
-MOST_SAMPLES = 1_024  # of a step
-PASSES_OF_ROUND = 1.5  # time of a round in passes of the warm-up; one of theta alone takes less
+BUDGET_SHARE = 0.5  # largest share of the search's remaining time and energy
+MOST_SAMPLES = 1_024  # per step
+PASSES_OF_ROUND = 1.5  # time of a round in passes of the warm-up; a pass of theta alone takes less
 RESULT = "supernet.json"
 log = logging.getLogger(__name__)
 
 
 def supernet_space(space: ArchitectureSpace) -> SupernetSpace:
-    """The same space, as a super-net has it: a table without a factor has one candidate."""
+    """Convert a space to that of a super-net: a table without a factor has one candidate."""
     names = space.tables
     return SupernetSpace(
         base=DlrmSpec(embedding_dim=space.embedding_dim, dropout=space.dropout),
@@ -56,7 +56,7 @@ def supernet_space(space: ArchitectureSpace) -> SupernetSpace:
 
 
 def point_of(architecture: Architecture, space: ArchitectureSpace) -> Parameters:
-    """An architecture as a point of the space."""
+    """Convert an architecture to a point of the space."""
     names = list(space.tables)
     return {
         INTERACTION: architecture.interaction,
@@ -68,7 +68,7 @@ def point_of(architecture: Architecture, space: ArchitectureSpace) -> Parameters
 
 
 def architecture_of(point: Parameters, space: ArchitectureSpace) -> Architecture:
-    """Inverse of `point_of`."""
+    """Convert a point to an architecture; the inverse of `point_of`."""
     names = space.tables
     return Architecture(
         bottom=tuple(point[f"bottom_{layer}"] for layer in range(len(space.bottom))),
@@ -80,21 +80,21 @@ def architecture_of(point: Parameters, space: ArchitectureSpace) -> Architecture
 
 
 def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetSchedule | None = None) -> list[Learned]:
-    """Train the super-net of a search, or go on with one that was interrupted.
+    """Train the super-net of a search, or resume an interrupted training.
 
     Args:
         context: Context of the search; its space is an `ArchitectureSpace`.
-        left: Budget that is left.
-        schedule: Schedule of the super-net; None is the default.
+        left: Remaining budget.
+        schedule: Schedule of the super-net; None for the default.
 
     Returns:
-        What theta came to at each weight of the cost, from the lightest; at least one.
+        Learned theta at each weight of the cost, the smallest weight first; at least one.
 
     Raises:
         RequestError: The super-net does not fit into memory.
-        HardwareError: Energy is to be weighed, and nothing here can tell the power.
-        TrainingError: Its loss is not a number any more.
-        CheckpointError: Its state cannot be written.
+        HardwareError: Energy is the cost, but the power cannot be measured or estimated.
+        TrainingError: The loss is NaN.
+        CheckpointError: The state cannot be written.
     """
     schedule = schedule or SupernetSchedule()
     kept = _Kept(context, schedule)
@@ -105,7 +105,7 @@ def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetS
 
 
 def learned_supernet(context: SearchContext, schedule: SupernetSchedule | None = None) -> Supernet:
-    """The super-net of a search as `learned_stages` left it."""
+    """Return the super-net of a search after `learned_stages`."""
     schedule = schedule or SupernetSchedule()
     training = _build(context, schedule)
     _Kept(context, schedule).restore(training)
@@ -113,12 +113,12 @@ def learned_supernet(context: SearchContext, schedule: SupernetSchedule | None =
 
 
 def supernet_costs(context: SearchContext, schedule: SupernetSchedule | None = None) -> CostTable | None:
-    """The cost of every operator of a search's super-net, counted or measured here; None where NE alone counts."""
+    """Return the cost of every operator of a search's super-net, counted or measured; None if NE alone counts."""
     return _costs(context, _build(context, schedule or SupernetSchedule()))
 
 
 def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", allowance: "_Allowance") -> list[Learned]:
-    """Warm up, plan the stages that there is time for, and learn one after the other; each is kept."""
+    """Train the warm-up, plan the affordable stages, and train one after the other; each is saved."""
     training = _build(context, schedule)
     costs = _costs(context, training)
     if kept.stages_planned:
@@ -146,15 +146,15 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
 
 
 def affordable_stages(rounds: float, first_rounds: int, weights: Sequence[float]) -> list[tuple[float, int]]:
-    """Weights of the cost, each with its rounds, for which there is time.
+    """Return the weights of the cost that are affordable, each with its rounds.
 
-    The first takes `first_rounds`, or half of what there is; each further one takes one. Where there is not time for
-    all, those that remain are spread over the weights.
+    The first takes `first_rounds`, or half of all rounds; each further one takes one. If there are not enough rounds
+    for all weights, the remaining ones are spread over the weights.
 
     Args:
-        rounds: Rounds that there is time for.
+        rounds: Affordable number of rounds.
         first_rounds: Rounds of the first weight.
-        weights: Weights of the cost, the lightest first.
+        weights: Weights of the cost, the smallest first.
     """
     first = min(first_rounds, max(1, int(min(rounds, 2 * first_rounds)) // 2))
     further = int(min(len(weights) - 1, max(0.0, rounds - first)))
@@ -192,9 +192,9 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
 
 
 def _at_most_samples(execution: Execution, rates: Hyperparameters) -> tuple[Execution, Hyperparameters]:
-    """On a processor with a batch of `MOST_SAMPLES` at most, and the rates for it: larger ones only make fewer steps.
+    """On a CPU, limit the batch to `MOST_SAMPLES` and adapt the learning rates: larger batches only mean fewer steps.
 
-    Each sample has a mixture of its own, so that there it takes no less time among more.
+    Each sample has its own mixture, so the time per sample does not fall with larger batches there.
     """
     batch_size = min(execution.batch_size, MOST_SAMPLES) if execution.device == "cpu" else execution.batch_size
     scale = rate_scale(batch_size) / rate_scale(execution.batch_size)
@@ -206,7 +206,7 @@ def _at_most_samples(execution: Execution, rates: Hyperparameters) -> tuple[Exec
 
 
 def _execution(context: SearchContext) -> Execution:
-    """As a trial runs; on the processor where its device is another machine's."""
+    """Return the execution of a trial; on the CPU if its device belongs to another machine."""
     execution = replace(context.execution, compiled=False, embedding_memory_bytes=None)
     if execution.device != "cpu" and not torch.cuda.is_available():
         return replace(execution, device="cpu", precision="fp32")
@@ -214,8 +214,8 @@ def _execution(context: SearchContext) -> Execution:
 
 
 def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | None:
-    """The cost of every operator, counted or measured here; None where nothing is weighed against NE."""
-    network, execution = training.network, _execution(context)  # costs are those of a trial's step
+    """Return the cost of every operator, counted or measured; None if no cost is weighed against NE."""
+    network, execution = training.network, _execution(context)  # costs of a trial's step, with its batch size
     match context.cost:
         case None:
             return None
@@ -229,7 +229,7 @@ def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | No
 
 
 class _Allowance:
-    """Ends the training of a super-net at its share of the budget, or when the search is to end."""
+    """Ends the training of a super-net at its share of the budget, or when the search must end."""
 
     def __init__(self, context: SearchContext, left: BudgetLeft, meter: EnergyMeter) -> None:
         self._clock, self._meter = context.clock, meter
@@ -241,7 +241,7 @@ class _Allowance:
         self.check = self._stop.also(context.should_stop).check
 
     def seconds_left(self) -> float:
-        """Return the seconds that are left; infinity where no time is set."""
+        """Return the remaining seconds; infinity without a time limit."""
         return max(0.0, self._ends_at - self._clock.seconds)
 
     def _time(self) -> StopReason | None:
@@ -252,11 +252,11 @@ class _Allowance:
 
 
 class _Kept:
-    """What is kept of a super-net in the folder of the search: what it learned, and what it goes on from.
+    """Saved state of a super-net in the folder of the search.
 
     Attributes:
-        stages_planned: Weights of the cost and rounds; empty before the warm-up has ended.
-        stages: Stages learned so far.
+        stages_planned: Weights of the cost, with their rounds; empty before the warm-up has ended.
+        stages: Completed stages.
     """
 
     def __init__(self, context: SearchContext, schedule: SupernetSchedule) -> None:
@@ -280,11 +280,11 @@ class _Kept:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to learn."""
+        """Return True if all stages are complete."""
         return bool(self.stages) and len(self.stages) == len(self.stages_planned)
 
     def save(self, training: SupernetTraining) -> None:
-        """Keep all so far; the tensors first, so that a kill in between repeats a stage and loses none."""
+        """Save the state; the tensors come first, so that a kill in between repeats a stage and loses none."""
         self._directory.mkdir(parents=True, exist_ok=True)
         name = f"supernet-{len(self.stages)}.safetensors"
         self._tensors = f"{name} {write_tensors(self._directory / name, training.state())}"
@@ -300,13 +300,13 @@ class _Kept:
                 path.unlink(missing_ok=True)
 
     def restore(self, training: SupernetTraining) -> None:
-        """Put back what the next stage goes on from."""
+        """Restore the state from which the next stage continues."""
         name, checksum = self._tensors.split()
         training.restore(read_tensors(self._directory / name, checksum))
 
 
 def _learned(values: dict[str, Any]) -> Learned:
-    """Return a stage that was kept; an earlier version kept the text of the reason."""
+    """Parse a saved stage; earlier versions saved the stop reason as text."""
     values = dict(values)
     old, kept = values.pop("stopped_because", None), values.pop("stop_reason", None)
     reason = StopReason.from_dict(kept) if kept else old and stop_reason_of_old_text(old)

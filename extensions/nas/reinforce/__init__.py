@@ -1,6 +1,6 @@
-"""Architecture search by reinforcement learning, which starts from what past trials teach.
+"""Architecture search by reinforcement learning, with a warm start from past trials.
 
-`controller` is the method of searching, put together by `build`: its `learner` improves a `policy` by `ppo`. What past
-trials teach is in `guide`: a `surrogate` that predicts the outcome of a point, and an `inverse` model that chooses
-points for a wanted outcome. `actions` and `experience` write points and outcomes as numbers.
+`controller` is the search method, constructed by `build`: its `learner` improves a `policy` by `ppo`. `guide` uses past
+trials: a `surrogate` predicts the outcome of a point, and an `inverse` model chooses points for a target outcome.
+`actions` and `experience` encode points and outcomes as numbers.
 """

@@ -1,4 +1,4 @@
-"""The points of a discrete space as a policy sees them: for each factor the number of one of its values."""
+"""Encoding of a discrete space for a policy: an action holds for each factor the index of one of its values."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -14,18 +14,18 @@ NumbersOf = Callable[[Parameters], float]
 
 
 class Actions:
-    """Writes points as actions and back, and knows which of them are allowed.
+    """Converts points to actions and back, and checks which of them are allowed.
 
     Args:
         factors: Every parameter with its values.
-        default: A point that lends its values to points of other spaces that lack some.
-        identity: Two points of which it gives the same are the same model; by default the values themselves.
-        bytes_of: Counted bytes of a point, where they can be counted before it is trained.
-        most_bytes: Most bytes of a point.
+        default: Point whose values replace missing ones in points of other spaces.
+        identity: Function that returns equal values for points of the same model; by default the factor values.
+        bytes_of: Function that returns the counted bytes of a point, if they can be counted before training.
+        most_bytes: Largest allowed number of bytes of a point.
 
     Raises:
         RequestError: A factor has no values.
-        InfeasibleError: Even the smallest point takes more than the most bytes.
+        InfeasibleError: Even the smallest point exceeds the allowed bytes.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Actions:
 
     @property
     def count(self) -> int:
-        """Points of the space, allowed or not."""
+        """Number of points of the space, allowed or not."""
         return math.prod(self.sizes)
 
     def decode(self, action: Sequence[int]) -> Parameters:
-        """The point of an action."""
+        """Return the point of an action."""
         return {name: values[index] for name, values, index in zip(self.names, self.values, action, strict=True)}
 
     def encode(self, parameters: Parameters) -> Action | None:
-        """The action nearest to a point; None where it has a value that the space does not know.
+        """Return the action nearest to a point; None if it has a value that the space lacks.
 
-        A number becomes the nearest of the factor's, by its logarithm where all are positive. What the point lacks, as
-        the options of another family or a field that other data do not have, becomes the default's.
+        A number becomes the nearest value of the factor, on a logarithmic scale if all values are positive. Missing
+        values, such as options of another family or fields of other data, become those of the default.
         """
         action = []
         for name, values in zip(self.names, self.values, strict=True):
@@ -74,11 +74,11 @@ class Actions:
         return tuple(action)
 
     def identity(self, action: Action) -> Hashable:
-        """What tells the model of an action from others: two actions may build the same one."""
+        """Return the identity of an action's model; different actions may build the same model."""
         return self._identity(self.decode(action))
 
     def fits(self, action: Action) -> bool:
-        """Whether the point keeps the limit of memory, as far as its bytes can be counted beforehand."""
+        """Return True if the point fits into the memory limit, as far as its bytes can be counted."""
         if self._bytes_of is None or self._most_bytes is None:
             return True
         if action not in self._fits:  # counting builds the model, without its weights
@@ -86,19 +86,19 @@ class Actions:
         return self._fits[action]
 
     def one_hot(self, actions: np.ndarray) -> np.ndarray:
-        """Of actions (samples, factors) a row with a one for each value that was chosen (samples, all values)."""
+        """Encode actions (samples, factors) as rows with a one for each chosen value (samples, all values)."""
         starts = np.cumsum((0, *self.sizes[:-1]))
         encoded = np.zeros((len(actions), sum(self.sizes)), dtype=np.float32)
         np.put_along_axis(encoded, actions + starts, 1.0, axis=1)
         return encoded
 
     def uniform(self, samples: int, generator: np.random.Generator) -> np.ndarray:
-        """Actions drawn evenly from the values that the mask allows (samples, factors)."""
+        """Sample actions uniformly from the values that the mask allows (samples, factors)."""
         drawn = [generator.choice(np.flatnonzero(self.mask[factor]), samples) for factor in range(len(self.sizes))]
         return np.stack(drawn, axis=1) if drawn else np.zeros((samples, 0), dtype=np.int64)
 
     def neighbours(self, action: Action) -> list[Action]:
-        """All allowed actions that differ in one factor."""
+        """Return all allowed actions that differ in one factor."""
         found = (
             (*action[:factor], int(index), *action[factor + 1 :])
             for factor in range(len(self.sizes))
@@ -108,7 +108,7 @@ class Actions:
         return [neighbour for neighbour in found if self.fits(neighbour)]
 
     def _mask(self) -> np.ndarray:
-        """Which values may be chosen (factors, most values): those that fit beside the smallest others."""
+        """Return which values are allowed (factors, most values): those that fit together with the smallest others."""
         mask = np.zeros((len(self.sizes), max(self.sizes, default=0)), dtype=bool)
         for factor, size in enumerate(self.sizes):
             mask[factor, :size] = True
@@ -126,7 +126,7 @@ class Actions:
         return mask
 
     def _smallest(self, bytes_of: NumbersOf) -> Action:
-        """The action of the fewest bytes, a factor at a time, twice: what a width costs hangs on its neighbours."""
+        """Return the action with the fewest bytes: minimise each factor in turn, twice, because widths interact."""
         action = [0] * len(self.sizes)
         for factor in (*range(len(self.sizes)),) * 2:
             costs = [

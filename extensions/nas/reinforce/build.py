@@ -1,4 +1,4 @@
-"""The controller of a search, built from what the search knows."""
+"""Build the controller of a search from the search's context."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from shunter.tracking.runs import open_run
 
 
 def controller_for(context: SearchContext) -> Controller:
-    """The method of a search: cold where there are no past studies of points like these.
+    """Return the search method; without past studies of similar points it starts cold.
 
     Raises:
         RequestError: A factor of the space has no values.
@@ -44,7 +44,7 @@ def controller_for(context: SearchContext) -> Controller:
 
 
 def _logged(run_id: str | None) -> Callable[[CurvePoint], None] | None:
-    """Writes the learning curve to the run of the search."""
+    """Return a function that logs the learning curve to the run of the search."""
     if run_id is None:
         return None
     run = open_run(run_id)
@@ -62,16 +62,16 @@ def _logged(run_id: str | None) -> Callable[[CurvePoint], None] | None:
 
 
 def _features_of(context: SearchContext) -> Mapping[str, float]:
-    """What the data is like; nothing where no past study says it of its own, so that there is nothing to compare."""
+    """Return meta-features of the data; empty if no past study has them, because there is nothing to compare with."""
     if not any(study.features for study in context.past):
         return {}
-    from shunter.extensions.meta_learning.features import meta_features  # which has read the past studies
+    from shunter.extensions.meta_learning.features import meta_features  # already imported by reading the past studies
 
     return meta_features(context.dataset)
 
 
 def _in_units(features: Mapping[str, float]) -> dict[str, float]:
-    """Meta-features in the units in which data sets are compared, where a difference of one matters."""
+    """Return meta-features in units in which data sets are compared, where a difference of one is relevant."""
     if not features:
         return {}
     from shunter.extensions.meta_learning.neighbours import SCALES

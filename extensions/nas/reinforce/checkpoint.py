@@ -1,9 +1,9 @@
-"""The state of a controller in the search's own folder, so that a search which was killed goes on as it would have.
+"""State of a controller in the search's folder, so that a killed search resumes with the same results.
 
 policy.safetensors    weights of policy and surrogate with the state of their optimisers
-controller.json       what they learnt from, the learning curve, and the checksum of the weights
+controller.json       data that they were trained on, the learning curve, and the checksum of the weights
 
-Nothing in them is executed when they are read.
+Reading these files executes no code.
 """
 
 import json
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """Where the controller stood after an improvement.
+    """State of the controller after an improvement.
 
     Attributes:
-        evaluations: Rewards known so far.
-        best_reward: The highest of them.
-        entropy_share: Entropy of the policy's draws as a share of the uniform distribution's.
-        guide_weight: Price of a nat of divergence from the first policy.
-        is_guided: Whether the surrogate is still believed.
+        evaluations: Number of rewards so far.
+        best_reward: Highest reward so far.
+        entropy_share: Entropy of the policy relative to that of the uniform distribution.
+        guide_weight: Weight of the divergence from the first policy, per nat.
+        is_guided: True while the surrogate is trusted.
     """
 
     evaluations: int
@@ -45,12 +45,12 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What is kept.
+    """State that is saved.
 
     Attributes:
         tensors: Tensors of policy, surrogate and optimizers, by name.
-        learnt: Actions that they learnt from, in this order, each with what had been predicted of it.
-        is_guided: Whether the surrogate is still believed.
+        learnt: Actions of the training data, in order, each with its earlier prediction.
+        is_guided: True while the surrogate is trusted.
         curve: Learning curve over the improvements so far.
     """
 
@@ -61,10 +61,10 @@ class Checkpoint:
 
 
 def save(directory: Path, checkpoint: Checkpoint) -> None:
-    """Keep the state; the folder is made where it is missing.
+    """Save the state; the folder is created if missing.
 
     Raises:
-        CheckpointError: It cannot be written, for instance because the disk is full.
+        CheckpointError: The state cannot be written, for instance because the disk is full.
     """
     directory.mkdir(parents=True, exist_ok=True)
     checksum = write_tensors(directory / WEIGHTS, checkpoint.tensors)
@@ -78,7 +78,7 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(directory: Path) -> Checkpoint | None:
-    """The state that was kept; None where there is none, or it is damaged: the trials themselves are in the study."""
+    """Return the saved state; None if there is none or it is damaged: the trials themselves are in the study."""
     if not (directory / NOTES).exists():
         return None
     try:
@@ -95,13 +95,13 @@ def load(directory: Path) -> Checkpoint | None:
 
 
 def optimizer_tensors(optimizer: Optimizer, prefix: str) -> dict[str, Tensor]:
-    """The state of an optimiser by name: of each parameter its moments and its number of steps."""
+    """Return the state of an optimiser by name: moments and number of steps of each parameter."""
     state: Mapping[int, Mapping[str, Any]] = optimizer.state_dict()["state"]
     return {f"{prefix}.{index}.{name}": tensor for index, of in state.items() for name, tensor in of.items()}
 
 
 def restore_optimizer(optimizer: Optimizer, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser the state that `optimizer_tensors` kept."""
+    """Restore the state of an optimiser that `optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in part(tensors, prefix).items():
         index, _, key = name.partition(".")
@@ -110,7 +110,7 @@ def restore_optimizer(optimizer: Optimizer, prefix: str, tensors: Mapping[str, T
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors below a name, by the rest of theirs."""
+    """Return the tensors whose names have a prefix, without the prefix."""
     return {
         name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")
     }

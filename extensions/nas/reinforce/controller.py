@@ -1,8 +1,8 @@
-"""The controller: a policy over the choices of a space, which learns from what each of its points came to.
+"""Controller: a policy over the choices of a space that learns from the result of each point.
 
-A search is a row of episodes of one step in the same state. The policy is improved by proximal policy optimisation
-after every few rewards. Where past trials teach something (`guide.Guide`) it starts from them and is held close to
-them at first; where they turn out to mislead, it is let loose.
+A search is a sequence of one-step episodes in the same state. The policy is improved by proximal policy optimisation
+after every few rewards. If past trials are informative (`guide.Guide`), the policy starts from them and is penalised
+for diverging from them at first. If they prove misleading, it starts anew without them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,30 +20,30 @@ from shunter.extensions.nas.reinforce.policy import sample
 from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters
 from shunter.search.reward import reward
 
-BATCH = 8  # rewards between two improvements of the policy
-HORIZON = 100  # rewards that a search is planned for where it has no budget in trials
-GUIDED_SHARE = 0.3  # of the horizon, in which the hold of the guide falls from 1 to 0
-CONTROL_EVERY = 4  # of the guided points one is drawn evenly, which tells whether the guide is right
-DRAWS = 64  # of the policy for a point that is new
-WARMER = 2.0  # temperature of draws where the guide does not know its way
-PATIENCE = 12  # rewards in a row that fall short of the baseline, until the search returns to its best point
-MARGIN = 0.5  # in standard deviations, by which they fall short
+BATCH = 8  # number of rewards between two improvements of the policy
+HORIZON = 100  # planned number of rewards of a search without a budget in trials
+GUIDED_SHARE = 0.3  # share of the horizon in which the weight of the guide falls from 1 to 0
+CONTROL_EVERY = 4  # one of this many guided points is sampled uniformly, to check the guide
+DRAWS = 64  # samples of the policy to find a new point
+WARMER = 2.0  # temperature of samples where the guide is uncertain
+PATIENCE = 12  # rewards in a row below the baseline, until the search returns to its best point
+MARGIN = 0.5  # in standard deviations below the baseline
 
 
 class Controller:
-    """A way of searching (`shunter.search.protocol.SearchMethod`) by reinforcement learning.
+    """Search method (`shunter.search.protocol.SearchMethod`) by reinforcement learning.
 
     Args:
-        actions: Actions of the space.
-        cost: Cost that NE is weighed against.
-        seed: Seed of all that is drawn.
+        actions: Encoding of the space's points.
+        cost: Cost against which NE is weighed.
+        seed: Seed of all random draws.
         defaults: Points to try first.
-        past: Trials of other searches that its policy may start from.
-        features: Meta-features of the present data and limits, in the units of the past.
-        horizon: Trials that are planned; None counts on `HORIZON`.
-        trains_value: Whether the value head is taught before the policy is let loose.
-        directory: Folder where its state is kept after each improvement; None keeps none.
-        on_improved: Called after each improvement with where the controller stands.
+        past: Trials of other searches for a warm start.
+        features: Meta-features of the present data and limits, in the units of the past ones.
+        horizon: Planned number of trials; None for `HORIZON`.
+        trains_value: If True, the value head is pretrained too.
+        directory: Folder where the state is saved after each improvement; None to save nothing.
+        on_improved: Called after each improvement with the new point of the learning curve.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Controller:
         self._horizon, self._trains_value, self._directory = horizon or HORIZON, trains_value, directory
         self._on_improved = on_improved
         self._told: list[tuple[Action, Outcome]] = []
-        self._foretold: dict[Hashable, float | None] = {}  # of each model that was asked for or told
+        self._foretold: dict[Hashable, float | None] = {}  # by model that was requested or reported
         self._learnt = self._distrusted = 0
         self._learner: Learner | None = None
         self.curve: list[CurvePoint] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """The next point: a default, or drawn by the policy; None when every point was asked for."""
+        """Return the next point: a default, or a sample of the policy; None if every point was requested."""
         learner = self._ready()
         action = next((default for default in self._defaults if self._is_new(default)), None) or self._draw(learner)
         if action is None:
@@ -82,22 +82,22 @@ class Controller:
         return self._actions.decode(action)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Note what came of a point, and improve the policy when a batch of them is there."""
+        """Record the result of a point, and improve the policy when a batch of results is complete."""
         action = self._actions.encode(parameters)
         if action is None:
             return
         self._told.append((action, outcome))
-        if self._learner is None:  # trials of before this process: what was foretold of them is known later
+        if self._learner is None:  # trials before this process are predicted later
             return
         if self._is_new(action):
-            self._foretold[self._actions.identity(action)] = None  # proposed by somebody else, perhaps for its quality
+            self._foretold[self._actions.identity(action)] = None  # proposed by another method, perhaps for its quality
         if self._learner.guide and not self._guide_agrees():
             self._learner = self._let_loose()
         if len(self._told) - self._learnt >= BATCH:
             self._learn(self._learner)
 
     def _ready(self) -> Learner:
-        """The learner, which is made at the first question: until then a search tells of its earlier trials."""
+        """Return the learner, created on first use: a search first reports its earlier trials."""
         if self._learner is None:
             self._learner = self._restored() or self._begun()
             for action, _ in self._told[self._learnt :]:
@@ -107,17 +107,17 @@ class Controller:
         return self._learner
 
     def _begun(self) -> Learner:
-        """A learner that starts from the past and what was told already."""
+        """Return a new learner that starts from the past and from the results so far."""
         guide = guide_for(self._actions, [*self._past, self._own()], self._features, self._cost, seed=self._seed)
         guide = guide if guide and guide.fit() else None
-        for action, _ in self._told:  # the guide learnt from them, so that they cannot speak for it
+        for action, _ in self._told:  # part of the guide's training data, so no test of the guide
             self._foretold[self._actions.identity(action)] = None
         learner = Learner(self._actions, guide, seed=self._seed, trains_value=self._trains_value)
         self._save(learner, [])
         return learner
 
     def _restored(self) -> Learner | None:
-        """The learner as it was after its last improvement; None where none was kept, or of other trials."""
+        """Return the learner saved after its last improvement; None if there is none, or it had other trials."""
         kept = checkpoint.load(self._directory) if self._directory else None
         if kept is None:
             return None
@@ -126,7 +126,7 @@ class Controller:
         guide = guide_for(self._actions, self._past, self._features, self._cost, seed=self._seed)
         if None in learnt or (kept.is_guided and guide is None):
             return None
-        self._told = [pair for pair in learnt if pair] + told  # in the order in which they were learnt
+        self._told = [pair for pair in learnt if pair] + told  # in the order of training
         self._learnt, self.curve = len(learnt), list(kept.curve)
         for action, foretold in kept.learnt:
             self._foretold[self._actions.identity(action)] = foretold
@@ -136,7 +136,7 @@ class Controller:
         return Learner.restore(self._actions, guide, kept.tensors, seed=self._seed)
 
     def _learn(self, learner: Learner) -> None:
-        """One improvement by all that was tried, of the guide's surrogate too."""
+        """Improve the policy, and the guide's surrogate, from all trials."""
         tried = self._tried()
         if learner.guide:
             learner.guide.learn(self._own())
@@ -147,18 +147,18 @@ class Controller:
         self._note(learner, tried, weight)
 
     def _guide_agrees(self) -> bool:
-        """Whether what the guide said of points before they were measured came true."""
+        """Return True if the guide's predictions of points agree with their later measurements."""
         guided = [point for point in self._tried() if point.foretold is not None]
         return agrees(np.array([point.foretold for point in guided]), np.array([point.reward for point in guided]))
 
     def _let_loose(self) -> Learner:
-        """A learner that starts anew, without the past that has misled the one before."""
+        """Return a new learner without the misleading past."""
         self._foretold = dict.fromkeys(self._foretold)
         self._learnt = 0
         return Learner(self._actions, None, seed=self._seed)
 
     def _note(self, learner: Learner, tried: Sequence[Tried], guide_weight: float) -> None:
-        """Add to the learning curve, and keep the state."""
+        """Add a point to the learning curve, and save the state."""
         point = CurvePoint(
             evaluations=len(tried),
             best_reward=max(point.reward for point in tried),
@@ -172,7 +172,7 @@ class Controller:
             self._on_improved(point)
 
     def _save(self, learner: Learner, tried: Sequence[Tried]) -> None:
-        """Keep the state, of which these are what it was learnt from."""
+        """Save the state, with the trials that it was trained on."""
         if self._directory:
             kept = checkpoint.Checkpoint(
                 tensors=learner.tensors(),
@@ -183,13 +183,13 @@ class Controller:
             checkpoint.save(self._directory, kept)
 
     def _hold(self) -> float:
-        """Weight of the divergence from the first policy: from 1 to 0 over the first share of the horizon."""
+        """Return the weight of the divergence from the first policy: from 1 to 0 over part of the horizon."""
         return max(0.0, 1.0 - len(self._told) / (GUIDED_SHARE * self._horizon))
 
     def _draw(self, learner: Learner) -> Action | None:
-        """A point that was not asked for, by the policy, or as far from it as it takes to find one."""
+        """Return a new point from the policy, at a higher temperature if that is necessary to find one."""
         known = len(self._foretold)
-        generator = np.random.default_rng((self._seed, known))  # so that a search that goes on draws as it would have
+        generator = np.random.default_rng((self._seed, known))  # so that a resumed search draws the same numbers
         if learner.guide and self._hold() > 0 and known % CONTROL_EVERY == CONTROL_EVERY - 1:
             return self._first_new(self._actions.uniform(DRAWS, generator)) or self._any_new(generator)
         near = self._near_the_best(generator) if self._falls_short() else None
@@ -207,7 +207,7 @@ class Controller:
         return self._any_new(generator)
 
     def _any_new(self, generator: np.random.Generator) -> Action | None:
-        """Any point that was not asked for; None where a small space has none left."""
+        """Return any new point; None if a small space has none left."""
         if self._actions.count <= 10_000:
             actions = np.stack(np.unravel_index(np.arange(self._actions.count), self._actions.sizes), axis=1)
             return self._first_new(generator.permutation(actions))
@@ -218,12 +218,12 @@ class Controller:
         return next((action for action in actions if self._is_new(action) and self._actions.fits(action)), None)
 
     def _near_the_best(self, generator: np.random.Generator) -> Action | None:
-        """A new point that differs from the best one in one factor; None where all are known."""
+        """Return a new point that differs from the best one in one factor; None if all are known."""
         best = max(self._tried(), key=lambda point: point.reward).action
         return self._first_new(generator.permutation(np.array(self._actions.neighbours(best))))
 
     def _falls_short(self) -> bool:
-        """Whether the last points were all clearly worse than the first one, which is the baseline."""
+        """Return True if the last points were all clearly worse than the first one, the baseline."""
         if len(self._told) <= PATIENCE:
             return False
         rewards = np.array([point.reward for point in self._tried()])
@@ -233,12 +233,12 @@ class Controller:
         return self._actions.identity(action) not in self._foretold
 
     def _foretell(self, learner: Learner, action: Action) -> None:
-        """Note that a point is known, and what the guide says of it before it is measured."""
+        """Record that a point is known, and the guide's prediction before it is measured."""
         foretold = float(learner.guide.foretell(_row(action))[0]) if learner.guide else None
         self._foretold.setdefault(self._actions.identity(action), foretold)
 
     def _tried(self) -> list[Tried]:
-        """What was told, with rewards by the cost of the first point that has one."""
+        """Return the reported points, with rewards relative to the cost of the first point that has one."""
         cost = self._cost
         reference = next((paid for _, outcome in self._told if cost and (paid := outcome.costs.get(cost))), None)
         return [
@@ -251,13 +251,13 @@ class Controller:
         ]
 
     def _own(self, count: int | None = None) -> History:
-        """What was told, or the first of it, as the surrogate learns it."""
+        """Return the reported points, or the first of them, as training data of the surrogate."""
         told = ((self._actions.decode(action), outcome) for action, outcome in self._told[:count])
         return History.of(self._actions, self._features, told)
 
 
 def _take(told: list[tuple[Action, Outcome]], action: Action) -> tuple[Action, Outcome] | None:
-    """Take the first outcome of an action out of a list; None where it is not there."""
+    """Remove and return the first outcome of an action in a list; None if there is none."""
     index = next((index for index, (known, _) in enumerate(told) if known == action), None)
     return None if index is None else told.pop(index)
 

@@ -1,4 +1,4 @@
-"""What was tried, as arrays: on one data set in each history, in units that data sets share."""
+"""Trials as arrays: one history for each data set, in units that data sets share."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from shunter.extensions.nas.reinforce.actions import Actions
 from shunter.search.protocol import COSTS, Cost, Outcome, Parameters
 from shunter.search.reward import COST_WEIGHT
 
-FIGURES = len(COSTS) + 1  # NE, and the logarithm of each cost
-MOST_DEVIATION = 3.0  # in spreads: a diverged training shall not hide what distinguishes the others
+FIGURES = len(COSTS) + 1  # NE, and the log of each cost
+MOST_DEVIATION = 3.0  # clip in standard deviations: a diverged training must not hide differences between the others
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """Where the figures of one data set lie: the centre and the spread of each (figures)."""
+    """Centre and spread of each figure on one data set (figures)."""
 
     centre: np.ndarray
     spread: np.ndarray
@@ -24,12 +24,12 @@ class Levels:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What was tried on one data set.
+    """Trials on one data set.
 
     Attributes:
-        features: Meta-features of the data, and the limits, by name.
-        actions: Actions that were tried (points, factors).
-        figures: NE and the logarithms of the `COSTS` (points, figures); NaN where one was not measured.
+        features: Meta-features of the data and the limits, by name.
+        actions: Actions of the trials (points, factors).
+        figures: NE and the logs of the `COSTS` (points, figures); NaN for missing measurements.
     """
 
     features: Mapping[str, float]
@@ -40,7 +40,7 @@ class History:
     def of(
         cls, actions: Actions, features: Mapping[str, float], trials: Iterable[tuple[Parameters, Outcome]]
     ) -> "History":
-        """From points and what came of them, without those that came to nothing or lie outside of the space."""
+        """Build a history from points and outcomes, without failed ones and points outside of the space."""
         pairs = [(actions.encode(parameters), outcome) for parameters, outcome in trials]
         kept = [(action, figures_of(outcome)) for action, outcome in pairs if action and is_known(outcome)]
         return cls(
@@ -51,29 +51,29 @@ class History:
 
     @property
     def levels(self) -> Levels:
-        """The median and the interquartile range, as a standard deviation, of each figure."""
+        """Return the median of each figure, and its interquartile range scaled to a standard deviation."""
         return levels_of(self.figures)
 
     @property
     def standardised(self) -> np.ndarray:
-        """The figures in spreads from their centre (points, figures), so that those of data sets can be mixed."""
+        """Return the figures in spreads from their centre (points, figures), comparable between data sets."""
         levels = self.levels
         return np.clip((self.figures - levels.centre) / levels.spread, -MOST_DEVIATION, MOST_DEVIATION)
 
 
 def is_known(outcome: Outcome) -> bool:
-    """Whether it says what the point is worth."""
+    """Return True if the outcome has a value for the point."""
     return outcome.loss is not None and math.isfinite(outcome.loss)
 
 
 def figures_of(outcome: Outcome) -> list[float]:
-    """NE and the logarithms of the costs; NaN where one is missing."""
+    """Return NE and the logs of the costs; NaN for missing ones."""
     costs = [outcome.costs.get(cost) for cost in COSTS]
     return [float(outcome.loss or math.nan), *(math.log(cost) if cost else math.nan for cost in costs)]
 
 
 def levels_of(figures: np.ndarray) -> Levels:
-    """Centre and spread of each column without its NaN; 0 and 1 where there is nothing to tell them from."""
+    """Return centre and spread of each column without its NaN; 0 and 1 without data."""
     centre, spread = np.zeros(figures.shape[1]), np.ones(figures.shape[1])
     for column in range(figures.shape[1]):
         known = figures[:, column][~np.isnan(figures[:, column])]
@@ -88,7 +88,7 @@ def levels_of(figures: np.ndarray) -> Levels:
 def predicted_reward(
     standardised: np.ndarray, levels: Levels, cost: Cost | None, weight: float = COST_WEIGHT
 ) -> np.ndarray:
-    """The reward of predicted figures (points, figures) in spreads of NE above an ordinary point (points)."""
+    """Return the reward of predicted figures (points, figures), as spreads of NE above a median point (points)."""
     if cost is None:
         return -standardised[:, 0]
     column = 1 + COSTS.index(cost)
@@ -97,19 +97,19 @@ def predicted_reward(
 
 
 def pooled_levels(histories: Sequence[History]) -> Levels:
-    """What levels a data set has of which nothing is known: the mean spread of the others around 0."""
+    """Return the assumed levels of a data set without trials: the mean spread of the others around 0."""
     spreads = [history.levels.spread for history in histories] or [np.ones(FIGURES)]
     return Levels(centre=np.zeros(FIGURES), spread=np.mean(spreads, axis=0))
 
 
 class States:
-    """Turns meta-features into vectors, as differences from the mean of all data sets that are known.
+    """Converts meta-features to vectors of differences from the mean of all known data sets.
 
-    They are not divided by their spread, which of a handful of data sets says nothing: they come in units in which
-    a difference of one matters.
+    They are not divided by their spread, which is unreliable for a handful of data sets; in their units a difference
+    of one is relevant.
 
     Args:
-        known: The features of each data set; one that is missing counts as the mean.
+        known: Features of each data set; a missing feature counts as the mean.
     """
 
     def __init__(self, known: Sequence[Mapping[str, float]]) -> None:
@@ -118,6 +118,6 @@ class States:
         self._mean = np.array([np.mean(values) for values in given])
 
     def vector(self, features: Mapping[str, float]) -> np.ndarray:
-        """Of one data set (state size)."""
+        """Return the vector of one data set (state size)."""
         row = np.array([features.get(name, mean) for name, mean in zip(self.names, self._mean, strict=True)])
         return np.clip(row - self._mean, -MOST_DEVIATION, MOST_DEVIATION)

@@ -1,7 +1,7 @@
-"""What past trials teach a search before and while it measures: the surrogate, the inverse model, and whether to trust.
+"""Guide of a search from past trials: the surrogate, the inverse model, and checks of their reliability.
 
-Yeung et al., "Hybrid supervised and reinforcement learning for the design and optimization of nanophotonic
-structures" (arXiv 2209.04447), give the pattern: supervised models first, reinforcement learning from there.
+The pattern is that of Yeung et al., "Hybrid supervised and reinforcement learning for the design and optimization of
+nanophotonic structures" (arXiv 2209.04447): supervised models first, then reinforcement learning from there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,23 +20,23 @@ from shunter.search.protocol import Cost
 if TYPE_CHECKING:
     from sklearn.covariance import LedoitWolf
 
-FEWEST_POINTS = 12  # fewer do not tell the values of the factors apart
-LEAST_SKILL = 0.3  # rank correlation on points that a member has not seen
-LEAST_AGREEMENT = 0.2  # rank correlation of what was foretold with what was measured
-FEWEST_MEASURED = 8  # points before agreement is judged
-MOST_DISAGREEMENT = 1.0  # of the members on a point, in spreads of NE
+FEWEST_POINTS = 12  # fewer do not separate the effects of the factors
+LEAST_SKILL = 0.3  # rank correlation on points that a member was not trained on
+LEAST_AGREEMENT = 0.2  # rank correlation of predictions with measurements
+FEWEST_MEASURED = 8  # fewest points to compute the agreement
+MOST_DISAGREEMENT = 1.0  # standard deviation of the members' predictions, in spreads of NE
 REFIT_STEPS = 20
 
 
 class Guide:
-    """Foretells what points are worth, as long as it may be trusted.
+    """Predicts the reward of points, as long as its predictions are reliable.
 
     Args:
-        actions: Actions of the space.
-        past: Trials of other searches, or of this one before it was asked; at least one has a result.
+        actions: Encoding of the space's points.
+        past: Trials of other searches, or of this one before its first request; at least one has a result.
         features: Meta-features of the present data and limits.
-        cost: Cost that NE is weighed against.
-        seed: Seed of all that is drawn.
+        cost: Cost against which NE is weighed.
+        seed: Seed of all random draws.
     """
 
     def __init__(
@@ -59,15 +59,16 @@ class Guide:
         self._gate = _gate(actions.one_hot(np.concatenate([history.actions for history in past])))
 
     def fit(self) -> bool:
-        """Learn from the past; whether its points foretell each other well enough to be of use."""
+        """Fit to the past; return True if cross-validated predictions are good enough to be used."""
         self.surrogate.fit(self._past)
         return self.surrogate.skill >= LEAST_SKILL
 
     def policy(self, *, with_value: bool = True) -> tuple[Policy, Tensor]:
-        """A policy that starts where the inverse model ends, and the state that it is asked in.
+        """Return a policy initialised from the inverse model, and its state vector.
 
         Args:
-            with_value: Teaches its value head first, without which the first real rewards would all surprise it.
+            with_value: If True, pretrain the value head too; otherwise the first real rewards all differ from its
+                values.
         """
         inverse = InverseModel(self._actions, self._states, self.surrogate, self._cost, seed=self._seed)
         state = inverse.fit(self._known, self._levels, self._features)
@@ -77,43 +78,43 @@ class Guide:
         return inverse.policy, state
 
     def foretell(self, actions: np.ndarray) -> np.ndarray:
-        """The rewards of actions (points) in spreads of NE above an ordinary point."""
+        """Predict the rewards of actions (points), as spreads of NE above a median point."""
         figures, _ = self.surrogate.predict(self._features, actions)
         return predicted_reward(figures, self._levels, self._cost)
 
     def trusts(self, actions: np.ndarray) -> np.ndarray:
-        """For each action whether the members agree on it, and it is not unlike all that was tried (points)."""
+        """Return for each action True if the members agree on it and it resembles the training data (points)."""
         _, spread = self.surrogate.predict(self._features, actions)
         covariance, most_distance = self._gate
         distances = covariance.mahalanobis(self._actions.one_hot(actions))
         return (spread[:, 0] <= MOST_DISAGREEMENT) & (distances <= most_distance)
 
     def roll_outs(self, choices: Tensor, samples: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Synthetic episodes: foretold rewards (samples) of actions drawn by a policy (samples, factors)."""
+        """Return synthetic episodes from a policy: predicted rewards (samples), actions (samples, factors)."""
         drawn = sample(choices, samples, generator)
         return self.foretell(drawn), drawn
 
     def learn(self, own: History) -> None:
-        """Learn from what this search has measured, beside the past."""
+        """Fit to the measurements of this search, in addition to the past."""
         if len(own.actions):
             self.restore_levels(own)
             self.surrogate.fit([*self._past, own], REFIT_STEPS)
 
     def restore_levels(self, own: History) -> None:
-        """Weigh costs by what this search has measured, if it has measured anything."""
+        """Use the cost levels of this search's measurements, if there are any."""
         if len(own.actions):
             self._levels = own.levels
 
 
 def agrees(foretold: np.ndarray, rewards: np.ndarray) -> bool:
-    """Whether what was foretold before it was measured came true, as far as the points can tell."""
+    """Return True if earlier predictions agree with the measurements, as far as there are enough points."""
     return len(rewards) < FEWEST_MEASURED or rank_correlation(foretold, rewards) >= LEAST_AGREEMENT
 
 
 def guide_for(
     actions: Actions, past: Sequence[History], features: Mapping[str, float], cost: Cost | None, *, seed: int
 ) -> Guide | None:
-    """A guide that has yet to learn; None where the past has too few points."""
+    """Return an unfitted guide; None if the past has too few points."""
     past = [history for history in past if len(history.actions)]
     if sum(len(history.actions) for history in past) < FEWEST_POINTS:
         return None
@@ -121,7 +122,7 @@ def guide_for(
 
 
 def _gate(seen: np.ndarray) -> "tuple[LedoitWolf, float]":
-    """The covariance of what was tried, and the squared Mahalanobis distance up to which a point resembles it."""
+    """Return the covariance of the trials, and the largest squared Mahalanobis distance of a similar point."""
     from sklearn.covariance import LedoitWolf
 
     covariance = LedoitWolf().fit(seen)

@@ -1,6 +1,6 @@
-"""The inverse model: from what is wanted on a data set to the choices that bring it, which is where a policy starts.
+"""Inverse model: maps a target on a data set to choices that reach it, which initialise a policy.
 
-It has the policy's own shape, so that the policy starts as a copy of it.
+It has the same architecture as the policy, so that the policy starts as a copy of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +19,16 @@ from shunter.extensions.nas.reinforce.surrogate import Surrogate
 from shunter.search.protocol import COSTS, Cost
 
 CANDIDATES = 1024
-ROUNDS = 3  # of further candidates, each drawn from what is common to the best of those before
-PARENTS = 0.1  # share of the candidates that the next round is drawn from
+ROUNDS = 3  # further rounds of candidates, each sampled from the value frequencies of the best so far
+PARENTS = 0.1  # share of the candidates from which the next round is sampled
 ELITES = 0.01  # share of the candidates that the inverse model imitates
 FEWEST_ELITES = 4
 COST_QUANTILES = (0.1, 0.25, 0.5, 1.0)
-INITIAL_ENTROPY = 0.3  # least share of the uniform distribution's that a policy starts with
+INITIAL_ENTROPY = 0.3  # of the uniform distribution's entropy, as the lower bound of an initial policy
 IMITATION_STEPS = 80
 VALUE_STEPS = 40
 LEARNING_RATE = 0.04
-TARGETS = 2  # standardised NE, and standardised logarithm of the cost
+TARGETS = 2  # standardised NE, and standardised log cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +40,13 @@ class Lesson:
 
 
 class InverseModel:
-    """Learns from the surrogate's best points which choices meet a target, on each data set that is known.
+    """Learns from the surrogate's best points which choices meet a target, on each known data set.
 
     Args:
-        actions: Actions of the space.
+        actions: Encoding of the space's points.
         states: Vectors of meta-features, by name.
         surrogate: Fitted surrogate.
-        cost: Cost that NE is weighed against, if any.
+        cost: Cost against which NE is weighed, if any.
         seed: Seed of the candidates and the initial weights.
     """
 
@@ -60,11 +60,11 @@ class InverseModel:
             self.policy = Policy(len(states.names) + TARGETS, actions.mask)
 
     def fit(self, known: Sequence[Mapping[str, float]], levels: Levels, present: Mapping[str, float]) -> Tensor:
-        """Imitate the best actions by the surrogate; returns the state with the targets of the present search (1, n).
+        """Imitate the surrogate's best actions; return the state with the targets of the present search (1, n).
 
         Args:
-            known: Meta-features of the data sets, the present one among them.
-            levels: Levels of the present data, which weigh the cost.
+            known: Meta-features of all data sets, including the present one.
+            levels: Levels of the present data, which set the weight of the cost.
             present: Meta-features of the present data.
         """
         aim = self._best_by_reward(present, levels)
@@ -82,12 +82,12 @@ class InverseModel:
         return state
 
     def choices(self, state: Tensor) -> Tensor:
-        """What the model would choose (states, factors, most values)."""
+        """Return the model's distribution of choices (states, factors, most values)."""
         with torch.no_grad():
             return self.policy(state)[0]
 
     def fit_value(self, state: Tensor, value: float) -> None:
-        """Teach the value head what the choices in a state are worth, before any real reward is known."""
+        """Train the value head on the predicted reward of the choices in a state, before any real reward is known."""
         wanted = torch.tensor([value])
         optimizer = torch.optim.Adam(self.policy.value.parameters(), LEARNING_RATE)
         for _ in range(VALUE_STEPS):
@@ -97,7 +97,7 @@ class InverseModel:
             optimizer.step()
 
     def _best_by_reward(self, features: Mapping[str, float], levels: Levels) -> Lesson:
-        """The best actions of a data set by reward, with the targets that they meet."""
+        """Return the best actions of a data set by reward, with the targets that they reach."""
 
         def score(figures: np.ndarray) -> np.ndarray:
             return predicted_reward(figures, levels, self._cost)
@@ -107,7 +107,7 @@ class InverseModel:
         return self._lesson(features, best, figures[:, 0].mean(), cost)
 
     def _best_within_costs(self, features: Mapping[str, float]) -> list[Lesson]:
-        """The best actions of a data set within each quantile of the cost."""
+        """Return the best actions of a data set within each quantile of the cost."""
         column = self._column
         if column is None:
             best, figures = self._search(features, lambda figures: -figures[:, 0])
@@ -129,10 +129,10 @@ class InverseModel:
     def _search(
         self, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best actions by the surrogate (elites, factors) and their figures, found by the cross-entropy method.
+        """Return the surrogate's best actions (elites, factors) and their figures, by the cross-entropy method.
 
-        Of a small space the first candidates are all there is; of a large one each round draws each factor from the
-        values that the best so far have.
+        For a small space the first candidates are the whole space. For a large one each round samples each factor from
+        the values of the best actions so far.
         """
         pool, figures = self._ranked(self._candidates, features, score)
         for _ in range(ROUNDS if self._actions.count > CANDIDATES else 0):
@@ -144,19 +144,19 @@ class InverseModel:
 
     @cached_property
     def _candidates(self) -> np.ndarray:
-        """Points drawn evenly, of which those that fit, where any does (candidates, factors)."""
+        """Sample points uniformly, and keep those that fit, if any do (candidates, factors)."""
         drawn = np.unique(self._actions.uniform(CANDIDATES, self._generator), axis=0)
         return drawn[self._fitting(drawn, len(drawn))]
 
     def _fitting(self, pool: np.ndarray, most: int) -> np.ndarray:
-        """Places of the first actions that keep the limit of memory; of the first ones where none does."""
+        """Return indices of the first actions that fit into the memory limit; of the first ones if none does."""
         places = (place for place, action in enumerate(pool) if self._actions.fits(tuple(map(int, action))))
         return np.array(list(islice(places, most)) or range(min(most, len(pool))))
 
     def _ranked(
         self, drawn: np.ndarray, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The different ones of actions, the best first, and their figures."""
+        """Return the distinct actions, the best first, and their figures."""
         pool = np.unique(drawn, axis=0)
         figures, _ = self._surrogate.predict(features, pool)
         order = np.argsort(-score(figures), kind="stable")

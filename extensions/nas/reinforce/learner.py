@@ -1,4 +1,4 @@
-"""How the policy learns: rewards in units of their own spread, and steps of the optimiser that a guide holds back."""
+"""Learner of the policy: standardises rewards, and makes optimiser steps that a guide regularises."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from shunter.extensions.nas.reinforce.policy import (
 )
 from shunter.extensions.nas.reinforce.ppo import Episodes, improve
 
-STEPS = 10  # of the optimiser after each batch of rewards
+STEPS = 10  # optimiser steps after each batch of rewards
 LEARNING_RATE = 0.02
-ENTROPY_WEIGHT = 0.02  # reward, in standard deviations, that the whole entropy of the uniform distribution is worth
-LEAST_ENTROPY = 0.1  # share of the uniform distribution's that draws keep
-SYNTHETIC = 32  # episodes at the start, of which each real one replaces one
+ENTROPY_WEIGHT = 0.02  # reward of the uniform distribution's entropy, in standard deviations
+LEAST_ENTROPY = 0.1  # lower bound of the entropy, relative to the uniform distribution
+SYNTHETIC = 32  # synthetic episodes at the start; each real episode replaces one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A point that was measured: its action, its reward, and what had been foretold of it, if anything."""
+    """Measured point: its action, its reward, and its earlier prediction, if any."""
 
     action: Action
     reward: float
@@ -39,13 +39,13 @@ class Tried:
 
 
 class Learner:
-    """A policy with its optimiser, and the guide that it started from, if there is one.
+    """Policy with its optimiser, and the guide that it was initialised from, if any.
 
     Args:
-        actions: Actions of the space.
-        guide: What the past teaches; None starts with every value as likely as any other.
+        actions: Encoding of the space's points.
+        guide: Guide from past trials; None to start with the uniform distribution.
         seed: Seed of the initial weights.
-        trains_value: Whether the guide teaches the value head too.
+        trains_value: If True, the guide pretrains the value head too.
     """
 
     def __init__(self, actions: Actions, guide: Guide | None, *, seed: int, trains_value: bool = True) -> None:
@@ -61,10 +61,10 @@ class Learner:
         self._optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
 
     def choices(self, *, warmer: float = 1.0) -> Tensor:
-        """The policy's distribution, never narrower than `LEAST_ENTROPY`.
+        """Return the policy's distribution, with at least the entropy `LEAST_ENTROPY`.
 
         Args:
-            warmer: Further temperature, where the guide cannot be trusted.
+            warmer: Additional temperature, where the guide is unreliable.
         """
         with torch.no_grad():
             choices, _ = self.policy(self._state)
@@ -72,15 +72,15 @@ class Learner:
             return choices if temperature == 1 else tempered(choices, temperature)
 
     def entropy_share(self) -> float:
-        """Entropy of its draws as a share of the uniform distribution's."""
+        """Entropy of the policy relative to that of the uniform distribution."""
         return float(entropy(self.choices())) / max(self.most_entropy, 1e-9)
 
     def learn(self, tried: Sequence[Tried], guide_weight: float) -> None:
-        """Improve the policy by all that was tried.
+        """Improve the policy from all trials.
 
         Args:
-            tried: Points in the order in which they became known.
-            guide_weight: Price of a nat of divergence from the first policy.
+            tried: Points in the order of their results.
+            guide_weight: Weight of the divergence from the first policy, per nat.
         """
         improve(
             self.policy,
@@ -94,7 +94,7 @@ class Learner:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that it has learnt, by name."""
+        """Return all learned state by name."""
         kept = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
         kept |= {"state": self._state, **optimizer_tensors(self._optimizer, "optimizer")}
         if self._held_to is not None:
@@ -103,7 +103,7 @@ class Learner:
 
     @classmethod
     def restore(cls, actions: Actions, guide: Guide | None, tensors: Mapping[str, Tensor], *, seed: int) -> Self:
-        """What `tensors` kept, with a guide that has not learnt yet where there was one."""
+        """Restore the state that `tensors` returned, with an unfitted guide if there was one."""
         learner = cls(actions, None, seed=seed)
         learner.guide, learner._state, learner._held_to = guide, tensors["state"], tensors.get("held_to")
         learner.policy = Policy(learner._state.shape[1], actions.mask)
@@ -115,11 +115,12 @@ class Learner:
         return learner
 
     def _episodes(self, tried: Sequence[Tried]) -> Episodes:
-        """All that was tried, with the probabilities of the policy as it is before this improvement.
+        """Return all trials as episodes, with the probabilities of the policy before this improvement.
 
-        Those that a choice had when it was made would be the method's own, and leave out what lies outside of the clip
-        by now. Where an evaluation is a training, that wastes more than it guards: over 96 planted tables of 256 points
-        it took 40.7 evaluations to the goal and so 36.3 (difference 4.4, standard error 1.7; random search 104).
+        PPO would use the probabilities at the time of each choice, but then choices outside the clip range are ignored
+        by now. Where an evaluation is a training, that wastes data. On 96 synthetic tables of 256 points, those
+        probabilities need 40.7 evaluations to the goal, the present ones 36.3 (difference 4.4, standard error 1.7;
+        random search 104).
         """
         actions = np.array([point.action for point in tried])
         returns = standardised(tried)
@@ -141,15 +142,15 @@ class Learner:
 
 
 def standardised(tried: Sequence[Tried]) -> np.ndarray:
-    """Rewards in standard deviations from their median, where they are foretold in the units of what was foretold.
+    """Return rewards in standard deviations from their median, shifted to the units of the predictions, if any.
 
-    The surrogate learnt on other data, whose rewards lie elsewhere and spread otherwise: at the points that were
-    measured both are made to agree in their median and their spread.
+    The surrogate was trained on other data, whose rewards have another centre and spread. At the measured points, the
+    rewards get the median and the spread of the predictions.
     """
     rewards = np.array([point.reward for point in tried])
     foretold = np.array([point.foretold for point in tried if point.foretold is not None])
     low, middle = np.percentile(rewards, (10, 50))
-    spread = float(np.std(np.maximum(rewards, low))) or 1.0  # a failed training is not what distinguishes the others
+    spread = float(np.std(np.maximum(rewards, low))) or 1.0  # a failed training must not dominate the spread
     unit, offset = 1.0, 0.0
     if len(foretold) >= 2:
         unit, offset = float(np.clip(np.std(foretold), 0.3, 1.5)), float(np.median(foretold))

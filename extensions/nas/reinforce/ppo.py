@@ -1,7 +1,7 @@
-"""Proximal policy optimisation on episodes of one step (Schulman et al., arXiv 1707.06347, equation 9).
+"""Proximal policy optimisation on one-step episodes (Schulman et al., arXiv 1707.06347, equation 9).
 
-The ratio is clipped for each factor by itself: they are chosen independently, and of many factors the ratio of the
-whole point would leave the clip's range before any of them has learnt much.
+The ratio is clipped per factor, because the factors are chosen independently. With many factors, the ratio of the
+whole point would leave the clip range before any factor has learned much.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ MOST_ADVANTAGE = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """What was done and what it brought.
+    """Actions with their results.
 
     Attributes:
-        actions: Actions that were taken (episodes, factors).
-        log_probabilities: Logarithm of the probability of each choice before the improvement (episodes, factors).
+        actions: Actions of the episodes (episodes, factors).
+        log_probabilities: Log probability of each choice before the improvement (episodes, factors).
         returns: Standardised rewards (episodes).
-        is_real: Whether it was measured; a synthetic one teaches the value alone (episodes).
+        is_real: True if measured; a synthetic episode trains the value head only (episodes).
     """
 
     actions: Tensor
@@ -45,17 +45,17 @@ def improve(
     guide_weight: float = 0.0,
     steps: int,
 ) -> None:
-    """Move the policy towards what brought more than its value expected, at most a little at a time.
+    """Move the policy towards actions with rewards above the predicted value, in small steps.
 
     Args:
-        policy: Is changed.
+        policy: Policy, changed in place.
         optimizer: Optimizer of its parameters.
         state: State of the search (1, state size).
-        episodes: Episodes that the steps learn from.
-        entropy_weight: Worth of a nat of entropy, which keeps the policy exploring.
-        guide: Choices that the policy shall stay close to (1, factors, most values).
-        guide_weight: Price of a nat of divergence from them.
-        steps: Steps of the optimizer.
+        episodes: Episodes to learn from.
+        entropy_weight: Weight of the entropy bonus per nat, which keeps the policy exploring.
+        guide: Reference distribution (1, factors, most values).
+        guide_weight: Weight of the divergence from the reference, per nat.
+        steps: Number of optimizer steps.
     """
     with torch.no_grad():
         _, value = policy(state)

@@ -1,4 +1,4 @@
-"""The supervised surrogate: what a point would come to on a data set, and how far that can be believed."""
+"""Supervised surrogate: predicts the figures of a point on a data set, and estimates its own reliability."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -19,10 +19,10 @@ WEIGHT_DECAY = 1e-3
 
 
 class Ensemble(nn.Module):
-    """Five MLPs of one hidden layer, side by side in each matrix product.
+    """Five MLPs with one hidden layer, computed together in batched matrix products.
 
     Args:
-        inputs: Count of numbers of a sample.
+        inputs: Number of inputs.
         generator: Generator of the initial weights.
     """
 
@@ -37,18 +37,18 @@ class Ensemble(nn.Module):
         self.last_bias = nn.Parameter(torch.zeros(MEMBERS, 1, FIGURES))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Figures by each member (members, samples, figures) of inputs (samples, inputs)."""
+        """Return the figures from each member (members, samples, figures), given inputs (samples, inputs)."""
         hidden = torch.tanh(torch.baddbmm(self.first_bias, inputs.expand(MEMBERS, -1, -1), self.first))
         return torch.baddbmm(self.last_bias, hidden, self.last)
 
 
 class Surrogate:
-    """Standardised figures of points by an ensemble, each member of which has not seen a fifth of the points.
+    """Predicts standardised figures of points by an ensemble; each member is trained without a fifth of the points.
 
-    What the members say of the points that they have not seen tells whether there is anything to believe.
+    The members' predictions of their held-out points show if the surrogate is reliable.
 
     Args:
-        actions: Actions of the space.
+        actions: Encoding of the space's points.
         states: Vectors of meta-features, by name.
         seed: Seed of the initial weights.
     """
@@ -61,10 +61,10 @@ class Surrogate:
         self.skill = 0.0
 
     def fit(self, histories: Sequence[History], steps: int = FIT_STEPS) -> None:
-        """Learn from all histories, going on from what was learnt before, and find out how well it works.
+        """Continue the training on all histories, and measure the quality of the predictions.
 
-        `skill` is then the mean over the data sets of the rank correlation of NE with the predictions by members that
-        have not seen the point.
+        `skill` is then the mean over data sets of the rank correlation between NE and the predictions of the members
+        that were not trained on the point.
         """
         inputs = torch.cat([self._inputs(history.features, history.actions) for history in histories])
         targets = torch.from_numpy(np.concatenate([history.standardised for history in histories])).float()
@@ -76,7 +76,7 @@ class Surrogate:
         for _ in range(steps):
             self._optimizer.zero_grad()
             errors = (self.network(inputs) - targets) ** 2 * weights
-            # Each member has its own loss: their sum trains them side by side.
+            # Each member has its own loss; the sum of the losses trains all members independently.
             (errors.sum((1, 2)) / weights.sum((1, 2)).clamp(min=1)).sum().backward()
             self._optimizer.step()
         with torch.no_grad():
@@ -84,18 +84,18 @@ class Surrogate:
         self.skill = _mean_rank_correlation(unseen, targets[:, 0].numpy(), points)
 
     def predict(self, features: Mapping[str, float], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the members (points, figures) on one data set."""
+        """Return mean and standard deviation over the members (points, figures) on one data set."""
         with torch.no_grad():
             predictions = self.network(self._inputs(features, actions)).numpy()
         return predictions.mean(0), predictions.std(0)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that it has learnt, by name."""
+        """Return all learned state by name."""
         kept = {f"surrogate.{name}": tensor for name, tensor in self.network.state_dict().items()}
         return kept | optimizer_tensors(self._optimizer, "surrogate_optimizer")
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `tensors` kept."""
+        """Restore the state that `tensors` returned."""
         self.network.load_state_dict(part(tensors, "surrogate"))
         restore_optimizer(self._optimizer, "surrogate_optimizer", tensors)
 
@@ -105,7 +105,7 @@ class Surrogate:
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's coefficient; 0 where one of them does not vary."""
+    """Return Spearman's coefficient; 0 if one of the inputs is constant."""
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
     from scipy.stats import rankdata
@@ -121,12 +121,12 @@ def _mean_rank_correlation(predicted: np.ndarray, actual: np.ndarray, points: Se
 
 
 def _weights(points: Sequence[int]) -> Tensor:
-    """Of each point: a data set with few counts for more than its points, ten times at most."""
+    """Return the weight of each point: points of small data sets weigh more, ten times at most."""
     most = max(points)
     return torch.cat([torch.full((count,), min(10.0, most / max(count, 1))) for count in points])
 
 
 def _held_out(points: Sequence[int]) -> Tensor:
-    """Which points a member does not see (members, points): a fifth of each data set, the same in each fit."""
+    """Return which points are held out from each member (members, points): a fifth of each data set, fixed."""
     positions = torch.cat([torch.arange(count) for count in points])
     return positions % MEMBERS == torch.arange(MEMBERS).unsqueeze(1)

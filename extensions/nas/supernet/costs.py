@@ -1,7 +1,7 @@
-"""What the architectures of a super-net cost: a figure for each operator, of which an architecture's cost is the sum.
+"""Costs of a super-net's architectures: a cost for each operator, whose sum is an architecture's cost.
 
-The figures may be of anything that adds up: bytes and FLOPs are counted here, seconds and joules are measured
-elsewhere (`shunter.extensions.nas.operator_costs`), all through `OperatorCosts`.
+The costs may be of any additive quantity: bytes and FLOPs are counted here, seconds and joules are measured
+(`shunter.extensions.nas.operator_costs`); all implement `OperatorCosts`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from shunter.models.spec import rows_kept
 
 
 def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
-    """The cost of every operator of a super-net."""
+    """Return the cost of every operator of a super-net."""
     space, features = network.space, network.features
     top_inputs = network.layers.top_inputs
     bottom: LayerCosts = {}
@@ -59,7 +59,7 @@ def _of_layers(paths: MlpPaths, inputs: int, outputs: int, costs: OperatorCosts,
 
 
 class CountedBytes:
-    """Bytes of the parameters, exactly as `shunter.models.counting.ModelCounts.parameter_bytes`.
+    """Bytes of the parameters, equal to `shunter.models.counting.ModelCounts.parameter_bytes`.
 
     Args:
         network: The super-net.
@@ -72,20 +72,20 @@ class CountedBytes:
         self._of_interactions = _without_layers(network, self, lambda counts: counts.dense_parameter_bytes)
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
-        """Weights and biases."""
+        """Return the bytes of weights and biases."""
         return float((inputs + 1) * outputs * FLOAT_BYTES)
 
     def table(self, rows: int, width: int) -> float:
-        """Its rows."""
+        """Return the bytes of the rows."""
         return float(rows * width * FLOAT_BYTES)
 
     def interaction(self, name: str) -> float:
-        """Its weights."""
+        """Return the bytes of the weights."""
         return self._of_interactions[name]
 
 
 class CountedFlops:
-    """FLOPs of the matrix products of a step for a sample, as `models.counting.ModelCounts.matmul_flops_per_sample`.
+    """FLOPs of the matrix products of a step per sample, as `models.counting.ModelCounts.matmul_flops_per_sample`.
 
     Args:
         network: The super-net.
@@ -98,22 +98,22 @@ class CountedFlops:
         self._of_interactions = _without_layers(network, self, lambda counts: counts.matmul_flops_per_sample)
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
-        """The output, the gradient of the weights, and that of the input where something below it learns."""
+        """Return the FLOPs of the output, the weight gradient and, except for the first layer, the input gradient."""
         return float(2 * inputs * outputs * (2 if is_first else 3))
 
     def table(self, rows: int, width: int) -> float:
-        """No product."""
+        """Return 0: a table has no matrix product."""
         return 0.0
 
     def interaction(self, name: str) -> float:
-        """Its products."""
+        """Return the FLOPs of the interaction's products."""
         return self._of_interactions[name]
 
 
 def _without_layers(
     network: Supernet, costs: CountedBytes | CountedFlops, figure: Callable[[ModelCounts], float]
 ) -> dict[str, float]:
-    """Cost of each interaction: what a model without hidden layers has beyond its two output layers."""
+    """Return the cost of each interaction: that of a model without hidden layers, minus its two output layers."""
     space, features = network.space, network.features
     outputs = costs.linear(network.layers.top_inputs, features.outputs, is_first=False)
     if features.dense:

@@ -1,4 +1,4 @@
-"""An MLP of a super-net: every path through its widths at once, mixed by masks."""
+"""MLP of a super-net: every path through its widths, mixed by masks."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from shunter.models.output_layer import OutputLayer
 
 
 class Candidates(nn.Linear):
-    """Linear layers of several widths over one input, computed as one product.
+    """Linear layers of several widths on one input, computed as one matrix product.
 
     Args:
         inputs: Width of the input.
@@ -24,31 +24,31 @@ class Candidates(nn.Linear):
         self.widths = tuple(widths)
 
     def reset_parameters(self) -> None:
-        """Nothing: `initialise` draws them."""
+        """Do nothing: `initialise` sets the weights."""
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw each candidate as if it stood alone, as `shunter.models.registry` draws a layer."""
+        """Initialise each candidate like a separate layer, as `shunter.models.registry` does."""
         for weight, bias in zip(self.weight.split(self.widths), self.bias.split(self.widths), strict=True):
             initialise_linear(weight, bias)
 
     def split(self, input: Tensor) -> dict[int, Tensor]:
-        """`[batch, inputs]` to the rectified `[batch, width]` of each candidate."""
+        """Map `[batch, inputs]` to the `[batch, width]` of each candidate, after ReLU."""
         rectified = super().forward(input).relu()
         return dict(zip(self.widths, rectified.split(self.widths, dim=1), strict=True))
 
 
 class SuperMlp(nn.Module):
-    """All hidden layers that an MLP may have, and an output layer for each width that may come before it.
+    """All hidden layers that an MLP may have, and an output layer for each width that may precede it.
 
-    Each pair of widths has a linear layer of its own in each layer, but for those over the MLP's input: there the first
-    layer that is not left out is the same one wherever it stands, since the input is wide and the layer dear.
+    In each layer, each pair of widths has its own linear layer. The exception are layers on the MLP's input: all
+    positions of the first layer share their weights, because the input is wide and these layers are expensive.
 
     Args:
-        paths: Its choices.
+        paths: Choices of the MLP.
         inputs: Width of the input.
         outputs: Width of the output.
-        rectified: Whether the output goes through a ReLU, as a hidden layer of something larger.
+        rectified: If True, apply a ReLU to the output, which is then an inner layer of a larger model.
     """
 
     def __init__(self, paths: MlpPaths, inputs: int, outputs: int, *, rectified: bool) -> None:
@@ -74,7 +74,7 @@ class SuperMlp(nn.Module):
                 initialise_linear(module.weight, module.bias)
 
     def forward(self, input: Tensor, masks: Masks) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`."""
+        """Map `[batch, inputs]` to `[batch, outputs]`."""
         first = self.first.split(input) if self.first is not None else {}
         now = {INPUT: input}
         for layer in range(len(self.paths.layers)):
@@ -86,7 +86,7 @@ class SuperMlp(nn.Module):
     def _layer(
         self, layer: int, before: dict[int, Tensor], first: dict[int, Tensor], masks: Masks
     ) -> dict[int, Tensor]:
-        """The activations of each width after a layer, from those before it."""
+        """Return the activations of each width after a layer, given those before it."""
         made = {int(width): module.split(before[int(width)]) for width, module in self._modules_of(layer)}
         made[INPUT] = first
         after: dict[int, Tensor] = {}
@@ -108,7 +108,7 @@ class SuperMlp(nn.Module):
 
 
 def mixed(candidates: Sequence[Tensor], mask: Tensor) -> Tensor:
-    """Sum of `[batch, width]` candidates, weighted by `[batch, candidates]`; a single one as it is."""
+    """Return the sum of `[batch, width]` candidates weighted by `[batch, candidates]`; a single one without weight."""
     if len(candidates) == 1:
         return candidates[0]
     mixed = candidates[0] * mask[:, :1]

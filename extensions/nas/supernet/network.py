@@ -1,4 +1,4 @@
-"""The super-net of a DLRM: tables, MLPs and interactions in every form that an architecture may take."""
+"""Super-net of a DLRM: tables, MLPs and interactions in every form that an architecture may have."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,15 +19,15 @@ from shunter.models.spec import Features
 
 
 class SuperInteraction(nn.Module):
-    """The mixture of several interactions, each with weights of its own; all give a number for each pair of vectors.
+    """Mixture of several interactions with separate weights; each returns one number for each pair of vectors.
 
     Args:
         dim: Width of the vectors.
-        vectors: Vectors of a sample.
+        vectors: Number of vectors of a sample.
         names: Names of the interactions.
 
     Attributes:
-        count: Numbers that go out.
+        count: Number of outputs.
     """
 
     def __init__(self, dim: int, vectors: int, names: Sequence[DlrmInteraction]) -> None:
@@ -39,26 +39,26 @@ class SuperInteraction(nn.Module):
                 initialise_linear(module.weight, module.bias)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` and `[batch, interactions]` to `[batch, pairs]`."""
+        """Map `[batch, vectors, dim]` and `[batch, interactions]` to `[batch, pairs]`."""
         return mixed([candidate(vectors) for candidate in self.candidates], mask)
 
 
 class Supernet(nn.Module):
-    """Every architecture of a space in one model.
+    """All architectures of a space in one model.
 
     Args:
-        space: Space that is chosen from.
-        features: Features that come in.
+        space: Space of the choices.
+        features: Input features.
         seed: Seed of the initial weights.
-        embedding_learning_rate: Step size of the tables, which update themselves in the backward pass.
-        device: Device where the model shall lie.
-        kernel: Library that does the lookups.
+        embedding_learning_rate: Step size of the tables, which are updated in the backward pass.
+        device: Device of the model.
+        kernel: Library of the lookups.
 
     Attributes:
-        coding: Its choices by their names, and what they mean.
-        choices: The logits theta.
-        tables: The embeddings.
-        layers: The other weights.
+        coding: Choices by name, and their meaning.
+        choices: Logits theta.
+        tables: Embedding tables.
+        layers: All other weights.
     """
 
     def __init__(
@@ -91,20 +91,20 @@ class Supernet(nn.Module):
         self.tables.embeddings.initialise(torch.Generator().manual_seed(seed))
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
-        """Score a batch with the architectures that the masks mix; see `shunter.models.recommender.Recommender`."""
+        """Score a batch with the mixture given by the masks; see `shunter.models.recommender.Recommender`."""
         return self.layers(dense, self.tables(values, offsets, masks), masks)
 
     def expected_cost(self, masks: Masks, costs: CostTable) -> Tensor:
-        """Mean cost of the architectures that the masks mix, `[batch]`; of one-hot masks that of their architecture."""
+        """Return the mean cost of the mixed architectures, `[batch]`; for one-hot masks that of the architecture."""
         return expected_cost(self.coding, masks, costs)
 
     def cost(self, architecture: Architecture, costs: CostTable) -> float:
-        """Exact cost of an architecture."""
+        """Return the exact cost of an architecture."""
         return cost_of(architecture, self.coding, costs)
 
 
 def expected_cost(coding: Coding, masks: Masks, costs: CostTable) -> Tensor:
-    """As `Supernet.expected_cost`, without its weights."""
+    """Return the same as `Supernet.expected_cost`, without needing its weights."""
     total = masks[INTERACTION] @ masks.values.new_tensor(costs.interactions) + costs.base
     if coding.bottom:
         total = total + coding.bottom.expected_cost(masks, costs.bottom)
@@ -116,17 +116,17 @@ def expected_cost(coding: Coding, masks: Masks, costs: CostTable) -> Tensor:
 
 
 def cost_of(architecture: Architecture, coding: Coding, costs: CostTable) -> float:
-    """As `Supernet.cost`, without its weights."""
+    """Return the same as `Supernet.cost`, without needing its weights."""
     masks = Choices(coding.sizes).one_hot(coding.encode(architecture))
     return float(expected_cost(coding, replace(masks, values=masks.values.double()), costs))
 
 
 class Inherited(nn.Module):
-    """One architecture with the weights that it shares with all others of a super-net.
+    """One architecture with the super-net's shared weights.
 
     Args:
         network: Super-net.
-        architecture: An architecture of its space.
+        architecture: Architecture of its space.
     """
 
     def __init__(self, network: Supernet, architecture: Architecture) -> None:
@@ -139,7 +139,7 @@ class Inherited(nn.Module):
 
 
 class _Layers(nn.Module):
-    """All of a super-net but its tables and its choices."""
+    """All of a super-net except its tables and its choices."""
 
     def __init__(self, coding: Coding, features: Features) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Layers(nn.Module):
         self.top = SuperMlp(coding.top, self.top_inputs, features.outputs, rectified=False)
 
     def forward(self, dense: Tensor, pooled: Tensor, masks: Masks) -> Tensor:
-        """`[batch, dense features]` and `[batch, bags, dim]` to logits, as `models.families.dlrm.DlrmLayers`."""
+        """Map `[batch, dense features]` and `[batch, bags, dim]` to logits, as `models.families.dlrm.DlrmLayers`."""
         beside, vectors = pooled.flatten(1), pooled
         if self.bottom is not None:
             beside = self.bottom(dense, masks).float()

@@ -1,10 +1,10 @@
-"""Which hidden layers an MLP of a super-net may have, written as paths through its widths.
+"""Possible hidden layers of a super-net's MLP, represented as paths through its widths.
 
-After each layer the activations have one of several widths: those that the layer may have and, where it may be left
-out, those from before it. `INPUT` stands for the MLP's own input, as long as all layers are left out. For every width
-after every layer there is a choice: made by this layer from which width before it, or `SKIP`, left as it was. A last
-choice says which width the output layer reads. An architecture is one path, read from the output backwards, as in DNAS
-(arXiv 2110.14812). Of two layers (32, 64) and (32, 64, 0), where 0 leaves the layer out:
+After each layer the activations have one of several widths: those that the layer may have and, if it may be omitted,
+those before it. `INPUT` is the MLP's own input, as long as all layers are omitted. Every width after every layer has a
+choice: the width before it from which this layer computes it, or `SKIP` if it is passed on unchanged. A last choice
+selects the width that the output layer reads. An architecture is one path, read from the output backwards, as in DNAS
+(arXiv 2110.14812). For two layers (32, 64) and (32, 64, 0), where 0 omits the layer:
 
     INPUT -> 32 -> 32 -> output        mlp_0_32, mlp_0_64    from INPUT
           -> 64 -> 64 ->               mlp_1_32, mlp_1_64    from 32 or 64, or SKIP
@@ -24,15 +24,15 @@ LayerCosts = Mapping[tuple[int, int], float]
 
 
 class MlpPaths:
-    """The paths of one MLP.
+    """Paths of one MLP.
 
     Args:
-        name: Beginning of the names of its choices.
-        layers: Widths that each hidden layer may have; 0 among them: it may be left out.
+        name: Prefix of the names of its choices.
+        layers: Widths that each hidden layer may have; with 0 among them it may be omitted.
 
     Attributes:
-        widths: Widths that the activations may have after each layer, the input before the first.
-        candidates: For each choice by its name, where its width may come from: `INPUT`, a width, or `SKIP`.
+        widths: Widths that the activations may have after each layer; before the first, the input.
+        candidates: Possible sources of the width for each choice, by its name: `INPUT`, a width, or `SKIP`.
     """
 
     def __init__(self, name: str, layers: Sequence[Sequence[int]]) -> None:
@@ -56,15 +56,15 @@ class MlpPaths:
         return f"{self.name}_output"
 
     def choice(self, layer: int, width: int) -> str:
-        """Name of the choice of where `width` after a layer comes from."""
+        """Return the name of the choice of the source of `width` after a layer."""
         return f"{self.name}_{layer}_{width}"
 
     def made(self, layer: int) -> tuple[int, ...]:
-        """Widths that a layer may give, without leaving it out."""
+        """Return the widths that a layer may compute, if not omitted."""
         return tuple(width for width in self.layers[layer] if width)
 
     def decode(self, picked: Mapping[str, int]) -> tuple[int, ...]:
-        """The width of each hidden layer, 0 where it is left out, from the number of the candidate of each choice."""
+        """Return the width of each hidden layer, 0 if omitted, from the picked candidate of each choice."""
         width = self.candidates[self.output_choice][picked[self.output_choice]]
         found: list[int] = []
         for layer in reversed(range(len(self.layers))):
@@ -75,7 +75,7 @@ class MlpPaths:
         return tuple(reversed(found))
 
     def encode(self, widths: Sequence[int]) -> dict[str, int]:
-        """Inverse of `decode`, for the choices along the path."""
+        """Return the candidates of the choices along a path; the inverse of `decode`."""
         picked: dict[str, int] = {}
         now = INPUT
         for layer, width in enumerate(widths):
@@ -86,10 +86,10 @@ class MlpPaths:
         return {**picked, self.output_choice: self.candidates[self.output_choice].index(now)}
 
     def expected_cost(self, masks: Masks, costs: LayerCosts) -> Tensor:
-        """Mean cost of the linear layers of the architectures that the masks mix.
+        """Return the mean cost of the linear layers of the architectures in the mixture.
 
-        The probability that a width is there is propagated from the output layer backwards; of one-hot masks it is the
-        exact cost of their architecture.
+        The probability that a width is used is propagated from the output layer backwards. For one-hot masks the result
+        is the exact cost of their architecture.
 
         Args:
             masks: Masks of all choices.
@@ -115,7 +115,7 @@ class MlpPaths:
         return total
 
     def extreme_cost(self, costs: LayerCosts, extreme: Callable[..., float]) -> float:
-        """Cost of the cheapest or the dearest path: `extreme` is `min` or `max`."""
+        """Return the cost of the cheapest or the most expensive path: `extreme` is `min` or `max`."""
         reach: dict[int, float] = {INPUT: 0.0}
         for layer in range(len(self.layers)):
             reach = {
@@ -128,7 +128,7 @@ class MlpPaths:
         return extreme(reach[width] + costs[width, OUTPUT] for width in reach)
 
     def linear_shapes(self) -> list[tuple[int, int]]:
-        """Every (width before, width after) of a linear layer on some path, with `INPUT` and `OUTPUT`, each once."""
+        """Return every (width before, width after) of a linear layer on a path, with `INPUT` and `OUTPUT`, once."""
         shapes = {
             (source, width): None
             for layer in range(len(self.layers))

@@ -1,4 +1,4 @@
-"""What a super-net chooses from, and how an architecture is written as its choices."""
+"""Space of a super-net, and the encoding of an architecture as choices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ class Architecture:
     """One architecture of a super-net.
 
     Attributes:
-        bottom: Hidden width of each layer over the dense features, 0 where it is left out.
-        top: The same of the layers over the interaction.
-        interaction: Name of what the vectors meet in.
+        bottom: Hidden width of each layer on the dense features, 0 if omitted.
+        top: Hidden width of each layer on the interaction, 0 if omitted.
+        interaction: Name of the interaction.
         dims: Width of each table.
-        shares: Share of the ids of each table that have a row of their own.
+        shares: Share of each table's ids with a row of their own.
     """
 
     bottom: tuple[int, ...]
@@ -34,16 +34,16 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True)
 class SupernetSpace:
-    """What a super-net chooses from; each attribute like that of `Architecture`, with candidates instead of a value.
+    """Space of a super-net; the attributes are those of `Architecture`, with candidates instead of values.
 
     Attributes:
-        base: Options that all architectures have in common: `embedding_dim`, the width of the vectors that meet, at
-            least that of the widest table.
-        bottom: Widths of each layer over the dense features, with 0 where it may be left out; empty without any.
-        top: The same of the layers over the interaction.
-        interactions: Names.
-        dims: Widths of each table.
-        shares: Shares of each table.
+        base: Options common to all architectures; `embedding_dim` is the width of the vectors that interact, at least
+            that of the widest table.
+        bottom: Widths of each layer on the dense features, with 0 if it may be omitted; empty without dense features.
+        top: Widths of each layer on the interaction, with 0 if it may be omitted.
+        interactions: Names of the interactions.
+        dims: Candidate widths of each table.
+        shares: Candidate shares of each table.
     """
 
     base: DlrmSpec
@@ -54,7 +54,7 @@ class SupernetSpace:
     shares: tuple[tuple[float, ...], ...]
 
     def spec(self, architecture: Architecture) -> DlrmSpec:
-        """The same architecture as a model that is trained by itself."""
+        """Return the configuration of the stand-alone model of an architecture."""
         return replace(
             self.base,
             bottom_widths=tuple(width for width in architecture.bottom if width),
@@ -66,17 +66,17 @@ class SupernetSpace:
 
 
 class Coding:
-    """The choices of a space.
+    """Choices of a space.
 
     Args:
-        space: Space that is chosen from.
-        features: Features that come in; without dense features there is no bottom MLP.
+        space: Space of the choices.
+        features: Input features; without dense features there is no bottom MLP.
 
     Attributes:
-        bottom: Choices of the bottom MLP, None where there is none.
-        top: Those of the top MLP.
-        sizes: Candidates of each choice by its name; the widths of the tables stand together in their order, and so do
-            their shares.
+        bottom: Choices of the bottom MLP, None without one.
+        top: Choices of the top MLP.
+        sizes: Number of candidates of each choice by its name; the widths of the tables are contiguous and in order,
+            and so are their shares.
     """
 
     def __init__(self, space: SupernetSpace, features: Features) -> None:
@@ -92,7 +92,7 @@ class Coding:
         }
 
     def decode(self, picked: Mapping[str, int]) -> Architecture:
-        """The architecture of one candidate of each choice."""
+        """Return the architecture given by one candidate of each choice."""
         space, tables = self.space, range(len(self.space.dims))
         return Architecture(
             bottom=self.bottom.decode(picked) if self.bottom else (),
@@ -103,10 +103,10 @@ class Coding:
         )
 
     def largest(self, turn: int = 0) -> Architecture:
-        """The architecture with all layers and rows, everything at its widest; the interactions take turns.
+        """Return the architecture with all layers and rows at the largest widths; the interactions take turns.
 
         Args:
-            turn: Number of the interaction, counted round and round.
+            turn: Index of the interaction, modulo their number.
         """
         space = self.space
         return Architecture(
@@ -118,7 +118,7 @@ class Coding:
         )
 
     def encode(self, architecture: Architecture) -> dict[str, int]:
-        """Inverse of `decode`, for the choices that decide about it."""
+        """Return the candidates of the choices that determine an architecture; the inverse of `decode`."""
         space = self.space
         return {
             **(self.bottom.encode(architecture.bottom) if self.bottom else {}),

@@ -1,9 +1,9 @@
-"""The tables of a super-net: of every width and every number of rows that they may have.
+"""Tables of a super-net, for every width and every number of rows that they may have.
 
-Widths share one table of the largest, truncated and padded with zeros, as the channels of FBNetV2 do (Wan et al., CVPR
-2020, arXiv 2004.05565): a narrow table learns from every sample that a wide one learns from, and the gradient of a
-truncated row touches its first columns only. Numbers of rows do not share: each is a table of its own, looked up modulo
-its rows, for ids that meet in a row of one are apart in another. That costs little memory beyond the largest.
+All widths share one table of the largest width, truncated and padded with zeros, like the channels of FBNetV2 (Wan et
+al., CVPR 2020, arXiv 2004.05565). A narrow table thus learns from the same samples as a wide one, and the gradient of a
+truncated row affects its first columns only. Numbers of rows do not share: each has its own table, indexed modulo its
+rows, because ids that collide in one do not collide in another. This costs little more memory than the largest table.
 """
 
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ from shunter.models.spec import Features, rows_kept
 
 
 def dim_choice(table: int) -> str:
-    """Name of the choice of a table's width."""
+    """Return the name of the choice of a table's width."""
     return f"dim_{table}"
 
 
 def share_choice(table: int) -> str:
-    """Name of the choice of the share of its ids that have a row of their own."""
+    """Return the name of the choice of the share of its ids with a row of their own."""
     return f"share_{table}"
 
 
 class _Lookup(NamedTuple):
-    """One table of so many rows, as one bag reads it.
+    """Lookup of one bag in one candidate table.
 
     Attributes:
         table: Table whose ids are looked up.
-        number: Number of its candidate.
+        number: Index of the candidate.
         bag: Bag of the sample.
-        rows: Rows of the candidate.
+        rows: Number of rows of the candidate.
     """
 
     table: int
@@ -45,19 +45,19 @@ class _Lookup(NamedTuple):
 
 
 class SuperTables(nn.Module):
-    """The pooled embeddings of every candidate in one lookup, and their mixture.
+    """Pooled embeddings of all candidates from one lookup, mixed by the masks.
 
-    The tables update themselves in the backward pass, by the row-wise Adagrad of `shunter.models.embeddings.role`: a
-    super-net has no sparse gradients, which few optimisers take.
+    The tables are updated in the backward pass, by the row-wise Adagrad of `shunter.models.embeddings.role`, because
+    few optimisers support sparse gradients.
 
     Args:
-        features: Features that come in.
+        features: Input features.
         dims: Widths that each table may have.
-        shares: Shares of its ids that may have a row of their own, of each table.
-        dim: Width of the vectors that come out, at least the widest table.
+        shares: Candidate shares of ids with a row of their own, of each table.
+        dim: Width of the output vectors, at least that of the widest table.
         learning_rate: Step size of the row-wise Adagrad.
-        device: Device where the tables lie, for good.
-        kernel: Library that does the lookups.
+        device: Device of the tables; it cannot be changed.
+        kernel: Library of the lookups.
     """
 
     columns: Tensor
@@ -115,14 +115,14 @@ class SuperTables(nn.Module):
         """Look up one batch, as `shunter.models.embeddings.role.EmbeddingTables` does, and mix the candidates.
 
         Returns:
-            `[batch, bags, dim]`; columns that a width lacks are zero.
+            `[batch, bags, dim]`; missing columns of a width are zero.
         """
         return self.mixed(self.embeddings(*self.expanded(values, offsets)), masks)
 
     def expanded(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """The ids of each bag once for each number of rows, modulo it; ids and offsets as they came in where none is.
+        """Return the ids of each bag once per number of rows, modulo that number; unchanged if there is only one.
 
-        The host reads where each bag begins, so a GPU waits for it once a step.
+        The host reads the offsets, which synchronises a GPU once a step.
         """
         if not self._shares_rows and len(self.lookups) == self._bags:
             return values, offsets
@@ -133,7 +133,7 @@ class SuperTables(nn.Module):
         return ids, nn.functional.pad(lengths.cumsum(0), (1, 0)).to(offsets.dtype)
 
     def mixed(self, pooled: Tensor, masks: Masks) -> Tensor:
-        """`[batch, lookups, dim]` of all candidates to `[batch, bags, dim]`."""
+        """Map `[batch, lookups, dim]` of all candidates to `[batch, bags, dim]`."""
         if len(self.lookups) > self._bags:
             weights = masks.values[:, masks.places[share_choice(0)] + self.lookup_tables, self.lookup_numbers]
             mixed = pooled.new_zeros(len(pooled), self._bags, self.dim)
