@@ -1,1 +1,1 @@
-"""What turns results into pages and figures."""
+"""Pages and figures made from results."""

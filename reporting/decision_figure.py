@@ -1,4 +1,4 @@
-"""Draws a decision: time against energy and cost of all candidates, the limits as lines, the chosen one marked."""
+"""Figure of a decision: time against energy and cost of all candidates, limits as lines, and the chosen candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ WIDTH_INCHES, HEIGHT_INCHES = 6.4, 5.4
 
 @dataclass(frozen=True)
 class _Axis:
-    """What an axis shows: attribute of the rows, label, the limit on it, and how many units shown are one kept."""
+    """Axis of a panel: attribute of the rows, label, limit, and the factor from the stored to the shown unit."""
 
     name: str
     label: str
@@ -31,15 +31,15 @@ class _Axis:
     scale: float = 1.0
 
     def of(self, row: "Assessment") -> float:
-        """Where a row lies on it."""
+        """Return the position of a row on the axis."""
         return self.scale * getattr(row, self.name)
 
 
 def decision_figure(decision: "Decision") -> "Figure":
-    """One panel for energy and one for cost, each over time, as far as they are known; without either, for memory.
+    """Draw energy and cost over time in one panel each, if known; without both, draw memory over time.
 
-    Filled marks keep the limits and hollow ones do not; round ones are in this machine and triangles are not; a dark
-    rim says that the step time was measured. Lines are intervals, of the best placement of each named accelerator.
+    Filled marks keep the limits, hollow ones do not. Circles are in this machine, triangles are not. A dark rim means a
+    measured step time. Lines are intervals of the best placement of each named accelerator.
     """
     from matplotlib.figure import Figure
 
@@ -74,13 +74,13 @@ def _vertical_axes(decision: "Decision") -> list[_Axis]:
 
 
 def _colours(table: Sequence["Assessment"]) -> dict[str, Any]:
-    """A colour for each accelerator, those of this machine first and then the best; the last ones share grey."""
+    """Return a colour for each accelerator, those of this machine first and then the best; the last ones share grey."""
     from matplotlib import colormaps
 
     here_first = sorted(table, key=lambda row: not row.candidate.is_here)
     names = list(dict.fromkeys(row.candidate.placement.accelerator for row in here_first))
     palette = colormaps["tab10"].colors  # pyright: ignore[reportAttributeAccessIssue]
-    palette = [colour for index, colour in enumerate(palette) if index != 7]  # its own grey
+    palette = [colour for index, colour in enumerate(palette) if index != 7]  # without the grey of the palette
     colours: dict[str, Any] = dict(zip(names[:MOST_COLOURS], palette, strict=False))
     if len(names) > MOST_COLOURS:
         colours[OTHERS] = "0.65"
@@ -136,7 +136,7 @@ def _draw_panel(axes: "Axes", decision: "Decision", time: _Axis, panel: _Axis, c
 
 
 def _scale(axes: "Axes", axis: "XAxis | YAxis") -> None:
-    """Logarithmic, with plain numbers; where less than a decade is shown, between the powers of ten too."""
+    """Make an axis logarithmic with plain numbers; label minor ticks, too, if it spans less than a decade."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")
@@ -153,13 +153,13 @@ def _draw_interval(axes: "Axes", row: "Assessment", time: _Axis, panel: _Axis, c
     interval, hours = None if quantity is None else row.interval(quantity), row.hours_interval
     if interval is None or hours is None:
         return
-    # Energy and cost follow the step time, so the interval is a line and no cross.
+    # Energy and cost are proportional to the step time, so the interval is a diagonal line, not a cross.
     ends = [time.scale * end for end in hours], [panel.scale * end for end in interval]
     axes.plot(*ends, color=colour, linewidth=1.4, alpha=0.55, solid_capstyle="butt", zorder=2)
 
 
 def _draw_front(axes: "Axes", rows: Sequence["Assessment"], time: _Axis, panel: _Axis) -> None:
-    """The staircase of those that nobody within the limits beats in both quantities of the panel."""
+    """Draw the Pareto front of the placements within the limits, as a staircase."""
     corners: list[tuple[float, float]] = []
     for x, y in sorted((time.of(row), panel.of(row)) for row in rows):
         if not corners or y < corners[-1][1]:

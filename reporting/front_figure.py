@@ -1,4 +1,4 @@
-"""The picture of a search: NE over each cost, all trials, the front as a staircase, the chosen one marked."""
+"""Figure of a search: NE over each cost, with all trials, the Pareto front as a staircase, and the chosen trial."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL_INCHES, HEIGHT_INCHES, LEGEND_INCHES = 5.0, 4.6, 1.7
-LOGARITHMIC_FROM = 5.0  # times from the lowest to the highest cost
+LOGARITHMIC_FROM = 5.0  # ratio of the highest to the lowest cost
 MOST_LABELS = 6
-FAR = 4.0  # times the distance from the best to the median, beyond which a bad trial is counted and not drawn
-# Okabe and Ito's colours, which people with any kind of colour vision tell apart.
+FAR = 4.0  # multiple of the distance from best to median loss, above which a trial is counted but not drawn
+# Colours of Okabe and Ito, which are distinct with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LOSSES = {"ne": "NE", "auc": "1 - AUC", "logloss": "log loss"}
 LABELS = {
@@ -26,10 +26,10 @@ LABELS = {
 
 
 def front_figure(result: TuneResult) -> "Figure":
-    """One panel for each cost that is known, that of the search first.
+    """Draw the loss over each known cost in a panel of its own, the cost of the search first.
 
-    Filled marks are complete trials, hollow ones were stopped early, crosses break a limit; colours tell the
-    family. The front of each panel is that of its own cost, and its trials bear their numbers.
+    Filled marks are complete trials, hollow ones were stopped early, and crosses break a limit; colours stand for
+    families. Each panel has the front of its own cost, whose trials are labelled by number.
 
     Args:
         result: Result of the search.
@@ -99,7 +99,7 @@ def _style(setting: Setting, colours: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _leave_out_far_trials(axes: "Axes", losses: Sequence[float]) -> None:
-    """Let trials that went astray not press all others together."""
+    """Limit the axis so that far worse trials do not compress the others; write the number of those left out."""
     best = min(losses)
     highest = best + FAR * (median(losses) - best)
     far = sum(loss > highest for loss in losses)
@@ -109,7 +109,7 @@ def _leave_out_far_trials(axes: "Axes", losses: Sequence[float]) -> None:
 
 
 def _scale(axes: "Axes", costs: Sequence[float]) -> None:
-    """Logarithmic with plain numbers where costs lie far apart."""
+    """Make the cost axis logarithmic with plain numbers if the costs differ by a large factor."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if min(costs) <= 0 or max(costs) / min(costs) < LOGARITHMIC_FROM:
@@ -121,7 +121,7 @@ def _scale(axes: "Axes", costs: Sequence[float]) -> None:
 
 
 def _label(axes: "Axes", axis: CostAxis, front: Sequence[Setting], best: Setting) -> None:
-    """Number trials of the front: all, or so many of a long one, its two ends among them; and the best."""
+    """Label the best trial and those of the front by number; of a long front about `MOST_LABELS`, with both ends."""
     step = max(1, -(-len(front) // MOST_LABELS))
     named = {
         setting.trial_number: setting for setting in [*front[::step], *front[-1:], best] if axis.name in setting.costs

@@ -1,4 +1,4 @@
-"""The simulated step of a plan as a picture: a line for each device and link, a bar for each task."""
+"""Figure of the simulated step of a plan: a line for each device and link, and a bar for each task."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ COLOURS = {
     "reduce": "#7b4fa3",
     "optimizer": "#b8c4d0",
 }
-MOST_LINES = 40  # devices and links in the picture, the first
+MOST_LINES = 40  # largest number of devices and links in the figure
 
 
 def draw_plan(report: PlanReport, path: Path) -> Path:
@@ -31,7 +31,7 @@ def draw_plan(report: PlanReport, path: Path) -> Path:
 
 
 def plan_figure(report: PlanReport) -> "Figure":
-    """Bars over milliseconds; what is on the critical path has a dark edge."""
+    """Draw the tasks as bars over milliseconds; those on the critical path have a dark edge."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -65,6 +65,6 @@ def plan_figure(report: PlanReport) -> "Figure":
 
 
 def _told_of_proposals(report: PlanReport) -> list[str]:
-    """What would train more samples a second and change what is learned."""
+    """Return a line on changes that would train more samples a second but alter what the model learns."""
     told = ", ".join(f"{one.name} {one.speedup:.2f} x" for one in report.proposals)
     return [f"samples a second with what changes the model: {told}"] if told else []

@@ -1,4 +1,4 @@
-"""The roofline as a picture, with the model's layers under it."""
+"""Roofline plot with the layers of a model."""
 
 from collections.abc import Sequence
 from math import log10
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DPI = 130
 BLUE, ORANGE, GREEN, GREY = "#2563a8", "#d97b1f", "#3d8b50", "#6b7280"
 COMPUTE_STYLES: dict[Precision, Literal["-", "-."]] = {"fp32": "-", "bf16": "-."}
-LABEL_DISTANCE = 0.05  # decades within which points share a label
+LABEL_DISTANCE = 0.05  # in decades; points that are closer share a label
 
 
 def draw_rooflines(profiles: Sequence[HardwareProfile], dataset: Dataset | None, request: ProfileRequest) -> list[Path]:
@@ -34,7 +34,7 @@ def draw_rooflines(profiles: Sequence[HardwareProfile], dataset: Dataset | None,
         request: Model, batch size and precision.
 
     Returns:
-        The PNG files, in the folder of the profiles.
+        Paths of the PNG files, in the folder of the profiles.
     """
     about = "" if dataset is None else f".{dataset.fingerprint[:12]}"
     pictures = []
@@ -65,7 +65,7 @@ def draw_roofline(roofline: Roofline, path: Path) -> Path:
 
 
 def roofline_figure(roofline: Roofline) -> "Figure":
-    """The roofs as lines and each layer as a point, the forward pass filled and the backward pass hollow."""
+    """Draw the roofs as lines and each layer as a point, filled for the forward and hollow for the backward pass."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.5), layout="constrained")
@@ -113,7 +113,7 @@ def _colour(point: RooflinePoint) -> str:
 
 
 def _labels(points: Sequence[RooflinePoint]) -> list[tuple[tuple[float, float], str]]:
-    """Where to write the numbers of which layers: points that nearly cover each other share a label."""
+    """Return positions and texts of the labels; points that nearly coincide share a label."""
     numbers = {name: number for number, name in enumerate(_by_name(points), start=1)}
     clusters: list[tuple[tuple[float, float], set[int]]] = []
     for point in points:

@@ -1,15 +1,15 @@
-"""How fast a model trains on ever more hosts, as a picture."""
+"""Figure of the training speed of a model on a growing number of hosts."""
 
 from pathlib import Path
 
 from shunter.planner.parallel.scale import WAYS, ScaleReport
 
 DPI = 130
-LABELS = {"searched": "searched, tables as they are"}  # the others divide them evenly
+LABELS = {"searched": "searched, tables as they are"}  # the other ways divide the tables evenly
 
 
 def draw_scale(report: ScaleReport, path: Path) -> Path:
-    """Draw samples a second over devices, both by their logarithm, a line for each way; returns the PNG file."""
+    """Plot samples per second over devices, both logarithmic, with a line for each way; return the PNG file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")

@@ -1,4 +1,4 @@
-"""What a model is made of, as it really runs: its blocks, what flows between them, and the shapes."""
+"""Architecture of a model as it runs: its blocks, the data flow between them, and the shapes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,14 +14,14 @@ DENSE, EMBEDDINGS, LOGITS = "dense features", "embeddings", "logits"
 
 
 class Block(Frozen):
-    """One part of the model.
+    """Part of a model.
 
     Attributes:
         name: Name of the module, below the layers.
         kind: Class of the module.
-        shape: Shape of its output for one sample; None where it was not called.
-        parameters: Count of numbers learned in it.
-        inputs: Names of the blocks that it takes its input from.
+        shape: Shape of the output for one sample; None if the block was not called.
+        parameters: Number of learned parameters.
+        inputs: Names of the blocks whose outputs are the inputs of this block.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Block(Frozen):
 
 
 class Architecture(Frozen):
-    """A model as blocks, and as single layers.
+    """Architecture of a model, as blocks and as single layers.
 
     Attributes:
         blocks: Inputs first, then the parts of the model in the order in which they run, then the output.
-        layers: Each module with parameters, and each of our own without, in the same order.
+        layers: Each module with parameters, and each module of Shunter without, in the same order.
         embedding_parameters: Parameters of the tables.
         dense_parameters: Parameters of everything else.
     """
@@ -48,10 +48,10 @@ class Architecture(Frozen):
 
 
 def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architecture:
-    """Run the model once and note what each module takes and gives.
+    """Run the model once, and record the inputs and outputs of each module.
 
-    Which block feeds which is read from the graph that autograd keeps, so that it holds for every family whatever is
-    done between its modules.
+    The connections of the blocks are read from the autograd graph, so they are right for every family, whatever its
+    code computes between modules.
 
     Args:
         model: Model of any family, on the CPU, in evaluation mode.
@@ -78,7 +78,7 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
 
 
 def _blocks(layers: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The parts of a model: its modules, those of a list or of a stack of our own each by itself."""
+    """Yield the parts of a model: its modules, and the elements of module lists and of stacks of own modules."""
     for name, module in layers.named_children():
         is_stack = isinstance(module, nn.Sequential) and all(
             _is_own(child) and list(child.children()) for child in module
@@ -104,7 +104,7 @@ def _own(module: nn.Module) -> int:
 
 
 class _Recorder:
-    """Notes shapes, and for each block the blocks whose outputs its input was made of."""
+    """Recorder of the shapes of blocks, and of the blocks from whose outputs each block's input was computed."""
 
     def __init__(self, blocks: dict[str, nn.Module], samples: int) -> None:
         self.blocks = blocks
@@ -112,11 +112,11 @@ class _Recorder:
         self.sources: list[Block] = []
         self._samples = samples
         self._inputs: dict[str, tuple[str, ...]] = {}
-        self._made_by: dict[Any, str] = {}  # node of autograd's graph, or leaf of it, to the name of the block
+        self._made_by: dict[Any, str] = {}  # node or leaf of the autograd graph -> name of the block
         self._order: list[str] = []
 
     def enter(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Let the inputs of the layers be leaves of the graph, under names of their own."""
+        """Make the inputs of the layers named leaves of the autograd graph."""
         started = []
         names = iter((DENSE, EMBEDDINGS, *(f"input {number}" for number in range(len(arguments)))))
         for argument, name in zip(arguments, names, strict=False):
@@ -130,11 +130,11 @@ class _Recorder:
         return tuple(started)
 
     def before(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """A block is called."""
+        """Record the sources of a block's input, before the block runs."""
         self._inputs[name] = tuple(dict.fromkeys((*self._inputs.get(name, ()), *self._origins(arguments))))
 
     def after(self, name: str, output: Any) -> None:
-        """A block has run."""
+        """Record the outputs of a block after its run."""
         if name not in self._order:
             self._order.append(name)
         for tensor in _tensors(output):
@@ -143,19 +143,19 @@ class _Recorder:
         self.note_shape(name, output)
 
     def note_shape(self, name: str, output: Any) -> None:
-        """Of the first tensor of an output, for one sample."""
+        """Record the shape of the first output tensor, for one sample."""
         tensors = list(_tensors(output))
         if tensors:
             shape = tuple(tensors[0].shape)
             self.shapes[name] = shape[1:] if shape and shape[0] == self._samples else shape
 
     def leave(self, output: Any) -> None:
-        """The layers have run."""
+        """Record the sources of the logits, after all layers have run."""
         self._inputs[LOGITS] = tuple(self._origins((output,)))
         self.note_shape(LOGITS, output)
 
     def finished(self, embedding_parameters: int) -> tuple[Block, ...]:
-        """All blocks that ran, in their order."""
+        """Return all blocks that ran, in the order of running."""
         sources = [
             row.model_copy(update={"parameters": embedding_parameters}) if row.name == EMBEDDINGS else row
             for row in self.sources
@@ -176,7 +176,7 @@ class _Recorder:
         return (*sources, *ran, logits)
 
     def _origins(self, value: Any) -> Iterator[str]:
-        """Names of the nearest blocks or inputs from which tensors were computed."""
+        """Yield the names of the nearest blocks or inputs from which tensors were computed."""
         waiting: list[Any] = []
         for tensor in _tensors(value):
             if id(tensor) in self._made_by:
@@ -197,7 +197,7 @@ class _Recorder:
 
 @contextmanager
 def _hooked(recorder: _Recorder, layers: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
-    """The hooks of a recorder, for the length of the block."""
+    """Register the hooks of a recorder while the block runs."""
 
     def enter(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return recorder.enter(arguments)
@@ -227,7 +227,7 @@ def _with_output(note: Callable[[Any], None]) -> Callable[[nn.Module, Any, Any],
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples and lists."""
+    """Yield all tensors in nested tuples and lists."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):

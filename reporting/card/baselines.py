@@ -1,4 +1,4 @@
-"""Baselines beside the result: what they reach on the same test part, and whether the result is ahead of them."""
+"""Baselines beside the result: their quality on the same test part, and whether the result is better."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ MOST_BLOCKS = 10_000
 
 
 class TrainedBaseline(Frozen):
-    """A baseline, and what it took to find it."""
+    """Baseline, with the time and energy of its trainings."""
 
     model: TrainedModel = Field(description="Under the name of its family, which is its name as a member too.")
     train_seconds: float = Field(description="Of all its trainings, of which the best was kept.")
@@ -31,7 +31,7 @@ class TrainedBaseline(Frozen):
 
 
 class Rival(Frozen):
-    """What is compared with the result, and cannot be it: no model of ours."""
+    """Model outside of Shunter's families that is compared with the result but can never be the result."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -50,12 +50,12 @@ def compare_baselines(
     *,
     seed: int = 0,
 ) -> tuple[BaselineFigures, ...]:
-    """Score each baseline on the test part and compare it with the result; nothing is chosen by it.
+    """Score each baseline on the test part and compare it with the result; the comparison selects nothing.
 
     Args:
-        dataset: The data that all were trained on.
-        baselines: The baselines.
-        result: The model of the run.
+        dataset: Data set that all models were trained on.
+        baselines: Baselines to compare.
+        result: Result of the run.
         execution: Device and precision of the scoring.
         seed: Seed of the bootstrap.
 
@@ -95,11 +95,11 @@ def compare_baselines(
 
 
 def baseline_metrics(baselines: Sequence[BaselineFigures], test: Metrics) -> dict[str, float]:
-    """What MLflow shows of them: `baseline.*`, that of always predicting the base rate among them.
+    """Return the MLflow metrics of the baselines, `baseline.*`, including the constant prediction of the base rate.
 
     Args:
-        baselines: The baselines.
-        test: Quality of the result, for the log loss of the base rate of the same rows.
+        baselines: Compared baselines.
+        test: Quality of the result, from which the log loss of the base rate on the same rows is computed.
     """
     values: dict[str, float | None] = {"baseline.base_rate.ne": 1.0}
     if test.ne:
@@ -123,20 +123,20 @@ def baseline_metrics(baselines: Sequence[BaselineFigures], test: Metrics) -> dic
 def relative_saving(
     theirs: np.ndarray, ours: np.ndarray, weights: np.ndarray | None, groups: np.ndarray | None, seed: int
 ) -> tuple[float, float, float]:
-    """Share of their mean loss that ours saves, with the bounds of its paired bootstrap.
+    """Return the relative reduction of the mean loss against a baseline, with bounds from a paired bootstrap.
 
-    Blocks of rows are counted a Poisson(1) number of times each; a block is a row or the rows of a user, or where these
-    are many, some of them drawn together at random.
+    Each resample counts each block of rows a Poisson(1) number of times. A block is a row or all rows of a user. If
+    there are more than `MOST_BLOCKS`, random blocks are merged.
 
     Args:
-        theirs: Loss of each row by them, `[rows]`.
-        ours: Loss of the same rows by us.
-        weights: Weights of the rows; None is 1 each.
+        theirs: Loss of each row by the baseline, `[rows]`.
+        ours: Loss of each row by the result, `[rows]`.
+        weights: Weights of the rows; None weighs all rows equally.
         groups: Id of the group of each row; None takes rows as independent.
         seed: Seed of the resamples.
 
     Returns:
-        The share, and the bounds within which it lies with 95 % confidence.
+        The reduction as a share of the baseline's loss, and the bounds of its 95 % interval.
     """
     random = np.random.default_rng(seed)
     weights = np.ones(len(theirs)) if weights is None else weights.astype(np.float64)
@@ -159,7 +159,7 @@ def _main_logits(model: TrainedModel, dataset: Dataset, execution: Execution) ->
 
 
 def _losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Negative log likelihood of each row, in nats."""
+    """Return the negative log likelihood of each row, in nats."""
     labels, logits = labels.astype(np.float64), logits.astype(np.float64)
     return np.logaddexp(0.0, logits) - labels * logits
 

@@ -1,4 +1,4 @@
-"""Confidence intervals of the quality, by the bootstrap: pure functions of labels and predictions."""
+"""Confidence intervals of the quality by the bootstrap, as pure functions of labels and predictions."""
 
 import math
 from collections import deque
@@ -20,14 +20,14 @@ Figures = tuple[float, float, float, float]
 STATISTICS = ("auc", "logloss", "ne", "calibration")
 RESAMPLES = 400
 MOST_ROWS = 200_000
-MOST_PENDING = 16  # resamples that wait for a thread
-# Of the resamples that must come to a figure; one of very few positives often holds none of them.
+MOST_PENDING = 16  # largest number of resamples that wait for a thread
+# Smallest share of resamples in which a metric is defined; with very few positives, many resamples have none.
 LEAST_DEFINED = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A figure and where it lies with 95 % confidence; nan where it is not defined."""
+    """Value of a metric with its 95 % interval; NaN if not defined."""
 
     value: float
     low: float
@@ -44,24 +44,24 @@ def bootstrap(
     resamples: int = RESAMPLES,
     most_rows: int = MOST_ROWS,
 ) -> dict[str, Interval]:
-    """Intervals of 95 % of AUC, log loss, NE and calibration: percentiles over resamples.
+    """Return 95 % intervals of AUC, log loss, NE and calibration: percentiles over resamples.
 
     A resample counts each unit a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
     samples using Poisson frequencies", 2006), which needs one sort of the scores for all resamples. A unit is a row, or
     a group of rows that are not independent of each other, such as those of one user.
 
-    Of more than `most_rows` rows a random part is resampled. Its spread is then scaled by the root of its share of the
-    units and laid around the figure of all rows, as in subsampling (Politis, Romano and Wolf, 1999, section 2), so that
-    time and memory are bounded.
+    If there are more than `most_rows` rows, a random part of them is resampled, which bounds time and memory. The
+    interval is then scaled by the square root of the part's share of the units and centred on the value of all rows, as
+    in subsampling (Politis, Romano and Wolf, 1999, section 2).
 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: Predicted log odds, `[rows]`.
-        weights: Weights of the rows, `[rows]`; None is 1 each.
+        weights: Weights of the rows, `[rows]`; None weighs all rows equally.
         groups: Id of the group of each row, `[rows]`; None resamples rows.
         seed: Seed of the resamples.
-        resamples: Count of resamples.
-        most_rows: Most rows that are resampled.
+        resamples: Number of resamples.
+        most_rows: Largest number of rows that are resampled.
 
     Returns:
         One interval for each of `STATISTICS`.
@@ -74,7 +74,8 @@ def bootstrap(
     units = np.unique(units[chosen], return_inverse=True)[1]
     part = _SortedRows(labels[chosen], logits[chosen], weights[chosen])
     centre = part.statistics(np.ones(len(units)))
-    # Sums of some thousands: the threads of a sum take longer to wake than to add. Whole resamples share them instead.
+    # These sums are short: waking the threads of a sum takes longer than adding. So each thread computes whole
+    # resamples.
     with kept_memory(), threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
         counts = (poisson_counts(random, units.max() + 1) for _ in range(resamples))
         drawn = np.array(list(_map_ahead(threads, lambda counted: part.statistics(counted[units]), counts)))
@@ -95,7 +96,7 @@ def bootstrap(
 def _map_ahead(
     threads: ThreadPoolExecutor, work: Callable[[np.ndarray], Figures], arguments: Iterable[np.ndarray]
 ) -> Iterator[Figures]:
-    """`threads.map`, with a few of the arguments in memory at a time instead of all."""
+    """Return `threads.map`, but with only a few of the arguments in memory at a time."""
     pending: deque[Future[Figures]] = deque()
     for argument in arguments:
         pending.append(threads.submit(work, argument))
@@ -105,7 +106,7 @@ def _map_ahead(
 
 
 def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Rows of a random part of the units, at most so many (one unit at least), and the part's share of the units."""
+    """Return the rows of a random part of the units, at most `most_rows`, and the part's share of the units."""
     if len(units) <= most_rows:
         return np.arange(len(units)), 1.0
     sizes = np.bincount(units)
@@ -117,7 +118,7 @@ def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generato
 
 
 class _SortedRows:
-    """Rows in the order of their scores, so that the figures of a resample are a few sums."""
+    """Rows sorted by score, so that the metrics of a resample are a few sums."""
 
     def __init__(self, labels: np.ndarray, logits: np.ndarray, weights: np.ndarray) -> None:
         self._order = np.argsort(logits, kind="stable")
@@ -129,12 +130,12 @@ class _SortedRows:
         self._negatives = self._weights - self._positives
         starts = np.flatnonzero(np.concatenate([[True], logits[1:] != logits[:-1]]))
         ties = np.diff(starts, append=len(logits))
-        self._tie_start, self._tie_end = np.repeat(starts, ties), np.repeat(starts + ties, ties)  # of each row
+        self._tie_start, self._tie_end = np.repeat(starts, ties), np.repeat(starts + ties, ties)  # for each row
         self._has_ties = len(starts) < len(logits)
         self._is_ranked = not np.isnan(logits).any()
 
     def statistics(self, counts: np.ndarray) -> Figures:
-        """The `STATISTICS` with each row counted so often, `[rows]` in the order that the rows were given in."""
+        """Return `STATISTICS` with each row counted `counts` times, `[rows]` in the original order of the rows."""
         counts = counts[self._order]
         total, positive = float(counts @ self._weights), float(counts @ self._positives)
         if not total:
@@ -149,14 +150,14 @@ class _SortedRows:
         )
 
     def _auc(self, counts: np.ndarray, total: float, positive: float) -> float:
-        """The Mann-Whitney statistic: for each positive the negatives below it, those of equal score counting half."""
+        """Return the Mann-Whitney statistic: the negatives below each positive; those with equal scores count half."""
         negative = total - positive
         if not positive or negative <= 0 or not self._is_ranked:
             return math.nan
         negatives = counts * self._negatives
         up_to = negatives.cumsum()
         below = up_to - negatives / 2
-        if self._has_ties:  # each row of a tie has half of the tie's negatives below it
+        if self._has_ties:  # for each row of a tie, half of the tie's negatives are below it
             before = np.concatenate([[0.0], up_to])
             below = (before[self._tie_start] + before[self._tie_end]) / 2
         return float((counts * self._positives) @ below) / (positive * negative)

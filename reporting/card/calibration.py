@@ -1,4 +1,4 @@
-"""How often it happens what is predicted: the reliability of probabilities, as figures and as a picture."""
+"""Calibration of probabilities: how often the event happens at each predicted probability, as figures and as a plot."""
 
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,14 @@ BINS = 15
 
 
 class ReliabilityBin(Frozen):
-    """Rows of neighbouring predictions.
+    """Rows with similar predictions.
 
     Attributes:
-        rows: How many; rows of equal predictions stay together, so that bins may differ in size.
-        mean_prediction: Mean prediction for them.
-        base_rate: Share of positives among them.
+        rows: Number of rows; rows with equal predictions are in the same bin, so that bins can differ in size.
+        mean_prediction: Mean prediction of the rows.
+        base_rate: Share of positives among the rows.
         low: Lower end of the 95 % interval of that share, by Wilson's score (JASA 22, 1927).
-        high: Its upper end.
+        high: Upper end of the interval.
     """
 
     rows: int
@@ -34,13 +34,14 @@ class ReliabilityBin(Frozen):
 def reliability(
     labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None, bins: int = BINS
 ) -> tuple[ReliabilityBin, ...]:
-    """Cut the rows, sorted by prediction, into bins of about the same number.
+    """Divide the rows, sorted by prediction, into bins of about equal size.
 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: Predicted log odds, `[rows]`.
-        weights: Weights of the rows, `[rows]`; the means are weighted, the counts are rows.
-        bins: Most bins.
+        weights: Weights of the rows, `[rows]`; the means are weighted, the counts are not. None weighs all rows
+            equally.
+        bins: Largest number of bins.
     """
     predictions = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
     weights = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
@@ -67,13 +68,13 @@ def reliability(
 
 
 def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
-    """Mean distance between prediction and base rate of the bins, by their rows."""
+    """Return the mean distance between prediction and base rate of the bins, weighted by their rows."""
     rows = sum(bin_.rows for bin_ in bins)
     return sum(bin_.rows * abs(bin_.mean_prediction - bin_.base_rate) for bin_ in bins) / rows
 
 
 def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str) -> "Figure":
-    """Draw the base rate over the prediction with its intervals, and below it how many rows each point stands for."""
+    """Plot the base rate over the prediction with its intervals, and below it the number of rows of each point."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.6, 5.6), layout="constrained")

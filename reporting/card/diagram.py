@@ -1,4 +1,4 @@
-"""Draws the blocks of a model and what flows between them, as SVG."""
+"""Diagram of the blocks of a model and the data flow between them, as SVG."""
 
 import html
 from itertools import pairwise
@@ -6,19 +6,20 @@ from itertools import pairwise
 from shunter.reporting.card.architecture import Architecture, Block
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 230, 62, 34, 46, 12
-PASSING = "passing "  # name of the place where an arrow passes a row
+PASSING = "passing "  # prefix of the name of a place where an arrow passes a row
 INPUT_COLOUR, BLOCK_COLOUR, OUTPUT_COLOUR = "#e8f1fb", "#ffffff", "#eaf6ea"
 
 
 def diagram(architecture: Architecture) -> str:
-    """One box a block with its output's shape for one sample, each row of boxes after those that feed it.
+    """Draw each block as a box with the shape of its output for one sample, in rows below the blocks that feed it.
 
-    An arrow that passes a row has a place of its own in it, between the boxes (Sugiyama et al., IEEE SMC 11(2), 1981).
+    An arrow that passes a row has a place of its own between the boxes of that row (Sugiyama et al., IEEE SMC 11(2),
+    1981).
     """
     rows, ways = _layout(architecture.blocks)
     width = max(_width(row) for row in rows) + 2 * MARGIN
     height = len(rows) * (HEIGHT + GAP_Y) - GAP_Y + 2 * MARGIN
-    places: dict[str, tuple[float, float]] = {}  # of the middle of the upper edge
+    places: dict[str, tuple[float, float]] = {}  # middle of the upper edge of each box
     for number, row in enumerate(rows):
         left = (width - _width(row)) / 2
         for name in row:
@@ -35,9 +36,9 @@ def diagram(architecture: Architecture) -> str:
 
 
 def _layout(blocks: tuple[Block, ...]) -> tuple[list[list[str]], list[list[str]]]:
-    """The names in each row from left to right, and for each arrow the names on its way, places between boxes too."""
+    """Return the names in each row from left to right, and the names along each arrow, with its places in rows."""
     depth: dict[str, int] = {}
-    for block in blocks:  # in the order of running, so that what feeds a block comes before it
+    for block in blocks:  # in the order of running, in which sources come before the blocks that they feed
         depth[block.name] = 1 + max((depth[source] for source in block.inputs if source in depth), default=-1)
     rows: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
     ways: list[list[str]] = []
@@ -91,7 +92,7 @@ def _details(block: Block) -> str:
 
 
 def shape_words(shape: tuple[int, ...]) -> str:
-    """For instance `27 x 16`; one number is `1`."""
+    """Return a shape as text, such as `27 x 16`; `1` for a single number."""
     return " x ".join(map(str, shape)) or "1"
 
 
@@ -100,7 +101,7 @@ def _short(text: str, most: int = 29) -> str:
 
 
 def _arrow(places: list[tuple[float, float]]) -> str:
-    """A line from the lower edge of the first box to the upper edge of the last, straight through what it passes."""
+    """Draw an arrow from the lower edge of the first box to the upper edge of the last, through the places between."""
     bend = GAP_Y * 0.7
     x, y = places[0][0], places[0][1] + HEIGHT
     path = f"M{x:g} {y:g}"

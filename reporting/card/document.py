@@ -1,4 +1,4 @@
-"""A document as values, and how it is written: as Markdown, and as one HTML file that needs nothing beside it."""
+"""Document as values, and its output as Markdown or as one self-contained HTML file."""
 
 import html
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ REPEATS = (
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A few sentences."""
+    """Sentences of a paragraph."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Points:
-    """Sentences one below the other."""
+    """Bullet points."""
 
     items: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows of text."""
+    """Table of text."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -46,7 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing that is kept as a file of its own beside the document."""
+    """Drawing that is stored in a file of its own beside the document."""
 
     file: str
     svg: str
@@ -58,14 +58,14 @@ Part = Paragraph | Points | Table | Picture
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what is below it."""
+    """Heading and the parts below it."""
 
     title: str
     parts: Sequence[Part]
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
-    """The document as Markdown; its pictures are referred to."""
+    """Return the document as Markdown, which links to its pictures."""
     lines = [f"# {plain(title)}"]
     for section in sections:
         lines += ["", f"## {plain(section.title)}"]
@@ -75,7 +75,7 @@ def to_markdown(title: str, sections: Sequence[Section]) -> str:
 
 
 def to_html(title: str, sections: Sequence[Section]) -> str:
-    """The document as HTML, its pictures within it."""
+    """Return the document as HTML, with its pictures embedded."""
     body = [f"<h1>{html.escape(title)}</h1>"]
     for section in sections:
         body += [f"<h2>{html.escape(section.title)}</h2>", *(_html(part) for part in section.parts)]

@@ -1,4 +1,4 @@
-"""Gathers what a card says from what the steps before have left: data, members, files of the result."""
+"""Collection of the facts of a model card from the results of earlier steps: data, members, and files of the result."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from shunter.reporting.card.limits import limits, uses
 from shunter.reporting.card.quality import judge_quality, user_field, user_groups
 
 COUNTED_BATCH = 512
-SAMPLES_SHOWN = 4  # that run through the model to see its shapes
+SAMPLES_SHOWN = 4  # samples that run through the model to record its shapes
 
 
 def gather(
@@ -44,20 +44,21 @@ def gather(
     notes: Sequence[str] = (),
     promise: str = "",
 ) -> ModelCard:
-    """Everything about the result of a training.
+    """Return the model card of the result of a training.
 
-    The test part, as the files that will be registered score it, is resampled; nothing is chosen by it.
+    The files that will be registered score the test part, which is resampled for the intervals. The test part selects
+    nothing.
 
     Args:
         run_id: MLflow run of the training.
-        dataset: The data it was trained and tested on.
+        dataset: Data set of training and test.
         members: Members that were trained to the end.
-        result: Ensemble that was made of them.
+        result: Result of combining the members.
         execution: Device and precision of the scoring.
-        baselines: Baselines beside it.
+        baselines: Baselines beside the result.
         seed: Seed of the bootstrap.
-        notes: Sentences beside what there is to look out for.
-        promise: What quality is promised, in one sentence; empty where none is.
+        notes: Further sentences for the warnings of the card.
+        promise: Guaranteed quality, in one sentence; empty if there is none.
 
     Raises:
         CheckpointError: A file of the result is damaged.
@@ -89,7 +90,7 @@ def gather(
 
 
 def data_facts(dataset: Dataset) -> DataFacts:
-    """What is known of the data, and which share of the test part training did not know."""
+    """Return the facts of the data, with the share of the test part's values that training did not know."""
     unknown = unknown_shares(dataset)
     ids = {field.name: field.rows for field in dataset.features.categorical}
     return DataFacts(
@@ -125,12 +126,12 @@ def data_facts(dataset: Dataset) -> DataFacts:
 
 
 def format_time(first: float, last: float) -> str:
-    """A range of times; numbers of the size of seconds, milli- or microseconds since 1970 are told as dates, UTC."""
+    """Return a range of times as text; values that look like Unix times in s, ms or µs are shown as UTC dates."""
     return " to ".join(date_texts(first, last)) or f"{first:g} to {last:g}, in the unit of the log"
 
 
 def unknown_shares(dataset: Dataset) -> dict[str, float]:
-    """For each categorical field the share of the test part's values that have id 0: unknown, rare, or missing."""
+    """Return for each categorical field the share of test values with id 0: unknown, rare, or missing."""
     shares: dict[str, float] = {}
     column = 0
     for position, field in enumerate(dataset.features.categorical):
@@ -151,7 +152,7 @@ def _members(members: Sequence[TrainedModel], result: EnsembleResult, dataset: D
 
 
 def _member(member: TrainedModel, weight: float, dataset: Dataset) -> MemberFacts:
-    model = load_model(member.directory, is_mapped=True)  # only looked at
+    model = load_model(member.directory, is_mapped=True)  # the weights are not changed
     assert not isinstance(model, Ensemble), f"{member.directory} holds an ensemble, expected a single model"
     architecture = _architecture(model, dataset) if weight > 0 else None
     counts = _counts(member.spec, dataset, member.hyperparameters.dense_optimizer)
@@ -190,17 +191,17 @@ def _architecture(model: nn.Module, dataset: Dataset) -> Architecture:
 
 
 def _parameter_bytes(directory: Path) -> int:
-    """Of the file of weights: all numbers that scoring needs."""
+    """Return the bytes of the weight file, which has all numbers that scoring needs."""
     return (directory / "model.safetensors").stat().st_size
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, object]:
-    """As JSON gives them back, so that a card that is read equals the one that was written."""
+    """Return the values as JSON would load them, so that a card that is read equals the one that was written."""
     return json.loads(json.dumps(values))
 
 
 def _counts(spec: ModelSpec, dataset: Dataset, dense_optimizer: str) -> Mapping[str, float]:
-    """FLOPs and optimiser bytes as the selector counts them."""
+    """Return FLOPs and optimizer bytes, counted as in the selection of placements."""
     ids: dict[str, Any] = {"ids_per_sample": mean_ids_per_sample(dataset), "dense_optimizer": dense_optimizer}
     counts = count_model(spec, dataset.features, **ids)
     layers = count_layers(spec, dataset.features, batch_size=COUNTED_BATCH, **ids)

@@ -1,4 +1,4 @@
-"""Everything that a card says, as plain values."""
+"""Contents of a model card, as plain values."""
 
 from enum import StrEnum
 from typing import Literal
@@ -13,7 +13,7 @@ from shunter.reporting.card.calibration import ReliabilityBin
 
 
 class QualityFigure(Frozen):
-    """One figure of quality on the test part, with its interval of 95 %; what is not defined is None."""
+    """Metric on the test part, with its 95 % interval; an undefined value is None."""
 
     task: str
     name: Literal["auc", "logloss", "ne", "calibration"]
@@ -23,7 +23,7 @@ class QualityFigure(Frozen):
 
 
 class NoInterval(StrEnum):
-    """Why figures of the test part have no interval."""
+    """Reason why metrics of the test part have no interval."""
 
     ONE_CLASS = "one_class"
     FEW_USERS = "few_users"
@@ -31,19 +31,20 @@ class NoInterval(StrEnum):
 
 
 class TaskQuality(Frozen):
-    """How well one label is predicted on the test part.
+    """Quality of the predictions of one label on the test part.
 
     Attributes:
-        task: Name of the label; empty where there is only one.
-        figures: With their intervals.
-        reliability: Bins of the calibration picture.
+        task: Name of the label; empty if there is only one.
+        figures: Metrics with their intervals.
+        reliability: Bins of the calibration plot.
         calibration_error: Expected calibration error over these bins.
-        rows: Scored.
-        positives: Among them.
-        gauc: AUC by user, weighed by the rows of each (`shunter.engine.metrics.grouped_area_under_roc`); None where the
-            schema names no user, or no user has both classes.
-        more: Figures of the metrics that other distributions add, by name.
-        users: Users that have rows of the class of which fewer users have some; None where no field names users.
+        rows: Number of scored rows.
+        positives: Number of positives among the scored rows.
+        gauc: AUC by user, weighted by the rows of each user (`shunter.engine.metrics.grouped_area_under_roc`); None if
+            the schema names no user, or no user has both classes.
+        more: Values of metrics that extensions add, by name.
+        users: Number of users with positive rows or with negative rows, whichever is smaller; None if no field names
+            users.
     """
 
     task: str
@@ -58,7 +59,7 @@ class TaskQuality(Frozen):
 
     @property
     def no_interval(self) -> NoInterval:
-        """Reason why figures have no interval, where they have none: too many resamples held one class."""
+        """Reason why metrics have no interval, if they have none: too many resamples had a single class."""
         if self.positives in (0, self.rows):
             return NoInterval.ONE_CLASS
         is_by_users = self.users is not None and self.users < min(self.positives, self.rows - self.positives)
@@ -66,7 +67,7 @@ class TaskQuality(Frozen):
 
     @property
     def no_interval_words(self) -> str:
-        """The reason as the end of a sentence."""
+        """Reason, as the end of a sentence."""
         return {
             NoInterval.ONE_CLASS: "all its rows are of one class",
             NoInterval.FEW_USERS: f"rows of the rarer class are of {self.users} user(s) alone, and users are resampled",
@@ -75,15 +76,16 @@ class TaskQuality(Frozen):
 
 
 class FieldFacts(Frozen):
-    """One field of the data.
+    """Facts of one field of the data.
 
     Attributes:
         name: Column of the source.
         kind: `numeric`, `categorical` or `multi_valued`.
-        cardinality: Distinct values in the training part; 0 for numbers.
-        ids: Rows of its table; 0 for numbers.
+        cardinality: Number of distinct values in the training part; 0 for a numeric field.
+        ids: Number of rows of the field's table; 0 for a numeric field.
         missing_share: Share of rows without a value.
-        unknown_share: Share of the test part's values that training did not hold or had too seldom; None for numbers.
+        unknown_share: Share of the test part's values that are missing or too rare in the training part; None for a
+            numeric field.
     """
 
     name: str
@@ -95,14 +97,14 @@ class FieldFacts(Frozen):
 
 
 class TableFacts(Frozen):
-    """How the values of a table become ids.
+    """Mapping of the values of a table to ids.
 
     Attributes:
         field: Field that owns the table.
         vocabulary: `exact`, `hashed`, `learned` or `buckets`.
-        rows: Of the table.
-        map_bytes: What the map from values to ids takes where it is stored.
-        words: Which rows there are, in a learned map.
+        rows: Number of rows of the table.
+        map_bytes: Bytes of the stored map from values to ids.
+        words: Description of the rows of a learned map.
     """
 
     field: str
@@ -113,18 +115,18 @@ class TableFacts(Frozen):
 
 
 class DataFacts(Frozen):
-    """What the model was trained on.
+    """Facts of the data that the model was trained on.
 
     Attributes:
         name: Name of the data.
         fingerprint: Hash of the source's bytes, schema, seed of the split and version of the ingestion.
-        split_by: How rows were divided.
-        rows: Rows of each part.
+        split_by: Rule by which rows were split into parts.
+        rows: Number of rows of each part.
         base_rates: Share of positives in each part.
-        quarantined_rows: Rows that could not be read.
-        time_range: First and last time of all rows, in words; None where it is not known.
+        quarantined_rows: Number of rows that could not be read.
+        time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
-        tables: Their tables; empty in cards that are older than this.
+        tables: Tables of the fields; empty in cards of earlier versions.
     """
 
     name: str
@@ -139,7 +141,7 @@ class DataFacts(Frozen):
 
 
 class MemberFacts(Frozen):
-    """One trained model of those that were given to the ensemble.
+    """Facts of one trained model that was a candidate for the ensemble.
 
     Attributes:
         name: Name of the member.
@@ -147,24 +149,24 @@ class MemberFacts(Frozen):
         weight: Share of its logits in the result.
         spec: The architecture's options.
         hyperparameters: Hyperparameters of its training.
-        schedule: Longest training, and its seed.
+        schedule: Maximum number of epochs, seed, and other options of the schedule.
         architecture: Blocks, layers and parameters; None for a member that is not part of the result.
-        train_flops_per_sample: Counted FLOPs of the matrix products forward and backward; None where the family is
-            not counted.
-        forward_flops_per_sample: Counted FLOPs of the forward pass alone.
+        train_flops_per_sample: Counted FLOPs of the matrix products forward and backward; None if the family has no
+            count.
+        forward_flops_per_sample: Counted FLOPs of the forward pass.
         parameter_bytes: Bytes of tables and layers.
-        optimizer_bytes: Counted bytes beside them while it trains; None where the family is not counted.
-        peak_memory_bytes: Most that was used while it trained, measured.
+        optimizer_bytes: Counted bytes of the optimizer state; None if the family has no count.
+        peak_memory_bytes: Measured peak memory of the training.
         placement: Placement of its training.
-        epochs: Epochs of its training; `best_epoch` is the one that was kept.
-        samples_seen: Samples of all epochs.
+        epochs: Number of epochs of its training; the weights are those of `best_epoch`.
+        samples_seen: Number of samples of all epochs.
         train_seconds: Measured seconds of its training.
-        samples_per_second: Measured.
-        energy_joules: Energy of its training; None where nothing could count it.
+        samples_per_second: Measured throughput of its training.
+        energy_joules: Energy of its training; None if not available.
         energy_method: `measured`, `estimated` or `unavailable`.
-        energy_source: Which counter or model, in words.
-        validation_auc: AUC on the validation part of the epoch that was kept.
-        stopped_because: Reason why it ended.
+        energy_source: Energy counter or power model, in words.
+        validation_auc: AUC on the validation part, at `best_epoch`.
+        stopped_because: Reason why its training ended.
     """
 
     name: str
@@ -193,7 +195,7 @@ class MemberFacts(Frozen):
 
 
 class BaselineFigures(Frozen):
-    """A baseline beside the result of the run; figures that are not defined are None."""
+    """Baseline beside the result of the run; an undefined value is None."""
 
     name: str
     validation_auc: float | None
@@ -210,7 +212,7 @@ class BaselineFigures(Frozen):
 
     @property
     def verdict(self) -> str:
-        """How the result compares with it, in one sentence."""
+        """Comparison of the result with the baseline, in one sentence."""
         if self.is_result:
             return f"The baseline {self.name} is the result: nothing that was trained beside it does better."
         bounds = f"{_lower(self.saving_low)} to {_lower(self.saving_high)} with 95 % confidence"
@@ -223,29 +225,29 @@ class BaselineFigures(Frozen):
 
 
 def _lower(saving: float) -> str:
-    """A share that is saved, or lost, in words."""
+    """Return a share of loss that is saved, or lost, as text."""
     return f"{abs(saving):.2%} {'lower' if saving >= 0 else 'higher'}"
 
 
 class ModelCard(Frozen):
-    """A model card after Mitchell et al., "Model cards for model reporting" (FAT* 2019).
+    """Model card after Mitchell et al., "Model cards for model reporting" (FAT* 2019).
 
     Attributes:
         run_id: MLflow run of the training.
         made_at: Date and time, UTC.
         kept: Whether the result is the ensemble or its best single member.
-        reason: Why.
-        members: All that were trained to the end; those of weight 0 are not part of the result.
-        data: Data that they were trained on.
-        quality: Quality of the result on the test part, one entry a label.
-        resampled: Unit that the intervals take as independent: `rows`, or the users by the name of their field.
-        resamples: Count of the bootstrap's resamples, and its `seed`.
-        uses: Uses of the model, as far as the data says.
-        limits: Uses it is not for, and points to look out for.
+        reason: Reason for this choice.
+        members: All candidates; those with weight 0 are not part of the result.
+        data: Data that the members were trained on.
+        quality: Quality of the result on the test part, one entry per label.
+        resampled: Units that the intervals assume to be independent: `rows`, or the name of the field of users.
+        resamples: Number of resamples of the bootstrap; `seed` is its seed.
+        uses: Intended uses, derived from the data.
+        limits: Unintended uses, and warnings.
         baselines: Baselines on the same test part.
-        promise: What quality is promised, in one sentence; empty where none is.
-        serving: What a prediction costs with each member and with the result.
-        passes: Passes that were tried, with what they gained or why they were refused.
+        promise: Guaranteed quality, in one sentence; empty if there is none.
+        serving: Cost of a prediction with each member and with the result.
+        passes: Optimisation passes that were tried, with their gains or the reasons against them.
     """
 
     run_id: str
@@ -267,5 +269,5 @@ class ModelCard(Frozen):
 
     @property
     def chosen(self) -> tuple[MemberFacts, ...]:
-        """The members that the result is made of."""
+        """Members that are part of the result."""
         return tuple(member for member in self.members if member.weight > 0)

@@ -1,4 +1,4 @@
-"""How the best items of a graph model will be found: by an index of their vectors and its recall, or by all scores."""
+"""Search for the best items of a graph model: by an index of their vectors with its recall, or by all scores."""
 
 import numpy as np
 from pydantic import Field
@@ -24,14 +24,14 @@ from shunter.models.graph.ranker import Ranker
 
 
 class IndexFigures(Frozen):
-    """What `shunter serve --items` and `shunter predict --top` will do with a ranker, measured after its training.
+    """Search method of `shunter serve --items` and `shunter predict --top` for a ranker, measured after its training.
 
     Attributes:
-        sentence: All of it, in words.
-        items: Items that it ranks.
-        recall: By the length of the list, the share of the exact best items that an index finds; empty where there is
-            none.
-        build_seconds: Time that building it took; None likewise.
+        sentence: Summary in one sentence.
+        items: Number of items that the ranker ranks.
+        recall: By the length of the list, the share of the exact best items that the index finds; empty without an
+            index.
+        build_seconds: Time to build the index; None without an index.
     """
 
     sentence: str
@@ -40,7 +40,7 @@ class IndexFigures(Frozen):
     build_seconds: float | None = None
 
     def metrics(self) -> dict[str, float]:
-        """What MLflow shows: `index.*`; empty where there is no index."""
+        """Return the MLflow metrics `index.*`; empty without an index."""
         if self.build_seconds is None:
             return {}
         recalls = {f"index.recall{length}": recall for length, recall in self.recall.items()}
@@ -48,11 +48,11 @@ class IndexFigures(Frozen):
 
 
 def index_of(dataset: Dataset, trained: TrainedRanker) -> IndexFigures:
-    """Build an index as a server does and measure its recall, for users and what they chose before the test part.
+    """Build an index as a server does, and measure its recall for users and their interactions before the test part.
 
     Args:
-        dataset: The data.
-        trained: The ranker.
+        dataset: Data set.
+        trained: Trained ranker.
 
     Raises:
         CheckpointError: A file of the model is damaged.
@@ -61,11 +61,11 @@ def index_of(dataset: Dataset, trained: TrainedRanker) -> IndexFigures:
 
 
 def try_index(ranker: Ranker, seen: Interactions) -> IndexFigures:
-    """The same of a ranker in memory.
+    """Build an index of a ranker in memory, and measure its recall; see `index_of`.
 
     Args:
-        ranker: Scores.
-        seen: What each user chose, which is left out.
+        ranker: Ranker whose items are indexed.
+        seen: Interactions of each user, whose items are excluded.
     """
     items = np.arange(UNKNOWN + 1, len(ranker.item_degrees))
     exact = f"The best of {len(items):,} items are found by all scores (exact)"
@@ -85,7 +85,7 @@ def try_index(ranker: Ranker, seen: Interactions) -> IndexFigures:
 
 
 def _tried(ranker: Ranker, seen: Interactions) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Some users with an edge in random order, and the places of what each of them chose."""
+    """Return random users with interactions, and the positions of the items of each user."""
     known = np.flatnonzero(ranker.user_degrees.numpy() > 0)
     users = np.random.default_rng(0).permutation(known)[:TRIED_USERS]
     first, last = (np.searchsorted(seen.users, users, side=side) for side in ("left", "right"))

@@ -1,4 +1,4 @@
-"""What a model is for and what it is not for, as far as it follows from the data; a sentence each."""
+"""Intended uses and limits of a model, as far as they follow from the data, one sentence each."""
 
 from shunter.engine.data.dataset import Dataset
 from shunter.reporting.card.figures import DataFacts, TaskQuality
@@ -12,7 +12,7 @@ OVERSAMPLED_RATE = 0.25
 
 
 def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
-    """What the model does, for which rows."""
+    """Return what the model predicts, and for which rows."""
     tasks = dataset.features.tasks
     what = "the positive label" if not tasks else f"each of {', '.join(tasks)}"
     columns = ", ".join(field.name for field in data.fields)
@@ -23,7 +23,7 @@ def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
 
 
 def limits(data: DataFacts, quality: tuple[TaskQuality, ...], user: str | None) -> tuple[str, ...]:
-    """What to look out for."""
+    """Return warnings about the model."""
     found = [_split(data), _intervals(user)]
     found += [
         "It learned from what was shown and logged: what was never shown, or shown to few, it judges by little.",

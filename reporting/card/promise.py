@@ -1,4 +1,4 @@
-"""The quality that a version promises: measured with bounds on the test part, and kept or missed."""
+"""Guaranteed quality of a version: bounds measured on the test part, and whether they keep the requested limits."""
 
 import math
 from dataclasses import asdict
@@ -19,20 +19,19 @@ from shunter.requests import TrainRequest
 from shunter.tracking.promise import PREFIX
 
 ROWS, DAYS = "rows", "days"
-DRIFT_ERRORS = 3.0  # standard errors between two base rates beyond which chance is not believed
+DRIFT_ERRORS = 3.0  # number of standard errors between two base rates above which the difference counts as drift
 
 
 class Promise(Frozen):
-    """What is asked for, and what holds on rows that nothing was fitted or chosen by.
+    """Requested limits of the quality, and bounds measured on rows that nothing was fitted or selected on.
 
     Attributes:
-        min_auc: Lowest acceptable AUC; None where there is no limit.
-        max_ne: Highest acceptable NE; None where there is no limit.
+        min_auc: Lowest acceptable AUC; None if there is no limit.
+        max_ne: Highest acceptable NE; None if there is no limit.
         confidence: Confidence of the bounds.
-        unit: What is taken as independent: `rows`, `days`, or the users by the name of their field.
-        bounds: Bounds of both figures.
-        drift: How the newest day of the test part differs from validation, in one sentence; empty where no day is
-            known.
+        unit: Units that are assumed to be independent: `rows`, `days`, or the name of the field of users.
+        bounds: Confidence bounds of AUC and NE.
+        drift: Difference of the newest day of the test part from validation, in one sentence; empty if no day is known.
     """
 
     min_auc: float | None
@@ -44,12 +43,12 @@ class Promise(Frozen):
 
     @property
     def missed(self) -> str | None:
-        """What is missed and by how much, in one sentence; None where the promise is kept."""
+        """Limits that the bounds miss, and by how much, in one sentence; None if they keep all limits."""
         return "; ".join(filter(None, (self._auc_missed(), self._ne_missed()))) or None
 
     @property
     def words(self) -> str:
-        """What holds, in one sentence."""
+        """Guaranteed bounds, in one sentence."""
         found, confidence = self.bounds, f"{self.confidence:.4g}"
         parts = []
         if self.min_auc is not None:
@@ -61,20 +60,20 @@ class Promise(Frozen):
 
     @property
     def tags(self) -> dict[str, str]:
-        """What a version says of it, for whoever checks it later."""
+        """Tags of the registered version, from which the guarantee can be checked later."""
         asked = {"min_auc": self.min_auc, "max_ne": self.max_ne, "confidence": self.confidence}
         given = {f"{PREFIX}{name}": f"{value!r}" for name, value in asked.items() if value is not None}
         return {**given, f"{PREFIX}unit": self.unit, f"{PREFIX}words": self.words}
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures for the run."""
+        """MLflow metrics of the bounds."""
         names = ("auc", "auc_low", "bootstrap_low", "delong_low", "ne", "ne_high", "rows", "units")
         return {f"{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
 
     @property
     def told(self) -> dict[str, Any]:
-        """All of it as plain values, for a script."""
+        """All values, for JSON output."""
         return {**self.model_dump(exclude={"bounds"}), "words": self.words, "bounds": asdict(self.bounds)}
 
     @property
@@ -115,14 +114,14 @@ class Promise(Frozen):
 def measure_promise(
     request: TrainRequest, dataset: Dataset, result: EnsembleResult, execution: Execution
 ) -> Promise | None:
-    """Measure what a request asks to be promised; None where it asks for no confidence.
+    """Measure the bounds of the quality that a request wants guaranteed; None if it sets no confidence.
 
-    The test part has fitted nothing and chosen nothing: neither weights nor epochs, settings, members or calibration.
+    The test part was not used to fit or select anything: neither weights nor epochs, settings, members or calibration.
 
     Args:
-        request: What is asked for.
+        request: Request of the run.
         dataset: Data that the result was trained on.
-        result: What is to be registered.
+        result: Result that is to be registered.
         execution: Device and precision of the scoring.
 
     Raises:
@@ -153,10 +152,10 @@ def measure_promise(
 
 
 def independent_units(dataset: Dataset) -> tuple[str, np.ndarray | None]:
-    """What rows of the test part may have in common: their user, else their day where there are enough of them.
+    """Return the units of dependent rows in the test part: users, else days if there are enough of them, else rows.
 
     Returns:
-        The name of the unit, and the unit of each row; None where each row is its own.
+        Name of the unit, and the unit of each row; None instead if each row is a unit of its own.
     """
     field = user_field(dataset)
     if field is not None:
@@ -168,13 +167,13 @@ def independent_units(dataset: Dataset) -> tuple[str, np.ndarray | None]:
 
 
 def newest_day(dataset: Dataset, labels: np.ndarray, logits: np.ndarray, known: np.ndarray) -> str:
-    """How the newest day of the test part differs from validation and from the days before, in one sentence.
+    """Return a sentence on how the base rate of the newest test day differs from that of validation.
 
     Args:
         dataset: Data set.
-        labels: Of the test part, 0 or 1, `[rows]`.
+        labels: Labels of the test part, 0 or 1, `[rows]`.
         logits: Predicted log odds, `[rows]`.
-        known: Rows that have a label.
+        known: Indices of the rows that have a label.
     """
     days = days_of(dataset, "test")
     if days is None:

@@ -1,4 +1,4 @@
-"""The quality of the result on the test part: each label with intervals and its calibration."""
+"""Quality of the result on the test part, for each label with intervals and calibration."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -18,21 +18,21 @@ from shunter.reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
 from shunter.reporting.card.calibration import expected_calibration_error, reliability
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 
-# Fields that name a user, in the spellings that click logs use; underscores and case do not count.
+# Names of fields for a user in click logs, in lower case and without underscores.
 USER_FIELDS = ("user", "userid", "uid", "member", "memberid", "customer", "customerid", "session", "sessionid")
 
 
 def judge_quality(
     evaluation: Evaluation, dataset: Dataset, groups: np.ndarray | None, *, seed: int, resamples: int = RESAMPLES
 ) -> tuple[TaskQuality, ...]:
-    """Figures with intervals for each label; see `shunter.reporting.card.bootstrap`.
+    """Return metrics with intervals for each label; see `shunter.reporting.card.bootstrap`.
 
     Args:
         evaluation: Evaluation of the test part.
-        dataset: Data set, which names the labels where there are several.
-        groups: Groups of rows that are not independent, `[rows]`; None where no field names a user.
+        dataset: Data set, which names the labels if there are several.
+        groups: Groups of rows that are not independent, `[rows]`; None if no field names a user.
         seed: Seed of the bootstrap.
-        resamples: Count of resamples.
+        resamples: Number of resamples.
     """
     judged = []
     for task, labels, logits, weights, rows in _tasks(evaluation, dataset):
@@ -68,7 +68,7 @@ def judge_quality(
 
 
 def gauc_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:
-    """The AUC by user of each label, by its name in MLflow; empty where there is none."""
+    """Return the AUC by user of each label, by its name in MLflow; empty if there is none."""
     return {
         f"quality.test.gauc{'.' if number else ''}{one.task if number else ''}": one.gauc
         for number, one in enumerate(quality)
@@ -89,7 +89,7 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
 
 
 def user_field(dataset: Dataset) -> str | None:
-    """The single-valued field that tells users apart: as the schema says, else by name; None where none does."""
+    """Return the single-valued field of the user: by the schema, else by a usual name; None if there is none."""
     for field in dataset.features.categorical:
         if not field.multi_valued and field.name == dataset.user:
             return field.name
@@ -100,9 +100,10 @@ def user_field(dataset: Dataset) -> str | None:
 
 
 def user_groups(dataset: Dataset, field: str) -> np.ndarray:
-    """Return the user of each row of the test part, those that training did not know among them.
+    """Return the user of each row of the test part, also of users that are unknown to training.
 
-    Rows without a user stand each for themselves; so do those of unknown users where the values were not kept.
+    Each row without a user is a group of its own; so is each row of an unknown user if the original values were not
+    stored.
     """
     keys = dataset.directory / "test.user_key.npy"
     if field == dataset.user and keys.exists():
@@ -119,7 +120,7 @@ def user_groups(dataset: Dataset, field: str) -> np.ndarray:
 def _tasks(
     evaluation: Evaluation, dataset: Dataset
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]]:
-    """Name, labels, logits, weights and rows of each label, without the rows where it is unknown or weighs nothing."""
+    """Yield name, labels, logits, weights and indices of the rows of each label, without rows of weight 0."""
     for number, name in enumerate(dataset.features.tasks or ("",)):
         labels, logits, weights = evaluation.of_task(number)
         if weights is None:

@@ -1,4 +1,4 @@
-"""The card of a graph model: what whoever uses it must know, as one page of Markdown beside its run."""
+"""Model card of a graph model, as one page of Markdown with its run."""
 
 from collections.abc import Sequence
 
@@ -35,17 +35,17 @@ def ranking_card(
     reason: str = "",
     index: str = "",
 ) -> str:
-    """The whole card.
+    """Return the whole card.
 
     Args:
-        trained: The model.
-        dataset: Data set it was trained on.
-        graph: Graph that it learned from.
-        figures: Figures of each user on the test part.
-        breakdown: The same ranking from all sides.
-        baselines: What it was compared with.
-        reason: Why it was kept.
-        index: How the best items will be found.
+        trained: Trained model.
+        dataset: Data set of the training.
+        graph: Graph of the training.
+        figures: Metrics of each user on the test part.
+        breakdown: Ranking by list length and by groups of items and users.
+        baselines: Compared baselines.
+        reason: Reason for the choice of the model.
+        index: Search method for the best items.
     """
     title = f"# Model card: {trained.spec.family} on {dataset.name}"
     parts = [
@@ -91,10 +91,10 @@ def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, st
 
 
 def protocol_words(trained: TrainedRanker) -> str:
-    """Which items are ranked, and which positive rows of the test part are judged."""
+    """Return which items are ranked, and which positive rows of the test part are evaluated."""
     rows, drops = trained.test, trained.schedule.repeats == "drop"
     ranked = "items that the user has not seen are ranked" if drops else "all items are ranked"
-    if not rows.positives:  # of a model that was stored before they were counted
+    if not rows.positives:  # model of an earlier version, which did not count them
         return f"{ranked}; {rows.left_out:,} positives of users or items new since training left out"
     return (
         f"{ranked} for {rows.pairs:,} pairs of {rows.positives:,} positive rows; {rows.repeats:,} rows repeat earlier "
@@ -147,7 +147,7 @@ def _training(trained: TrainedRanker) -> list[tuple[str, str]]:
 
 
 def _learned_with(trained: TrainedRanker) -> dict[str, float]:
-    """What is solved has nothing but its architecture."""
+    """Return the hyperparameters of the training; empty for a model that is solved in closed form."""
     return trained.hyperparameters.to_dict() if learns_in_steps(trained.spec.family) else {}
 
 

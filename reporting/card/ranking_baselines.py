@@ -1,4 +1,4 @@
-"""Baselines of a graph model: what they rank on the same test part, and whether the result is ahead of them."""
+"""Baselines of a graph model: their rankings on the same test part, and whether the result is better."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from shunter.statistics.bootstrap import mean_interval
 
 
 class RankedBaseline(Frozen):
-    """A baseline, or the model that was asked for, and what it took to find it."""
+    """Baseline or requested model, with the time and energy of its trainings."""
 
     model: TrainedRanker = Field(description="The best of its settings, learned from both parts where that was done.")
     chosen: TrainedRanker = Field(description="The same, as the validation part judged it.")
@@ -26,7 +26,7 @@ class RankedBaseline(Frozen):
 
 
 class RankingBaseline(Frozen):
-    """A baseline, or the model that was asked for where it is not the result, beside the result of the run."""
+    """Baseline, or requested model that is not the result, beside the result of the run."""
 
     name: str
     options: str = Field(description="Its options, in words.")
@@ -43,7 +43,7 @@ class RankingBaseline(Frozen):
 
     @property
     def verdict(self) -> str:
-        """How the result compares with it, in one sentence."""
+        """Comparison of the result with the baseline, in one sentence."""
         name = f"model {self.name} that was asked for" if self.is_asked else f"baseline {self.name}"
         if self.is_result:
             return f"The {name} is the result: nothing ranks the validation part better."
@@ -56,7 +56,7 @@ class RankingBaseline(Frozen):
 
 
 def breakdown_on_test(dataset: Dataset, trained: TrainedRanker) -> Breakdown:
-    """What a stored model ranks for each user of the test part, of what they saw in neither other part.
+    """Return the ranking of a stored model for each user of the test part, without items of the earlier parts.
 
     Raises:
         CheckpointError: A file of the model is damaged.
@@ -70,13 +70,13 @@ def breakdown_on_test(dataset: Dataset, trained: TrainedRanker) -> Breakdown:
 def compare_rankings(
     baselines: Sequence[RankedBaseline], others: Sequence[UserFigures], result: TrainedRanker, figures: UserFigures
 ) -> tuple[RankingBaseline, ...]:
-    """Set each baseline beside the result, user by user; nothing is chosen by it.
+    """Compare each baseline with the result, user by user; the comparison selects nothing.
 
     Args:
-        baselines: The baselines, and the model that was asked for.
-        others: What each of them ranks on the test part.
-        result: The model of the run.
-        figures: What it ranks there.
+        baselines: Baselines, and the requested model.
+        others: Metrics of each baseline on the test part, by user.
+        result: Result of the run.
+        figures: Metrics of the result on the test part, by user.
     """
     found = []
     for baseline, of_baseline in zip(baselines, others, strict=True):
@@ -103,7 +103,7 @@ def compare_rankings(
 
 
 def ranking_baseline_metrics(baselines: Sequence[RankingBaseline]) -> dict[str, float]:
-    """What MLflow shows of them: `baseline.*`."""
+    """Return the MLflow metrics of the baselines, `baseline.*`."""
     values: dict[str, float | None] = {}
     for one in baselines:
         values |= {

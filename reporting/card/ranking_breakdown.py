@@ -1,4 +1,4 @@
-"""A ranking from all sides, as figures with intervals, for page, card and MLflow.
+"""Breakdown of a ranking by list length and by groups of items and users, with intervals, for page, card and MLflow.
 
 The figures are those of `shunter.engine.ranking.breakdown`.
 """
@@ -13,12 +13,12 @@ from shunter.engine.ranking.interactions import UNKNOWN
 from shunter.frozen import Frozen
 from shunter.statistics.bootstrap import mean_interval
 
-SIDES = "ranking.json"  # artifact of a run
+SIDES = "ranking.json"  # name of the artifact of a run
 QUARTERS = ("shortest", "second", "third", "longest")
 
 
 class LengthFigures(Frozen):
-    """Quality of lists of one length, each the mean over users."""
+    """Quality of lists of one length; each metric is the mean over users."""
 
     cutoff: int
     ndcg: float
@@ -30,10 +30,9 @@ class LengthFigures(Frozen):
 
 
 class ItemGroup(Frozen):
-    """A group of items by their interactions: a share of items, of what was chosen, and of what is shown.
+    """Group of items by their popularity: number of items, share of the interactions, and share of the recommendations.
 
-    `recall20` is the mean over the `users` who chose any item of the group of the share of these among their first 20;
-    None where nobody did.
+    `recall20` is the mean recall@20 of the group's items over the `users` who chose any of them; None if nobody did.
     """
 
     name: str
@@ -47,7 +46,7 @@ class ItemGroup(Frozen):
 
 
 class UserGroup(Frozen):
-    """A quarter of the users by the number of items that they have seen, from `shortest` to `longest` of them."""
+    """Quarter of the users by the number of items that they have seen, which is from `shortest` to `longest`."""
 
     name: str
     users: int
@@ -60,7 +59,7 @@ class UserGroup(Frozen):
 
 
 class RankingBreakdown(Frozen):
-    """One ranking of the test part; intervals are of 95 %, by the bootstrap over users."""
+    """Breakdown of one ranking of the test part; 95 % intervals are by the bootstrap over users."""
 
     name: str
     by_length: tuple[LengthFigures, ...]
@@ -70,7 +69,7 @@ class RankingBreakdown(Frozen):
     user_groups: tuple[UserGroup, ...]
 
     def metrics(self, prefix: str) -> dict[str, float]:
-        """What MLflow shows, such as `quality.test.ndcg10`; the same names for the result and each baseline."""
+        """Return the MLflow metrics, such as `quality.test.ndcg10`; the same names for the result and each baseline."""
         values: dict[str, float | None] = {
             f"{figure}{one.cutoff}": getattr(one, figure)
             for one in self.by_length
@@ -85,13 +84,13 @@ class RankingBreakdown(Frozen):
 
 
 class RankingSides(Frozen):
-    """The result of a run, and what it was compared with, from all sides; an artifact of the run."""
+    """Breakdowns of the result of a run and of its baselines; an artifact of the run."""
 
     result: RankingBreakdown
     baselines: tuple[RankingBreakdown, ...] = ()
 
     def metrics(self) -> dict[str, float]:
-        """What MLflow shows of all of them: `quality.test.*` and `baseline.<name>.test.*`."""
+        """Return the MLflow metrics of all breakdowns: `quality.test.*` and `baseline.<name>.test.*`."""
         values = self.result.metrics("quality.test")
         for one in self.baselines:
             values |= one.metrics(f"baseline.{one.name}.test")
@@ -99,11 +98,11 @@ class RankingSides(Frozen):
 
 
 def summarise_ranking(name: str, breakdown: Breakdown) -> RankingBreakdown:
-    """Means and intervals of what `shunter.engine.ranking.breakdown.break_down` found.
+    """Return means and intervals of the output of `shunter.engine.ranking.breakdown.break_down`.
 
     Args:
         name: Name of the model.
-        breakdown: Its ranking, user by user.
+        breakdown: Ranking of the model, user by user.
     """
     shown = breakdown.novelty[np.isfinite(breakdown.novelty)]
     return RankingBreakdown(
@@ -117,7 +116,7 @@ def summarise_ranking(name: str, breakdown: Breakdown) -> RankingBreakdown:
 
 
 def lengths_table(breakdown: RankingBreakdown) -> str:
-    """Quality by length of the list, as Markdown."""
+    """Return the quality by the length of the list, as Markdown."""
     head = "| first | NDCG | recall | precision | hit rate |\n|---|---|---|---|---|"
     rows = [
         f"| {one.cutoff} | {one.ndcg:.4f} ({one.ndcg_low:.4f} to {one.ndcg_high:.4f}) | {one.recall:.4f} | "
@@ -128,7 +127,7 @@ def lengths_table(breakdown: RankingBreakdown) -> str:
 
 
 def groups_table(breakdown: RankingBreakdown) -> str:
-    """For which items and for whom, as Markdown."""
+    """Return the quality by groups of items and of users, as Markdown."""
     items = ["| items | count | of what was chosen | of what is shown | recall@20 of theirs |\n|---|---|---|---|---|"]
     for group in breakdown.item_groups:
         recall = "-" if group.recall20 is None else f"{group.recall20:.4f}"

@@ -1,4 +1,4 @@
-"""What stands in a card, and in which order."""
+"""Sections of a model card, in their order."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ MIB = 2**20
 
 
 def card_title(card: ModelCard) -> str:
-    """For instance `Model card: ensemble of dlrm on ml-100k`."""
+    """Return the title of a card, such as `Model card: ensemble of dlrm on ml-100k`."""
     families = " and ".join(dict.fromkeys(member.family for member in card.chosen))
     kept = "ensemble of " if card.kept == "ensemble" else ""
     return f"Model card: {kept}{families} on {card.data.name}"
 
 
 def sections(card: ModelCard) -> list[Section]:
-    """The whole card."""
+    """Return all sections of a card."""
     return [
         Section("In short", _summary(card)),
         Section("Quality on the test part", _quality(card)),
@@ -48,7 +48,7 @@ def sections(card: ModelCard) -> list[Section]:
 
 
 def summary_sentence(card: ModelCard) -> str:
-    """Quality of the main label with its interval, for where there is room for one line."""
+    """Return the quality of the main label with its interval in one sentence."""
     if not card.quality:
         return "The test part holds no label that is known."
     quality = card.quality[0]
@@ -95,7 +95,7 @@ def _promise(card: ModelCard) -> list[Part]:
 
 
 def _predictions(card: ModelCard) -> list[Part]:
-    """What one row costs with each candidate."""
+    """Return the cost of a prediction of one row with each candidate."""
     by = " and ".join(sorted({one.joules_by for one in card.serving}))
     rows = [
         (
@@ -113,7 +113,7 @@ def _predictions(card: ModelCard) -> list[Part]:
 
 
 def _baselines(card: ModelCard) -> list[Part]:
-    """What costs seconds, on the same test part; always predicting its base rate has an NE of 1."""
+    """Return the baselines on the same test part; a constant prediction of its base rate has an NE of 1."""
     rows = [("base rate", "0.5000", "1.0000", "-", "-")]
     rows += [
         (
@@ -197,7 +197,7 @@ def _demand(card: ModelCard) -> Part:
 
 
 def _precision(member: MemberFacts) -> str:
-    """In what the rows of its tables are kept, where that is not fp32, and what they take."""
+    """Return precision and size of the embedding tables if they are not in fp32."""
     assert member.architecture is not None
     if member.spec.get("table_precision", "fp32") == "fp32":
         return ""
@@ -271,7 +271,7 @@ def _data(card: ModelCard) -> list[Part]:
 
 
 def _tables(card: ModelCard) -> list[Part]:
-    """How values become ids, and what rows and map take together; the rows have the width of the first member."""
+    """Return how values become ids, and the memory of rows and map; rows have the width of the first member."""
     width = int(str(card.members[0].spec.get("embedding_dim", 0))) if card.members else 0
     rows = [
         (
@@ -288,12 +288,12 @@ def _tables(card: ModelCard) -> list[Part]:
 
 
 def pictures(drawn: Sequence[Section]) -> Mapping[str, str]:
-    """The drawings in the sections of a card, by the name of their file."""
+    """Return the drawings in the sections of a card, by file name."""
     return {part.file: part.svg for section in drawn for part in section.parts if isinstance(part, Picture)}
 
 
 def calibration_file(quality: TaskQuality) -> str:
-    """Name of the file of a label's calibration picture."""
+    """Return the file name of a label's calibration plot."""
     return f"calibration-{quality.task}.svg" if quality.task else "calibration.svg"
 
 

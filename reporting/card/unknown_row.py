@@ -1,4 +1,4 @@
-"""Score of a row of which everything is unknown: such a row says nothing, so the base rate is its honest score."""
+"""Score of a row in which everything is unknown; without information, its score should be the base rate."""
 
 import math
 from pathlib import Path
@@ -12,7 +12,7 @@ from shunter.engine.data.batch import Bags, make_batch
 from shunter.engine.data.dataset import Dataset
 from shunter.frozen import Frozen
 
-LARGEST_ODDS_RATIO = 2.0  # between the score and the base rate, in either direction
+LARGEST_ODDS_RATIO = 2.0  # ratio of the odds of score and base rate, in either direction
 
 
 class UnknownRow(Frozen):
@@ -38,7 +38,7 @@ class UnknownRow(Frozen):
 
     @property
     def sentence(self) -> str:
-        """Score and base rate, and what to do if they differ much."""
+        """Score and base rate, and advice if they differ much."""
         told = f"A row without any known value scores {self.probability:.3f} (base rate {self.base_rate:.3f})."
         advice = " Do not trust scores of rows with many unknown values: bound their share by --max-unknown."
         return told + (advice if self.is_far_off else "")

@@ -1,1 +1,1 @@
-"""One run as one page that needs no server."""
+"""Report page of a run, which needs no server."""

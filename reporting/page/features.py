@@ -1,4 +1,4 @@
-"""What the features of a data set say about the label: shares, cardinalities, base rates by value."""
+"""Statistics of the features and their relation to the label: shares, cardinalities, and base rates by value."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -16,10 +16,10 @@ from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 500_000
 MOST_VALUES = 8
-BLOCK_ROWS = 4_096  # of a table that is turned, so that both sides of it are in the cache
+BLOCK_ROWS = 4_096  # rows of a block that is transposed at a time, so that both copies fit into the cache
 BINS = 8
 UNKNOWN = "missing, rare or unknown"
-FEATURES = "features.json"  # artifact of a run
+FEATURES = "features.json"  # name of the artifact of a run
 SHOWN_FIELDS = 8
 
 
@@ -28,12 +28,12 @@ class _Frozen(BaseModel):
 
 
 class ValueStatistics(_Frozen):
-    """One value of a field, or one range of a number.
+    """Statistics of one value of a field, or of one range of a numeric field.
 
     Attributes:
-        name: Name in the log; `no. 3` where it is not known.
-        rows: Rows of the sample that have it.
-        positives: Rows among them with a positive label.
+        name: Value in the log; `no. 3` if it is not known.
+        rows: Number of sampled rows with the value.
+        positives: Number of these rows with a positive label.
     """
 
     name: str
@@ -52,16 +52,16 @@ class ValueStatistics(_Frozen):
 
 
 class FeatureStatistics(_Frozen):
-    """One field.
+    """Statistics of one field.
 
     Attributes:
         name: Name of the column.
         kind: `numeric`, `categorical`, `multi_valued` or `sequence`.
-        cardinality: Distinct values; 0 for a number.
+        cardinality: Number of distinct values; 0 for a numeric field.
         missing_share: Share of training rows without a value.
         information: Share of the label's entropy that the field alone explains, corrected for chance; None for a
-            multi-valued field, whose values are not one a row.
-        values: The most frequent ones, or ranges of a number in their order.
+            multi-valued field, which has several values in a row.
+        values: Most frequent values, or the ranges of a numeric field in ascending order.
     """
 
     name: str
@@ -73,14 +73,14 @@ class FeatureStatistics(_Frozen):
 
 
 class FeatureSummary(_Frozen):
-    """All fields of a data set.
+    """Statistics of all fields of a data set.
 
     Attributes:
         data_name: Name of the data.
-        sampled_rows: Evenly spaced rows of the training part behind the figures by value.
-        train_rows: Rows of the training part.
+        sampled_rows: Number of evenly spaced training rows in the statistics by value.
+        train_rows: Number of rows of the training part.
         base_rate: Base rate of the sampled rows.
-        fields: Those that tell most of the label first.
+        fields: Fields, those with the most information about the label first.
     """
 
     data_name: str
@@ -91,19 +91,19 @@ class FeatureSummary(_Frozen):
 
 
 class Scale(_Frozen):
-    """How a number was standardised: `(sign(x) log(1 + |x|) - mean) / deviation`."""
+    """Standardisation of a numeric field: `(sign(x) log(1 + |x|) - mean) / deviation`."""
 
     mean: float
     deviation: float
 
     def raw(self, value: float) -> float:
-        """The number that became `value`."""
+        """Return the number that was standardised to `value`."""
         logarithm = value * self.deviation + self.mean
         return float(np.copysign(np.expm1(abs(logarithm)), logarithm))
 
 
 def most_frequent(dataset: Dataset, most_rows: int = MOST_ROWS) -> dict[str, list[int]]:
-    """The ids of each categorical field that `summarise` shows, most frequent first."""
+    """Return the ids of each categorical field that `summarise` shows, most frequent first."""
     rows = _rows(dataset, most_rows)
     return {name: _top(ids) for name, ids, _ in _categorical(dataset, rows)}
 
@@ -114,13 +114,13 @@ def summarise(
     scales: Mapping[str, Scale],
     most_rows: int = MOST_ROWS,
 ) -> FeatureSummary:
-    """Count labels by value.
+    """Compute the statistics of all fields on the training part.
 
     Args:
-        dataset: Its training part is looked at.
-        names: Names of ids, by field, as far as they are known.
-        scales: Scales of the numeric fields; where one is missing, ranges are of the standardised number.
-        most_rows: Most rows to look at, evenly spaced.
+        dataset: Data set.
+        names: Known values of the ids, by field.
+        scales: Scales of the numeric fields; if one is missing, ranges are in standardised numbers.
+        most_rows: Largest number of rows to read, evenly spaced.
     """
     rows = _rows(dataset, most_rows)
     labels = _label(dataset)[rows]
@@ -204,7 +204,7 @@ def _categorical_statistics(
 def _numeric_statistics(
     field: FieldStatistics, values: NDArray[np.float32], labels: NDArray[np.float32], scale: Scale | None
 ) -> FeatureStatistics:
-    """Ranges with about as many rows each, or the values themselves where there are few."""
+    """Return statistics of ranges with about equal numbers of rows, or of the values themselves if there are few."""
     values_in_order = np.sort(values)
     distinct = values_in_order[np.concatenate([[True], values_in_order[1:] != values_in_order[:-1]])]
     if len(distinct) > BINS:
@@ -234,14 +234,14 @@ def _numeric_statistics(
 
 
 def information(counts: NDArray[Any], positives: NDArray[Any]) -> float:
-    """Mutual information of a field and the label over the entropy of the label, between 0 and 1.
+    """Return the mutual information of a field and the label, divided by the entropy of the label, between 0 and 1.
 
-    Counted over n rows it comes out too large by about (values - 1) / 2n nats, which is taken off (Miller, "Note on the
-    bias of information estimates", 1955); what is left of chance is cut at 0.
+    The estimate from n rows is too large by about (values - 1) / 2n nats, which is subtracted (Miller, "Note on the
+    bias of information estimates", 1955); a negative result becomes 0.
 
     Args:
-        counts: Rows of each value.
-        positives: Rows among them with a positive label.
+        counts: Number of rows of each value.
+        positives: Number of rows of each value with a positive label.
     """
     there = counts > 0
     rows, positives = counts[there].astype(np.float64), positives[there]
@@ -254,7 +254,7 @@ def information(counts: NDArray[Any], positives: NDArray[Any]) -> float:
 
 
 def _entropy(share: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of labels with this share of positives, in nats."""
+    """Return the entropy of labels with this share of positives, in nats."""
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = -(share * np.log(share)) - (1 - share) * np.log1p(-share)
     return np.nan_to_num(parts)
@@ -263,9 +263,9 @@ def _entropy(share: NDArray[np.float64]) -> NDArray[np.float64]:
 def _categorical(
     dataset: Dataset, rows: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[np.int32], NDArray[np.int64]]]:
-    """Each field with its ids in the sampled rows, and which sampled row each id is of."""
+    """Yield each field with its ids in the sampled rows, and the position of the sampled row of each id."""
     single = _load(dataset, "categorical")
-    if single is not None:  # once through the file, and then each field in one piece
+    if single is not None:  # one pass through the file; each field is then contiguous
         single = _columns(single, rows)
     position = 0
     for index, feature in enumerate(dataset.features.categorical):
@@ -284,7 +284,7 @@ def _categorical(
 
 
 def _columns(table: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Some rows of a table, `[columns, rows]`: a look at each column by itself would go through the whole file."""
+    """Return rows of a table as `[columns, rows]`, in one pass, because a pass per column would read the whole file."""
     columns = np.empty((table.shape[1], len(rows)), table.dtype)
     for start in range(0, len(rows), BLOCK_ROWS):
         columns[:, start : start + BLOCK_ROWS] = table[rows[start : start + BLOCK_ROWS]].T
@@ -292,7 +292,7 @@ def _columns(table: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _top(ids: NDArray[np.int32]) -> list[int]:
-    """The most frequent ids, of equally frequent ones the lower first."""
+    """Return the most frequent ids; of equally frequent ones, the lower first."""
     counts = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
     least = np.partition(counts, -MOST_VALUES)[-MOST_VALUES] if len(counts) > MOST_VALUES else 0
     candidates = np.flatnonzero(counts >= max(least, 1))
@@ -307,7 +307,7 @@ def _rows(dataset: Dataset, most: int) -> NDArray[np.int64]:
 
 
 def _label(dataset: Dataset) -> NDArray[np.float32]:
-    """The label; of several, the first."""
+    """Return the label; of several labels, the first."""
     labels = _load(dataset, "label")
     assert labels is not None
     return labels if labels.ndim == 1 else labels[:, 0]

@@ -1,4 +1,4 @@
-"""What the interactive figures of a report show; `page.js` draws them."""
+"""Contents of the interactive figures of a report, which `page.js` draws."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from shunter.record import Record
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
-MOST_GROUPS = 7  # the colours of the page; further accelerators share the last
+MOST_GROUPS = 7  # number of colours of the page; further accelerators share the last colour
 OTHERS = "others"
 Value = float | None
 IS_HIGHER_BETTER = ("quality.auc", "quality.ndcg20", "quality.recall20")
@@ -18,15 +18,15 @@ IS_HIGHER_BETTER = ("quality.auc", "quality.ndcg20", "quality.recall20")
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What an axis can show.
+    """Axis that a reader can choose.
 
     Attributes:
         key: Key of the points' values.
         label: Label with the unit, and whether measured, estimated or predicted.
-        log: Logarithmic where all values are positive.
-        zero: Begins at 0.
-        whole: Has ticks at whole numbers only.
-        limit: A line to draw.
+        log: Whether the axis is logarithmic if all values are positive.
+        zero: Whether the axis begins at 0.
+        whole: Whether ticks are at integers only.
+        limit: Value at which a line is drawn; None for no line.
         limit_label: Name of the line.
     """
 
@@ -41,18 +41,18 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A point of a figure.
+    """Point of a figure.
 
     Attributes:
         group: Index of its group, which gives the colour.
-        values: Values by axis; a point is left out where it has no value for an axis.
-        tip: Lines that are shown when one points at it, the first as a title.
-        series: Marks of one series are connected, in their order.
+        values: Values by axis; a point without a value for a chosen axis is not drawn.
+        tip: Lines of the tooltip, the first as a title.
+        series: Number of the series; marks of one series are connected in their order.
         low: Lower ends of intervals, by axis.
-        high: Upper ends.
-        hollow: Drawn empty.
-        ring: Drawn with a dark rim.
-        star: Drawn large, as a star.
+        high: Upper ends of intervals, by axis.
+        hollow: Whether the mark is not filled.
+        ring: Whether the mark has a dark rim.
+        star: Whether the mark is a large star.
     """
 
     group: int
@@ -68,7 +68,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(Record):
-    """One figure: axes to choose from, points, and what their looks mean."""
+    """Figure: axes to choose from, points, and the legend of their marks."""
 
     x: Sequence[Axis]
     y: Sequence[Axis]
@@ -79,7 +79,7 @@ class Chart(Record):
 
 
 def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> Chart | None:
-    """All candidate placements: predicted energy, cost, memory and chance of the quality, over predicted time.
+    """Return a chart of all candidate placements: energy, cost, memory and chance of the quality over time, predicted.
 
     Args:
         rows: Rows of the decision's table.
@@ -121,13 +121,13 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
 
 @dataclass(frozen=True)
 class _Unit:
-    """A unit to show a quantity in, and how many of it are one that it is kept in."""
+    """Unit that a quantity is shown in, with the factor from the stored unit."""
 
     scale: float = 1.0
     name: str = ""
 
     def of(self, value: Any) -> Any:
-        """The value in this unit; None stays None."""
+        """Return the value in this unit; None for None."""
         return None if value is None else self.scale * value
 
 
@@ -135,7 +135,7 @@ SAME = _Unit()
 
 
 def _units(rows: Sequence[Mapping[str, Any]]) -> dict[str, _Unit]:
-    """Units that suit the least that is shown: seconds or hours, joules or kilowatt hours."""
+    """Return units that suit the smallest shown value: seconds or hours, joules or kilowatt hours."""
     least = {key: min((row[key] for row in rows if row.get(key) is not None), default=0.0) for key in ("hours", "kwh")}
     return {"hours": _Unit(*time_unit(least["hours"])), "kwh": _Unit(*energy_unit(least["kwh"]))}
 
@@ -177,7 +177,7 @@ RANKINGS = (
 
 
 def trained_chart(tree: RunTree) -> Chart | None:
-    """Everything that was trained: measured quality on validation over the time and the energy that it took."""
+    """Return a chart of everything that was trained: validation quality over the time and energy of the training."""
     kinds = ("trial", "baseline", "member", "ensemble")
     y = next((axes for axes in (CLICKS, RANKINGS) if any(axes[0].key in run.metrics for run in tree.children)), None)
     if y is None:
@@ -213,13 +213,13 @@ def trained_chart(tree: RunTree) -> Chart | None:
 
 
 def _energy_source(runs: Sequence[TrackedRun]) -> str:
-    """Which joules are shown: those of counters, and estimates only where there are no others."""
+    """Return the source of the shown joules: measured if there are any, else an estimate."""
     sources = {run.tags.get("energy.source", "source unknown") for run in runs if "energy.joules" in run.metrics}
     return "measured" if "measured" in sources else next(iter(sorted(sources)), "unavailable")
 
 
 def _value(run: TrackedRun, name: str, energy_source: str) -> float | None:
-    """A figure of a run; its joules only where they are of the source that the axis is of."""
+    """Return a metric of a run; its joules only if they have the source of the axis."""
     is_other = name == "energy.joules" and run.tags.get("energy.source", "source unknown") != energy_source
     return None if is_other else run.metrics.get(name)
 
@@ -251,7 +251,7 @@ def _quality_words(metrics: Mapping[str, float]) -> str:
 
 
 def curves_chart(tree: RunTree) -> Chart | None:
-    """The training curves of the members, and those of the trials in grey behind them."""
+    """Return the training curves of the members, with those of the trials in grey."""
     judged = [run for run in tree.children if {"quality.ne", "quality.ndcg20"} & tree.curves[run.run_id].keys()]
     members = [run for run in judged if run.kind == "member"]
     trials = [run for run in judged if run.kind == "trial"]
@@ -280,12 +280,12 @@ def curves_chart(tree: RunTree) -> Chart | None:
 def _curve_marks(
     run: TrackedRun, curves: Mapping[str, Sequence[tuple[int, float]]], keys: Sequence[str], group: int, series: int
 ) -> list[Mark]:
-    """One mark an epoch; the result, which is logged at the last epoch or after it, is no point of the curve."""
+    """Return one mark per epoch; the final result, logged at or after the last epoch, is not part of the curve."""
     by_epoch: dict[int, dict[str, float]] = {}
     for key in keys:
         for epoch, value in curves.get(key, ()):
             by_epoch.setdefault(epoch, {}).setdefault(key, value)
-    # The loss of training is written after each epoch and never with the result.
+    # The training loss is logged after each epoch, and never with the final result.
     losses = ("quality.train.logloss", "quality.train.bpr_loss")
     of_epochs = {epoch for key in losses for epoch, _ in curves.get(key, ())} or set(by_epoch)
     best = run.metrics.get("training.best_epoch")
@@ -304,7 +304,7 @@ def _curve_marks(
 
 
 def power_chart(tree: RunTree) -> Chart | None:
-    """Watts over the time of the whole run."""
+    """Return a chart of the power in watts over the time of the whole run."""
     points = tree.curves[tree.parent.run_id].get("energy.watts", ())
     if len(points) < 2:
         return None
@@ -323,7 +323,7 @@ def power_chart(tree: RunTree) -> Chart | None:
 
 
 def name_of(run: TrackedRun) -> str:
-    """What the run is called."""
+    """Return the name of a run, or the beginning of its id."""
     return run.tags.get("mlflow.runName") or run.run_id[:12]
 
 

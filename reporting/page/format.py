@@ -1,4 +1,4 @@
-"""Figures, moments and durations as text."""
+"""Figures, times and durations as text."""
 
 import math
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def figure(value: Any, digits: int = 4) -> str:
-    """A figure with so many significant digits, without exponent where that is short."""
+    """Return a number with the given significant digits, without exponent if that is short."""
     if isinstance(value, str) or value is None:
         return value or "-"
     if not math.isfinite(value):
@@ -18,17 +18,17 @@ def figure(value: Any, digits: int = 4) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Seconds since 1970 as a date and time in UTC."""
+    """Return a Unix time as date and time in UTC."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
 def duration(seconds: float) -> str:
-    """In the unit that suits."""
+    """Return a duration in a suitable unit."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
 def energy(kwh: float) -> str:
-    """Kilowatt hours, or joules where they are few."""
+    """Return an energy in kilowatt hours, or in joules if it is small."""
     return f"{figure(kwh, 3)} kWh" if kwh >= 0.01 else f"{figure(3.6e6 * kwh, 3)} J"

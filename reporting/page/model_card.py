@@ -1,4 +1,4 @@
-"""The model card of a run within its report, with its pictures."""
+"""Model card of a run as a part of its report, with its pictures."""
 
 import base64
 import re
@@ -12,7 +12,7 @@ PICTURE = re.compile(r"^!\[(?P<words>[^\]]*)\]\((?P<name>[^)]+)\)\s*$")
 def card_section(tree: RunTree) -> list[dict[str, str]]:
     """Return the parts of the card in their order: Markdown as `text`, or a `picture` with its `words`.
 
-    A picture is shown as an image from its own bytes, in which no script runs.
+    A picture is embedded as an image, in which scripts cannot run.
     """
     parts: list[dict[str, str]] = []
     lines: list[str] = []

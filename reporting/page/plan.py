@@ -1,4 +1,4 @@
-"""Section of a report about where the tables of a training in several processes went."""
+"""Section of a report on the placement of the tables of a training in several processes."""
 
 import json
 from typing import Any

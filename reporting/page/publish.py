@@ -1,4 +1,4 @@
-"""The page about a run and the statistics of its features: built, and kept as artifacts of the run."""
+"""Report page of a run and statistics of its features, built and logged as artifacts of the run."""
 
 import tempfile
 from dataclasses import replace
@@ -37,17 +37,17 @@ def log_report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
 
 
 def build_report(run_id: str) -> str:
-    """The page about a run; for the run of a trial or a member, about the tree that it is in.
+    """Return the report page of a run; for a trial or a member, that of its run tree.
 
     Raises:
-        TrackingError: The store cannot be read, or holds no such run.
+        TrackingError: The store cannot be read, or has no such run.
     """
     tree = read_tree(run_id)
     return render_page(replace(tree, artifacts={**tree.artifacts, **_artifacts_of_profile(tree)}))
 
 
 def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
-    """Cardinalities, missing shares and base rates by value; values bear their names as far as the log is there.
+    """Return cardinalities, missing shares and base rates by value; values have names if the log is available.
 
     Raises:
         DataError: The encoder of the data set cannot be read.
@@ -61,14 +61,14 @@ def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
             request.data, request.source.format, request.source.schema_file, Settings().downloads_directory
         )
         names = value_names(source, encoder, most_frequent(dataset))
-    except ShunterError:  # the log was moved since it was ingested: values are then numbered
+    except ShunterError:  # the log was moved after its ingestion: values are then numbered
         names = {}
     scales = {field.name: Scale(mean=field.mean, deviation=field.deviation) for field in encoder.numeric}
     return summarise(dataset, names, scales)
 
 
 def _artifacts_of_profile(tree: RunTree) -> dict[str, str]:
-    """Return what sections show of the newest profile of the same data and model."""
+    """Return the artifacts of the newest profile of the same data and model that sections show."""
     about = [REPORT_SECTIONS.entry(name).capabilities for name in REPORT_SECTIONS.names]
     names = [str(one["profile_artifact"]) for one in about if "profile_artifact" in one]
     wanted = (tree.parent.params.get("data.name"), tree.parent.params.get("request.model"))

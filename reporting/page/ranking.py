@@ -1,4 +1,4 @@
-"""What the report says of a graph model: its ranking from all sides, beside each baseline."""
+"""Section of a report on the ranking of a graph model, with a breakdown, beside each baseline."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -63,7 +63,7 @@ def lengths_chart(sides: RankingSides) -> Chart:
 
 
 def _model(run: TrackedRun, name: str, model: RankingBreakdown, *, is_result: bool) -> dict[str, Any]:
-    """A line of the table of models; what the result gains on the others is a paired bootstrap over the same users."""
+    """Return a line of the table of models; the gain of the result is a paired bootstrap over the same users."""
     of = f"baseline.{model.name}"
     twenty = next(one for one in model.by_length if one.cutoff == 20)
     gain = {} if is_result else {key: run.metrics.get(f"{of}.{key}") for key in ("gain", "gain_low", "gain_high")}
@@ -81,7 +81,7 @@ def _model(run: TrackedRun, name: str, model: RankingBreakdown, *, is_result: bo
 
 
 def _beside(groups: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """The same group of each model in one line: what is of the group from the first, and the figures of all."""
+    """Return the same group of each model in one line: sizes from the first model, and the metrics of all models."""
     return [
         {**same[0].model_dump(), "of_models": [one.model_dump() for one in same]} for same in zip(*groups, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""One self-contained page about one run: no network, no server, nothing executed but the page's own script."""
+"""Single self-contained page about a run: no network, no server, and no script but the page's own."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ def render_page(tree: RunTree) -> str:
             templates=[template_of(name).name for name in shown],
             script=_trusted(script),
             style=_trusted(style),
-            # The browser runs the script with this digest and no other, whatever the data may have brought in.
+            # The browser runs only the script with this digest, whatever text the data contain.
             script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
     )
@@ -45,7 +45,7 @@ def template_of(name: str) -> Path:
 
 
 def markdown(text: str) -> "Markup":
-    """Markdown as HTML; HTML in it is shown as text, links and images are not made."""
+    """Return Markdown as HTML; HTML in the text is escaped, and links and images are not rendered."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["link", "image", "autolink"])
@@ -74,4 +74,4 @@ def _environment(*folders: Path) -> "Environment":
 def _trusted(text: str) -> "Markup":
     from markupsafe import Markup
 
-    return Markup(text)  # our own files, and what the Markdown parser has escaped
+    return Markup(text)  # Shunter's own files, or text that the Markdown parser has escaped

@@ -1,4 +1,4 @@
-"""Where the time went: the section of a report."""
+"""Section of a report on the use of time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ CHECKPOINT_COUNTS = ("written", "full", "skipped", "restores", "bits")
 
 
 def time_section(tree: RunTree) -> dict[str, Any] | None:
-    """Return the bars of steps and trainings, and the lines of checkpoints and of tables in a file."""
+    """Return the bars of steps and trainings, and the lines of checkpoints and of embedding tables in files."""
     steps, waits = step_bars(tree.parent), wait_bars(tree)
     if not steps and not waits:
         return None
@@ -24,7 +24,7 @@ def time_section(tree: RunTree) -> dict[str, Any] | None:
 
 
 def step_bars(run: TrackedRun) -> list[dict[str, Any]]:
-    """The steps of the flow, in their order."""
+    """Return bars of the steps of the flow, in their order."""
     names = {
         name.removeprefix("time.").removesuffix("_step_seconds"): seconds
         for name, seconds in run.metrics.items()
@@ -38,7 +38,7 @@ def step_bars(run: TrackedRun) -> list[dict[str, Any]]:
 
 
 def wait_bars(tree: RunTree) -> list[dict[str, Any]]:
-    """How much of its time each member waited for batches."""
+    """Return bars of the share of time that each member waited for batches."""
     lines = []
     for run in tree.of_kind("member"):
         share = run.metrics.get("stall.wait_share")
@@ -49,7 +49,7 @@ def wait_bars(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
-    """What each member moved between memory and the file of its embedding tables, beside what was expected."""
+    """Return what each member moved between memory and the file of its embedding tables, with the prediction."""
     expected = tree.parent.metrics.get("prediction.tier_miss_rate")
     return [
         {
@@ -67,7 +67,7 @@ def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def _missed(metrics: Mapping[str, float]) -> str:
-    """The share of a batch's rows that was fetched, and by the process that fetched the largest of several."""
+    """Return the share of a batch's rows that was fetched, and for several processes the largest share of a process."""
     share, highest = f"{metrics['tiers.miss_rate']:.1%}", metrics.get("tiers.highest_miss_rate")
     if highest is None:
         return share

@@ -1,4 +1,4 @@
-"""Values of the report page: its head, its sections by their registry, and the sections that most runs have."""
+"""Values of the report page: its head, its registered sections, and the sections of most runs."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from shunter.tracking.convention import TOTAL_SECONDS, read_account
 from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 200
-LONGEST_STEPS = 3  # that are named beside the time of a run
+LONGEST_STEPS = 3  # number of steps that are named beside the time of a run
 QUALITIES = ("auc", "ne", "logloss", "calibration")
 ABSENT = {
     **dict.fromkeys(("rank", "step_source", "kwh", "energy_source", "cost", "memory_gib", "lost_because")),
@@ -27,7 +27,7 @@ ABSENT = {
 
 @dataclass(frozen=True)
 class Tile:
-    """A headline figure."""
+    """Headline figure."""
 
     title: str
     value: str
@@ -39,12 +39,12 @@ ROWS_JUDGED = ("pairs", "positives", "repeats")
 
 
 def decision_rows(tree: RunTree) -> list[dict[str, Any]]:
-    """The table of all candidate placements, as rows; empty where nothing was chosen."""
+    """Return the rows of the table of all candidate placements; empty if no placement was chosen."""
     if "decision.json" not in tree.artifacts:
         return []
     table = json.loads(tree.artifacts["decision.json"])
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    # An unknown number comes back as NaN, which is neither JSON nor a figure; older tables lack some columns.
+    # An unknown number is read as NaN, which JSON does not have; tables of earlier versions lack some columns.
     return [{**ABSENT, **{key: None if _is_nan(value) else value for key, value in row.items()}} for row in rows]
 
 
@@ -111,7 +111,7 @@ def _tiles(tree: RunTree) -> list[Tile]:
 
 
 def _times(metrics: Mapping[str, float]) -> list[Tile]:
-    """The last attempt, with where most of its time went, and all attempts where there were more."""
+    """Return the time of the last attempt with its longest steps, and that of all attempts if there were several."""
     account, total = read_account(metrics), metrics.get(TOTAL_SECONDS, 0.0)
     last = sum(account.values())
     tiles = []
@@ -135,7 +135,7 @@ def promotion(tree: RunTree) -> dict[str, Any] | None:
 
 def popularity(tree: RunTree) -> list[dict[str, Any]]:
     """Return the quality of a ranking model and that of the order by popularity; empty for other models."""
-    if SIDES in tree.artifacts:  # the section of the ranking has them
+    if SIDES in tree.artifacts:  # the ranking section shows them
         return []
     run = tree.parent
     names = ("ndcg20", "recall20")
@@ -171,7 +171,7 @@ def decision(tree: RunTree) -> dict[str, Any] | None:
 
 
 def _shown_placement(row: Mapping[str, Any]) -> dict[str, str]:
-    """One candidate as `Decision.shown_rows` has it, from the figures that the run keeps."""
+    """Return one candidate in the form of `Decision.shown_rows`, from the stored columns."""
 
     def sourced(text: str, source: str) -> str:
         return f"{text} ({row[source]})" if row.get(source) else text
@@ -249,7 +249,7 @@ def ensemble(tree: RunTree) -> dict[str, Any] | None:
 
 
 def _serving(tree: RunTree) -> list[dict[str, Any]]:
-    """What a prediction of one row costs with each candidate, the result last."""
+    """Return the cost of a prediction of one row with each candidate, the result last."""
     prefix = "serving.milliseconds."
     return [
         {
@@ -268,7 +268,7 @@ def _serving(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def _ways(tree: RunTree) -> list[dict[str, Any]]:
-    """Ways to combine the members that competed, the best first."""
+    """Return the ways to combine the members that were compared, the best first."""
     prefix = "ensemble.tried_ne."
     found = [
         (value, name.removeprefix(prefix))
@@ -291,7 +291,7 @@ def baselines(tree: RunTree) -> list[dict[str, Any]]:
         if name.startswith("baseline.") and name.endswith(suffix)
     ]
     lines = []
-    for name in sorted(names, reverse=True):  # lr before fm: the simpler first
+    for name in sorted(names, reverse=True):  # lr before fm: the simpler model first
         of = f"baseline.{name}"
         lines.append(
             {
@@ -308,7 +308,7 @@ def baselines(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def energy(tree: RunTree) -> dict[str, Any] | None:
-    """Return the energy of the run with its uncertainty, how it was found, and the power over time."""
+    """Return the energy of the run with its uncertainty and its source, and the power over time."""
     run = tree.parent
     source = run.tags.get("energy.source")
     if source is None:
@@ -331,7 +331,7 @@ def energy(tree: RunTree) -> dict[str, Any] | None:
 def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all parameters, figures and tags of the run, and those of its members and its ensemble."""
     run = tree.parent
-    hidden = {"learning.steps", "decision.reason"}  # the latter is told above
+    hidden = {"learning.steps", "decision.reason"}  # the reason is shown in another section
     tags = {name: text for name, text in run.tags.items() if not name.startswith("mlflow.") and name not in hidden}
     own = {name: f"{value:.6g}" for name, value in run.metrics.items() if name not in run.params}
     tables = [("Parameters", run.params), ("Figures", own), ("Tags", tags)]
