@@ -20,7 +20,7 @@ CLUSTER = "machines:\n- {name: one, accelerator: cpu, count: 2}\n"
 LOG = ("--data", "logs/day_*.parquet", "--schema", "schema.yaml")
 SHORT = ("--trials", "2", "--max-epochs", "1", "--ensemble-size", "2", "--batch-sizes", "256")
 PROMOTED = (*SHORT, "--explore", "never", "--promote", "always")
-TRIED = (*PROMOTED, "--baselines", "none")
+TRIED = (*PROMOTED, "--baselines", "none", "--register-as", "shunter")
 SERVERS = frozenset({"serve", "ui"})  # commands that run until Ctrl-C
 NEW = "{new}"  # in an argument: a number that no earlier command got
 SHUNTER = Path(sys.executable).with_name("shunter")
@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "profile": (),
     "select": LOG,
     "tune": (*LOG, *SHORT, "--parallel-trials", "2", "--seed", "1"),
-    "train": (*LOG, *TRIED, "--register-as", "shunter"),
+    "train": (*LOG, *TRIED),
     "nightly": ("--data", "logs/day_{date}.parquet", "--schema", "schema.yaml", *PROMOTED, "--day", "2026-01-04"),
     "rollback": ("--to", "1"),
     "predict": ("shunter", "logs/day_2026-01-01.parquet", "--out", f"scores-{NEW}.parquet"),
