@@ -1,4 +1,4 @@
-"""The commands that start, stop and show the servers."""
+"""The commands `shunter up`, `down`, `status` and `ui`, which start, stop and show the servers."""
 
 from collections.abc import Sequence
 from pathlib import Path

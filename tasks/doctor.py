@@ -75,7 +75,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a home.
+    """Part of a home, with the functions that check and repair it.
 
     Attributes:
         name: Name of the part.

@@ -2,9 +2,6 @@
 
 A resumed run finds finished trainings in its folders: the search proposes the same settings again and skips the
 finished ones (`shunter.search.ranking`).
-
-What an interrupted run has trained lies in its folders: begun again, the search proposes the same points and finds them
-done (`shunter.search.ranking`).
 """
 
 import logging

@@ -2,9 +2,6 @@
 
 Everything else follows from the request and its seeds. The choices are the files from which an interrupted training
 resumes, so a repeated run reads them as a resumed run does.
-
-All else follows from the request and its seeds. The choices are the files by which an interrupted training goes on as
-it began, so a run that is repeated reads them as one that is resumed does.
 """
 
 import hashlib

@@ -1,8 +1,6 @@
 """Data that has not been used for long in a home: data sets, interrupted runs, rows of MLflow and Prefect.
 
 Registered versions, the history of runs, and data that a younger interrupted run needs are never among them.
-
-Registered versions, the history of runs, and what a younger interrupted run goes on with stay.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The command that explains error codes."""
+"""The command `shunter explain`, which explains error codes."""
 
 from functools import cache
 from pathlib import Path

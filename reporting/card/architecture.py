@@ -17,7 +17,7 @@ class Block(Frozen):
     """Part of a model.
 
     Attributes:
-        name: Name of the module, below the layers.
+        name: Name of the module within the model's layers.
         kind: Class of the module.
         shape: Shape of the output for one sample; None if the block was not called.
         parameters: Number of learned parameters.
@@ -37,8 +37,8 @@ class Architecture(Frozen):
     Attributes:
         blocks: Inputs first, then the parts of the model in the order in which they run, then the output.
         layers: Each module with parameters, and each module of Shunter without, in the same order.
-        embedding_parameters: Parameters of the tables.
-        dense_parameters: Parameters of everything else.
+        embedding_parameters: Number of parameters of the embedding tables.
+        dense_parameters: Number of all other parameters.
     """
 
     blocks: tuple[Block, ...]
@@ -55,7 +55,7 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
 
     Args:
         model: Model of any family, on the CPU, in evaluation mode.
-        inputs: A batch of at least two samples, as the model takes it.
+        inputs: Inputs of the model: a batch of at least two samples.
     """
     layers = model.layers if isinstance(getattr(model, "layers", None), nn.Module) else model
     assert isinstance(layers, nn.Module)

@@ -21,7 +21,7 @@ class Axis:
     """Axis that a reader can choose.
 
     Attributes:
-        key: Key of the points' values.
+        key: Key of the axis in the values of the points.
         label: Label with the unit, and whether measured, estimated or predicted.
         log: Whether the axis is logarithmic if all values are positive.
         zero: Whether the axis begins at 0.

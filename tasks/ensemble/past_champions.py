@@ -2,9 +2,6 @@
 
 A champion of other data may have learned rows that are in the test part of this run, whose quality would then be
 overestimated. So the fingerprint of the data (rows, schema and split) must be equal.
-
-A champion of other data may have learned rows that are the test part here; no figure of the result would then be of
-rows that nothing has seen. So only those count whose data have the same fingerprint, rows, schema and split alike.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The step that turns a click log into the arrays a model is trained on."""
+"""Step `ingest`: turn a click log into the arrays of a data set."""
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE

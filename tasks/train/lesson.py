@@ -49,7 +49,7 @@ class Lesson:
         Args:
             run: Run of the training.
             trained: Result of the training.
-            learns_steps: Whether all its steps ran at the placement.
+            learns_steps: Whether all steps ran at the placement, so that later predictions can use their time.
         """
         self._progress = trained
         log_evidence(run.run_id, self._evidence(ending_of(reason=trained.stop_reason)))
