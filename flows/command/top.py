@@ -48,8 +48,8 @@ def best_items_of_file(
         max_unknown: Largest share of the users or items that may be unknown; None for any.
 
     Raises:
-        ShunterError: The model does not exist, does not rank or does not match its signature, the rows cannot be read,
-            the file cannot be written, or no index can be built for the model.
+        ShunterError: The model does not exist, does not rank, does not match its signature, or has no index. The same
+            error is raised if the rows cannot be read or the file cannot be written.
     """
     check_out(out)
     if top < 1:

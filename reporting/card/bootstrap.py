@@ -47,12 +47,12 @@ def bootstrap(
     """Return 95 % intervals of AUC, log loss, NE and calibration: percentiles over resamples.
 
     A resample counts each unit a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
-    samples using Poisson frequencies", 2006), which needs one sort of the scores for all resamples. A unit is a row, or
+    samples using Poisson frequencies", 2006). This needs one sort of the scores for all resamples. A unit is a row, or
     a group of rows that are not independent of each other, such as those of one user.
 
     If there are more than `most_rows` rows, a random part of them is resampled, which bounds time and memory. The
-    interval is then scaled by the square root of the part's share of the units and centred on the value of all rows, as
-    in subsampling (Politis, Romano and Wolf, 1999, section 2).
+    interval is then scaled by the square root of the part's share of the units, and centred on the value of all rows.
+    This is subsampling (Politis, Romano and Wolf, 1999, section 2).
 
     Args:
         labels: 0 or 1, `[rows]`.

@@ -237,7 +237,7 @@ def information(counts: NDArray[Any], positives: NDArray[Any]) -> float:
     """Return the mutual information of a field and the label, divided by the entropy of the label, between 0 and 1.
 
     The estimate from n rows is too large by about (values - 1) / 2n nats, which is subtracted (Miller, "Note on the
-    bias of information estimates", 1955); a negative result becomes 0.
+    bias of information estimates", 1955). A negative result becomes 0.
 
     Args:
         counts: Number of rows of each value.

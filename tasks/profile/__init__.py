@@ -1,7 +1,7 @@
 """Step `profile`: measured performance of this machine's accelerators, and analyses of a training on them.
 
-An analysis is a function of the data set, the request, the profiles of the machine, the id of the MLflow run that keeps
-the findings, and a function for messages about the progress. It returns a `TrainingAnalysis`.
+An analysis is a function that returns a `TrainingAnalysis`. Its arguments are the data set, the request, the profiles
+of the machine, the id of the MLflow run that stores the findings, and a function for progress messages.
 """
 
 from collections.abc import Iterator
