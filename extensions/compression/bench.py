@@ -1,4 +1,4 @@
-"""Compares finished models: quality on the validation part, time on the path that the product scores on, and bytes."""
+"""Comparison of trained models: quality on the validation part, time of scoring as in serving, and bytes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +18,15 @@ from shunter.models.registry import Model
 
 @dataclass(frozen=True)
 class Bench:
-    """Where models are compared.
+    """Bench that compares models.
 
     Attributes:
-        dataset: The data that they were trained on.
+        dataset: Data set that the models were trained on.
         execution: Threads and precision of the scoring.
-        score: Scores some rows with a model, as the product does.
-        rows: Rows as `score` takes them.
-        stopwatch: Measures; tests give another.
-        batch_rows: How many rows there are.
+        score: Function that scores some rows with a model, as in serving.
+        rows: Rows in the format of `score`.
+        stopwatch: Function that measures times; replaced in tests.
+        batch_rows: Number of the rows.
     """
 
     dataset: Dataset
@@ -38,27 +38,27 @@ class Bench:
     _known: dict[int, tuple[object, Metrics]] = field(default_factory=dict, init=False, repr=False)
 
     def quality(self, model: Model | Ensemble) -> Metrics:
-        """Quality on the validation part, found once for each model.
+        """Return the quality on the validation part, cached for each model.
 
         Raises:
             DataError: An array cannot be read.
         """
-        if id(model) not in self._known:  # the model is kept beside, so that no other one gets its id
+        if id(model) not in self._known:  # the cache holds the model, so that its id is not reused
             found = evaluate(model, self.dataset, "validation", self.execution).metrics
             self._known[id(model)] = (model, found)
         return self._known[id(model)][1]
 
     def milliseconds(self, models: Sequence[Model | Ensemble]) -> list[float]:
-        """Time that each takes to score the rows."""
+        """Return the time in which each model scores the rows."""
         works = [lambda model=model: self.score(model, self.rows) for model in models]
         return [1e3 * seconds for seconds in self.seconds(works)]
 
     def seconds(self, works: Sequence[Callable[[], object]]) -> list[float]:
-        """Time of some works, with the threads of the scoring."""
+        """Return the time of each work, with the threads of the scoring."""
         with applied(self.execution), torch.no_grad():
             return self.stopwatch(works)
 
 
 def weight_bytes(model: Model | Ensemble) -> int:
-    """Bytes of all that a file of the model holds."""
+    """Return the bytes of all tensors in a file of the model."""
     return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())

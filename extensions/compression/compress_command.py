@@ -1,4 +1,4 @@
-"""The command that makes a registered model smaller."""
+"""Command that compresses a registered model."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def compress(**options: Any) -> None:
         from shunter.extensions.compression.compress_flow import compress as compress_flow
         from shunter.extensions.compression.compression_card import COLUMNS, comparison
 
-        # The bare function: nothing of it waits for a server that only watches.
+        # Call the bare function, without Prefect's server, which would only display the run.
         found, made = compress_flow.fn(request)
         print_table(console, TextTable(COLUMNS, list(comparison(found.card.records))))
         print_line(found.card.sentence)

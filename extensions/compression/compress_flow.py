@@ -1,4 +1,4 @@
-"""The flow that makes a registered model smaller: tried, measured, and registered where it pays."""
+"""Flow that compresses a registered model: try compressions, measure them, and register the best one."""
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -22,13 +22,13 @@ from shunter.tracking.runs import closing, start_run
 
 @flow(name="compress", flow_run_name="compress-{request.model}")
 def compress(request: CompressRequest = CompressRequest()) -> tuple[Compressed, RegisteredModel | None]:  # noqa: B008
-    """Try every compression on a registered model, and register the fastest that keeps the limits.
+    """Try every compression on a registered model, and register the fastest result within the limits.
 
     Args:
-        request: The model, and what a smaller one must keep.
+        request: Model, and the limits on its compressed version.
 
     Returns:
-        What was tried, and the new version; None where the model stays as it is.
+        Results of the compressions, and the new version; None if the model is not compressed.
     """
     check_model_key()
     with open_model(request.model or only_model()) as named:

@@ -10,7 +10,7 @@ TOLERATED_AUC_LOSS = 0.002
 
 
 class CompressRequest(Request, frozen=True):
-    """A registered model in fewer bytes and less time, within a loss of quality that is stated."""
+    """Request to compress a registered model within a stated loss of quality."""
 
     model: str = Field(
         default="",

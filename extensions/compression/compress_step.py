@@ -1,4 +1,4 @@
-"""Step `compress`: a registered model in fewer bytes, measured against itself, as a new version of its own."""
+"""Step `compress`: compress a registered model, compare the result with the original, and register a new version."""
 
 import tempfile
 from dataclasses import dataclass
@@ -38,17 +38,17 @@ from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.runs import open_run
 
 LEAST_CALIBRATION_ROWS = 256
-CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as of a training
+CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as for trainings
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A registered model that is to be compressed.
+    """Registered model that will be compressed.
 
     Attributes:
-        title: Its name and version.
-        scorer: What scores with it.
-        dataset: The data that it was trained on.
+        title: Name and version of the model.
+        scorer: Object that scores with the model.
+        dataset: Data set that it was trained on.
     """
 
     title: str
@@ -57,10 +57,10 @@ class Opened:
 
 
 def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -> Opened:
-    """Make sure that a model is one that can be compressed.
+    """Check that a model can be compressed.
 
     Raises:
-        RequestError: It ranks items, is compressed already, or reads other data than what is there.
+        RequestError: The model ranks items, is already compressed, or reads other features than the data set has.
     """
     if isinstance(scorer, RankingScorer):
         raise RequestError(f"{title} ranks items and has no hidden layers: only models of clicks are compressed.")
@@ -72,11 +72,11 @@ def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -
 
 
 def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
-    """Try every compression on the model, on this machine.
+    """Try every compression on the model, measured on this machine.
 
     Raises:
-        DataError: There are too few rows to fit a smaller model to.
-        InfeasibleError: None keeps the limits.
+        DataError: There are too few rows to calibrate a smaller model.
+        InfeasibleError: No compression keeps the limits.
     """
     rows = min(request.calibration_rows, opened.dataset.splits["train"].rows)
     if rows < LEAST_CALIBRATION_ROWS:
@@ -121,13 +121,13 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
 
 @dataclass(frozen=True)
 class Compressed:
-    """What came of the compressions.
+    """Result of the compressions.
 
     Attributes:
-        opened: The model that was compressed.
-        card: What is told of them.
-        model: The model that is kept, which may be the one that was given.
-        validation: Its quality on the validation part.
+        opened: Model that was compressed.
+        card: Card with the results.
+        model: Best model, possibly the original one.
+        validation: Quality of the best model on the validation part.
     """
 
     opened: Opened
@@ -137,7 +137,7 @@ class Compressed:
 
 
 def encoded_rows(dataset: Dataset, split: SplitName, rows: int) -> EncodedRows:
-    """The first rows of a part as the encoder gives them.
+    """Return the first rows of a part in the encoder's output format.
 
     Raises:
         DataError: An array is missing.
@@ -163,10 +163,10 @@ def encoded_rows(dataset: Dataset, split: SplitName, rows: int) -> EncodedRows:
 
 
 def log_compressions(run_id: str, found: Compressed) -> None:
-    """Write down what was tried, in its run.
+    """Log all compressions to the run.
 
     Raises:
-        TrackingError: The store fails.
+        TrackingError: The tracking store fails.
     """
     card = found.card
     title, sections = card_of(card)
@@ -180,16 +180,16 @@ def log_compressions(run_id: str, found: Compressed) -> None:
 
 
 def register_compressed(run_id: str, found: Compressed, winner: str, *, promote: bool) -> RegisteredModel:
-    """Register what was kept as a new version of the same name.
+    """Register the best model as a new version of the same name.
 
     Args:
-        run_id: Run that tells of it.
-        found: What came of the compressions.
-        winner: Name of the one that is kept.
-        promote: Whether the version becomes the champion; otherwise it gets the alias `challenger`.
+        run_id: MLflow run of the compression.
+        found: Result of the compressions.
+        winner: Name of the best compression.
+        promote: If True, the version becomes the champion; otherwise it gets the alias `challenger`.
 
     Raises:
-        TrackingError: The store fails.
+        TrackingError: The tracking store fails.
     """
     card, name = found.card, found.card.title.rpartition("/")[0]
     waits = None if promote else f"It is {card.title} compressed by {winner}, which nobody asked to promote."

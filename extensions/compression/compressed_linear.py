@@ -1,4 +1,4 @@
-"""What a smaller form of a linear layer is to the rest of the house."""
+"""Interface of a compressed linear layer."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
@@ -9,15 +9,15 @@ from shunter.models.altered_layers import AlteredLayers
 
 
 class CompressedLinear(AlteredLayers, ABC):
-    """A linear layer in fewer bytes, which scores and learns nothing.
+    """Linear layer in compressed form, for scoring only.
 
-    The score of a row must not depend on the rows beside it: whoever asks for one row gets what a file would.
+    The score of a row must not depend on the other rows of the batch, so that single rows and files give equal scores.
 
-    `empty` builds one without weights, from plain values that stand in `model.json`; `state_dict` and
-    `load_state_dict` keep what it has learned.
+    `empty` builds a layer without weights from the plain values in `model.json`; `state_dict` and `load_state_dict`
+    save and load its weights.
 
     Attributes:
-        form: Name in `shunter.extensions.compression.layer_forms` and in files.
+        form: Name of the form in `shunter.extensions.compression.layer_forms` and in files.
         inputs: Width of the input.
         outputs: Width of the output.
     """
@@ -30,25 +30,25 @@ class CompressedLinear(AlteredLayers, ABC):
     @classmethod
     @abstractmethod
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
-        """One in the place of a layer, without its weights.
+        """Return a layer without weights that replaces a linear layer.
 
         Args:
-            linear: The layer, of which the shape counts.
-            options: As `options` gave them.
+            linear: Layer that gives the shape.
+            options: Values from `options`.
 
         Raises:
-            ValueError: The options are none of this form.
+            ValueError: The options are invalid for this form.
         """
 
     @property
     @abstractmethod
     def options(self) -> dict[str, int]:
-        """What `empty` needs beside the shape, as plain values."""
+        """Return the arguments of `empty` besides the shape, as plain values."""
 
     @abstractmethod
     def rows(self, input: Tensor) -> Tensor:
-        """`[rows, inputs]` float32 to `[rows, outputs]` float32."""
+        """Map `[rows, inputs]` float32 to `[rows, outputs]` float32."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[..., inputs]` to `[..., outputs]`, in float32."""
+        """Map `[..., inputs]` to `[..., outputs]`, in float32."""
         return self.rows(input.float().reshape(-1, self.inputs)).view(*input.shape[:-1], self.outputs)

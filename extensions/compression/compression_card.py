@@ -1,4 +1,4 @@
-"""The card of a compressed model: what was tried on it, what each came to, and what was kept."""
+"""Card of a compressed model: the compressions that were tried, their results, and the best one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ COLUMNS = ("compression", "AUC", "NE", "ms a batch", "bytes", "outcome")
 
 @dataclass(frozen=True, kw_only=True)
 class CompressionCard:
-    """What is told of a compression.
+    """Results of a compression.
 
     Attributes:
-        title: The model that was compressed.
-        winner: What was kept; None where the model stays as it is.
-        records: Of every compression that was tried.
-        batch_rows: Rows of a batch where the time was measured.
-        min_auc: Floor of the AUC on validation.
-        test: Quality on the test part, of the model as it is and of what is kept.
+        title: Title of the original model.
+        winner: Best compression; None if the model is not compressed.
+        records: Records of all compressions.
+        batch_rows: Rows per batch of the time measurement.
+        min_auc: Lowest allowed AUC on validation.
+        test: Quality on the test part, of the original and of the best model.
     """
 
     title: str
@@ -32,7 +32,7 @@ class CompressionCard:
 
     @property
     def sentence(self) -> str:
-        """What came of it, in one sentence."""
+        """Return the result in one sentence."""
         if self.winner is None:
             return f"{self.title} stays as it is: nothing that keeps an AUC of {self.min_auc:.4f} is faster."
         kept = next(record for record in self.records if record.name == self.winner)
@@ -43,7 +43,7 @@ class CompressionCard:
 
 
 def comparison(records: Sequence[PassRecord]) -> list[tuple[str, ...]]:
-    """A row for the model as it is, and one for each compression."""
+    """Return a row for the original model, and one for each compression."""
     known = [record for record in records if record.figures]
     rows: list[tuple[str, ...]] = []
     if known:
@@ -68,7 +68,7 @@ def _cells(figures: dict[str, float]) -> tuple[str, str, str, str]:
 
 
 def card_of(card: CompressionCard) -> tuple[str, list[Section]]:
-    """Title and sections."""
+    """Return title and sections of the card."""
     how = (
         f"AUC and NE on the validation part; milliseconds to score {card.batch_rows:,} rows on the path of "
         "`shunter predict` and `shunter serve`, measured in turns with the model as it is; bytes of the weights. The "

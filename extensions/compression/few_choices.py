@@ -1,4 +1,4 @@
-"""Searches a small space of a few choices for several costs at once, by Optuna's tree-structured Parzen estimator."""
+"""Search over a few choices for several costs at once, by Optuna's tree-structured Parzen estimator."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ def search_choices(
 ) -> Sequence[tuple[Point, Costs]]:
     """Try points of a space; see `shunter.extensions.compression.points.FormSearch`.
 
-    All of them where there are no more than trials; otherwise first those that have the same value everywhere, then
-    what the sampler draws, for the costs together (multi-objective TPE: Ozaki et al., GECCO 2020).
+    If there are no more points than trials, all of them are tried. Otherwise the points with equal values everywhere
+    come first, then samples of the multi-objective TPE (Ozaki et al., GECCO 2020).
 
     Args:
         choices: Values of each choice.
-        costs: What a point costs, all of it minimised.
-        trials: Points at most.
-        seed: Of the sampler.
+        costs: Function that returns the costs of a point, all of which are minimised.
+        trials: Largest number of points.
+        seed: Seed of the sampler.
     """
     if math.prod(map(len, choices.values())) <= trials:
         return every_point(choices, costs, trials)
@@ -32,7 +32,7 @@ def search_choices(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         study = None
-        for number in range(3 * trials):  # a sampler may draw a point again
+        for number in range(3 * trials):  # a sampler may repeat points
             if len(found) >= trials:
                 break
             point = first[number] if number < len(first) else None
@@ -53,7 +53,7 @@ def search_choices(
 
 
 def costs_of(point: Point, costs: Callable[[Point], Costs], found: dict[tuple[str, ...], tuple[Point, Costs]]) -> Costs:
-    """What a point costs, found once."""
+    """Return the costs of a point, cached."""
     key = tuple(point.values())
     if key not in found:
         found[key] = point, costs(point)

@@ -1,4 +1,4 @@
-"""Fine-tuning of a model with smaller layers: it learns to say what the model that it was made of says."""
+"""Fine-tuning of a model with compressed layers by distillation from the original model."""
 
 import math
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from shunter.models.registry import Model
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How a smaller model is fine-tuned.
+    """Settings of the fine-tuning.
 
     Attributes:
-        rows: Rows of the training part that it sees.
-        batch_rows: Rows of a step.
-        learning_rate: Of weights and prototypes, at first; it falls to 0 along half a cosine.
-        sharpness_rate: Of the temperatures.
-        seed: Of the order of the rows.
+        rows: Number of training rows.
+        batch_rows: Rows per step.
+        learning_rate: Initial rate of weights and prototypes; falls to 0 with a cosine schedule.
+        sharpness_rate: Learning rate of the temperatures.
+        seed: Seed of the order of the rows.
     """
 
     rows: int = 65_536
@@ -34,21 +34,21 @@ class FineTuning:
 
 
 def fine_tune(layers: nn.Module, teacher: Model, dataset: Dataset, execution: Execution, how: FineTuning) -> None:
-    """Let layers learn the probabilities of a model (Hinton et al., arXiv 1503.02531) over its own embeddings.
+    """Train layers to predict the probabilities of a model (Hinton et al., arXiv 1503.02531) from its own embeddings.
 
-    Labels are not looked at: a model of clicks learns rows by heart when it sees them again.
+    Labels are not used, because a click model overfits rows that it sees again.
 
     Args:
-        layers: What learns, on the CPU, in the place of the teacher's layers.
-        teacher: The model as it is, in evaluation mode.
-        dataset: Its data.
-        execution: Threads.
-        how: For how long.
+        layers: Layers to train, on the CPU, which replace the teacher's layers.
+        teacher: Original model, in evaluation mode.
+        dataset: Data set of the model.
+        execution: Execution that gives the threads.
+        how: Settings of the fine-tuning.
 
     Raises:
         DataError: An array cannot be read.
     """
-    layers.eval()  # without dropout, and with the statistics of batch normalisation as they are
+    layers.eval()  # no dropout, and fixed statistics of batch normalisation
     size = min(how.batch_rows, dataset.splits["train"].rows)
     loader = BatchLoader(dataset, "train", size, shuffle=True, seed=how.seed)
     steps = max(1, how.rows // size)
@@ -73,12 +73,12 @@ def fine_tune(layers: nn.Module, teacher: Model, dataset: Dataset, execution: Ex
 
 @torch.no_grad()
 def divergence(model: nn.Module, teacher: nn.Module, inputs: tuple[torch.Tensor, ...]) -> float:
-    """Mean Kullback-Leibler divergence of what some layers say of rows from what others say, in nats.
+    """Return the mean Kullback-Leibler divergence of the predictions of some layers from those of others, in nats.
 
     Args:
-        model: The layers.
-        teacher: The others.
-        inputs: What both take of the rows (`Recommender.layer_inputs`).
+        model: Compressed layers.
+        teacher: Original layers.
+        inputs: Inputs of both for some rows (`Recommender.layer_inputs`).
     """
     said, other = (layers(*inputs).double() for layers in (teacher, model))
     log = nn.functional.logsigmoid

@@ -1,4 +1,4 @@
-"""Which of several smaller models of one kind is taken: the fastest that keeps the limits once it is fine-tuned."""
+"""Choice among several compressed models of one kind: the fastest one within the limits after fine-tuning."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ from shunter.extensions.compression.subject import CompressionSubject, members_o
 
 @dataclass(frozen=True)
 class Candidate:
-    """A smaller model that can learn.
+    """Compressed model that can be fine-tuned.
 
     Attributes:
-        name: What it is, for people.
-        learning: Makes the layers of each member as they learn.
-        finished: Makes of these what is scored with, in the same order.
+        name: Display name.
+        learning: Function that builds the trainable layers of each member.
+        finished: Function that converts these to the layers for scoring, in the same order.
     """
 
     name: str
@@ -26,16 +26,16 @@ class Candidate:
 
 
 def fastest_that_keeps(subject: CompressionSubject, candidates: Sequence[Candidate]) -> CompressionSubject:
-    """The first of some candidates that keeps the limits, by bisection; the nearest where none does.
+    """Return the fastest candidate within the limits, found by bisection; the one with the highest AUC if none is.
 
-    Each that is tried is fine-tuned, so that of `n` about `log2(n)` are. What is slower is taken to keep more.
+    Each candidate tried is fine-tuned, about `log2(n)` of `n`. Slower candidates are assumed to be more accurate.
 
     Args:
-        subject: The model, with its limits.
-        candidates: The fastest first.
+        subject: Model, with its limits.
+        candidates: Candidates, the fastest first.
 
     Returns:
-        The subject with the smaller model, and what it is called.
+        Subject with the compressed model and its name.
 
     Raises:
         DataError: An array cannot be read.

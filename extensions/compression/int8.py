@@ -1,9 +1,9 @@
-"""Linear layers in whole numbers of 8 bits: weights of 8 bits with a scale for each output, inputs of 7.
+"""Linear layers with 8-bit integer weights, with a scale for each output, and 7-bit integer inputs.
 
-Each row of the input is divided by its own largest number, so that no calibration is needed, no outlier of one row
-coarsens another, and a row's score depends on that row alone. The sums of products are whole numbers of 32 bits, which
-are exact in any order. Inputs have 7 bits because processors without VNNI add two products in 16 bits, which two of
-8 bits overflow; so a model scores alike on both.
+Each row of the input is divided by its own largest number. No calibration is needed, an outlier in one row does not
+affect others, and a row's score depends on that row alone. Sums of products are 32-bit integers, which are exact in any
+order. Inputs have 7 bits because CPUs without VNNI add two products in 16 bits, which two 8-bit products could
+overflow; a model thus gives equal scores on both kinds of CPUs.
 """
 
 from typing import Any, Self
@@ -15,17 +15,17 @@ from shunter.extensions.compression.compressed_linear import CompressedLinear
 from shunter.models.output_layer import full_precision
 
 WEIGHT_LEVELS, INPUT_LEVELS, ZERO = 127, 127, 64
-SMALLEST = 1e-30  # a row of zeros is divided by it
+SMALLEST = 1e-30  # divisor of a row of zeros
 
 
 class Int8Linear(CompressedLinear):
-    """A linear layer of whole numbers.
+    """Linear layer of integers.
 
     Args:
         inputs: Width of the input.
         outputs: Width of the output.
-        has_bias: Whether it has a bias.
-        is_signed: Whether inputs may be negative; after a ReLU they are not, and have twice as many levels.
+        has_bias: True if the layer has a bias.
+        is_signed: True if inputs may be negative; after a ReLU they are not, and have twice as many levels.
     """
 
     form = "int8"
@@ -44,7 +44,7 @@ class Int8Linear(CompressedLinear):
 
     @classmethod
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
-        """One in the place of a layer; see the role."""
+        """Return a layer without weights that replaces a linear layer; see `CompressedLinear`."""
         if options.keys() != {"is_signed"}:
             raise ValueError(f"an int8 layer has the option is_signed, not {', '.join(options) or 'none'}")
         has_bias = linear.bias is not None
@@ -53,7 +53,7 @@ class Int8Linear(CompressedLinear):
     @classmethod
     @torch.no_grad()
     def of(cls, linear: nn.Linear, *, is_signed: bool) -> Self:
-        """Round the weights of a layer to the nearest of 255 levels, those of each output with a scale of its own."""
+        """Quantise the weights of a layer to the nearest of 255 levels, with one scale per output."""
         found = cls.empty(linear, is_signed=is_signed)
         weight = linear.weight.detach().float().cpu()
         found.scale.copy_(weight.abs().amax(1).clamp(min=SMALLEST) / WEIGHT_LEVELS)
@@ -64,11 +64,11 @@ class Int8Linear(CompressedLinear):
 
     @property
     def options(self) -> dict[str, int]:
-        """What stands in `model.json`."""
+        """Return the values for `model.json`."""
         return {"is_signed": int(self.is_signed)}
 
     def rows(self, input: Tensor) -> Tensor:
-        """`[rows, inputs]` to `[rows, outputs]`."""
+        """Map `[rows, inputs]` to `[rows, outputs]`."""
         size = input.abs().amax(1, keepdim=True) if self.is_signed else input.amax(1, keepdim=True)
         zero = ZERO if self.is_signed else 0
         unit = size.clamp(min=SMALLEST) / (INPUT_LEVELS - zero)
@@ -77,7 +77,7 @@ class Int8Linear(CompressedLinear):
         return products * unit if self.bias is None else torch.addcmul(self.bias, products, unit)
 
     def _products(self, codes: Tensor, zero: int) -> Tensor:
-        """Of whole numbers with the weights, times the scale of each output."""
+        """Return the products of integers and the weights, times the scale of each output."""
         if codes.device.type == "cpu" and len(codes) and _has_kernel():
             return torch.ops.onednn.qlinear_pointwise(
                 codes, 1.0, zero, self._pack(), self.scale, _zeros(self.outputs), None, 1.0, 0, torch.float32,
@@ -87,14 +87,14 @@ class Int8Linear(CompressedLinear):
             return nn.functional.linear(codes.float() - zero, self.weight.float()) * self.scale
 
     def _pack(self) -> Tensor:
-        """The weights in the order that the kernel reads them in, made once."""
+        """Return the weights in the layout of the kernel, cached."""
         packed = self._packed
         if packed is None:
             packed = self._packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
         return packed
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packed": None}  # such tensors cannot be copied
+        return {**self.__dict__, "_packed": None}  # packed tensors cannot be copied
 
 
 def _zeros(outputs: int) -> Tensor:
@@ -102,7 +102,7 @@ def _zeros(outputs: int) -> Tensor:
 
 
 def _has_kernel() -> bool:
-    """Whether oneDNN multiplies whole numbers here; elsewhere the same products are made of floating-point numbers."""
+    """Return True if oneDNN has an integer kernel here; otherwise the same products are computed in floating point."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
 
 

@@ -1,4 +1,4 @@
-"""Hidden layers in whole numbers of 8 bits, where they are faster that way."""
+"""Pass that converts hidden layers to 8-bit integers if that is faster."""
 
 from torch import Tensor, nn
 
@@ -18,12 +18,12 @@ from shunter.models.relu_paths import after_relu
 
 
 class Int8Layers(SmallerModel):
-    """Rounds weights once and each row of the inputs as it comes (`shunter.extensions.compression.int8`)."""
+    """Quantises weights once, and each input row when it is scored (`shunter.extensions.compression.int8`)."""
 
     name = "int8"
 
     def apply(self, subject: CompressionSubject) -> CompressionSubject:
-        """Each layer in 8 bits where that is faster than what it was; all of them where bytes are limited.
+        """Convert each layer to 8 bits if that is faster; all layers if the bytes are limited.
 
         Raises:
             InfeasibleError: No layer is faster.

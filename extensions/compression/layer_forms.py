@@ -1,4 +1,4 @@
-"""Which layer of a model has which smaller form: what stands in `model.json` under `compression`."""
+"""Compressed forms of a model's layers, as saved in `model.json` under `compression`."""
 
 import copy
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ FORMS: dict[str, type[CompressedLinear]] = {form.form: form for form in (Int8Lin
 
 @dataclass(frozen=True, kw_only=True)
 class LayerForm:
-    """The form of one layer.
+    """Form of one layer.
 
     Attributes:
-        form: Name in `shunter.extensions.compression.layer_forms`.
-        options: What the form needs beside the layer's shape.
+        form: Name of the form in `shunter.extensions.compression.layer_forms`.
+        options: Options of the form besides the layer's shape.
     """
 
     form: str
@@ -31,17 +31,17 @@ class LayerForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Compression:
-    """The smaller forms within the layers of a model.
+    """Compressed forms of the layers of a model.
 
     Attributes:
-        layers: By the path of a linear layer within `Recommender.layers`.
+        layers: Forms by the path of a linear layer within `Recommender.layers`.
     """
 
     layers: Mapping[str, LayerForm] = field(default_factory=dict)
 
     @classmethod
     def of(cls, layers: nn.Module) -> "Compression":
-        """What there is in the layers of a model."""
+        """Return the forms in the layers of a model."""
         return cls(
             layers={
                 path: LayerForm(form=module.form, options=module.options)
@@ -51,10 +51,10 @@ class Compression:
         )
 
     def apply(self, layers: nn.Module) -> None:
-        """Put layers without weights in the places of those of a model, which is then loaded.
+        """Replace layers of a model by compressed ones without weights, before the weights are loaded.
 
         Raises:
-            ValueError: A place or a form does not exist.
+            ValueError: A path or a form does not exist.
         """
         for path, form in self.layers.items():
             place = linears_of(layers).get(path)
@@ -66,15 +66,15 @@ class Compression:
         return bool(self.layers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values for JSON."""
         return {"layers": {path: {"form": one.form, **one.options} for path, one in self.layers.items()}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Compression":
-        """Inverse of `to_dict`.
+        """Return the forms from the values of `to_dict`.
 
         Raises:
-            ValueError: The values are those of another version.
+            ValueError: The values belong to another version.
         """
         if set(values) != {"layers"}:
             raise ValueError(f"a compression is not known: {', '.join(sorted(values))}")
@@ -88,17 +88,17 @@ class Compression:
 
 
 class LayerCompression:
-    """Alteration of a finished model: smaller forms of its linear layers."""
+    """Alteration of a trained model: compressed forms of its linear layers."""
 
     def describe(self, model: Recommender) -> dict[str, Any]:
-        """Return the forms of the layers of a model, for its file."""
+        """Return the forms of a model's layers, for its file."""
         return Compression.of(model.layers).to_dict()
 
     def prepare(self, layers: nn.Module, description: Mapping[str, Any]) -> None:
-        """Put the forms of a description into layers, without weights.
+        """Replace layers by the forms of a description, without weights.
 
         Raises:
-            ValueError: A place, a form or an option does not exist.
+            ValueError: A path, a form or an option does not exist.
         """
         Compression.from_dict(description).apply(layers)
 
@@ -110,12 +110,12 @@ COMPRESSION = LayerCompression()
 
 
 def linears_of(layers: nn.Module) -> dict[str, nn.Linear]:
-    """The linear layers by their paths."""
+    """Return the linear layers by path."""
     return {path: module for path, module in layers.named_modules() if isinstance(module, nn.Linear)}
 
 
 def replaced(layers: nn.Module, forms: Mapping[str, CompressedLinear]) -> nn.Module:
-    """A copy of layers with other ones in some places; what is not replaced shares its weights with the original."""
+    """Return a copy of layers with replacements at some paths; all others share weights with the original."""
     shared = {id(tensor): tensor for tensor in [*layers.parameters(), *layers.buffers()]}
     made = copy.deepcopy(layers, shared)  # pyright: ignore[reportArgumentType] - a memo maps ids to what stands for them
     for path, form in forms.items():
@@ -124,5 +124,5 @@ def replaced(layers: nn.Module, forms: Mapping[str, CompressedLinear]) -> nn.Mod
 
 
 def is_compressed(model: nn.Module) -> bool:
-    """Whether layers of a model, or of a member of an ensemble, have smaller forms."""
+    """Return True if a model, or a member of an ensemble, has compressed layers."""
     return any(isinstance(module, CompressedLinear) for module in model.modules())

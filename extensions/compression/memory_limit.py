@@ -1,4 +1,4 @@
-"""Several members in the bytes of one: each packed, and as many of them as lower the loss."""
+"""Packing of an ensemble within a limit on bytes: each member is packed, and members are added while the loss falls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ from shunter.extensions.compression.some_rows import SomeRows
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
-JUDGED_BATCHES = 3  # of 4,096 rows, that a model is judged on under errors
+JUDGED_BATCHES = 3  # of 4,096 rows, for the evaluation under bit flips
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """Some members in their forms.
+    """Some members in packed form.
 
     Attributes:
-        verdict: Weights among all members.
-        logits: Log odds on validation, those of the members that are packed as they are packed, `[members, rows]`.
-        packed: Members in their forms, by number.
+        verdict: Weights of all members.
+        logits: Log odds on validation, of packed members with their packed weights, `[members, rows]`.
+        packed: Packed members by index.
     """
 
     verdict: Verdict
@@ -48,19 +48,19 @@ class Shrunk:
 
 @dataclass(frozen=True, kw_only=True)
 class Shrinker:
-    """What members are packed for.
+    """Packs members of an ensemble.
 
     Attributes:
-        dataset: Data that they were trained on.
+        dataset: Data set that the members were trained on.
         members: All members.
-        evaluations: What each predicts for validation as it is.
-        allowed: Numbers of those that may be combined.
-        limit: Bytes of the weights at most.
-        most: Members with a weight at most; None sets no bound.
-        seed: Seed of the halves.
-        select_by: Figure that decides.
-        threads: Threads of the scoring, which is on the processor.
-        error_rate: Share of the stored bits that flip where the result will run; None expects no errors.
+        evaluations: Predictions of each unpacked member on validation.
+        allowed: Indices of the members that may be combined.
+        limit: Largest number of bytes of the weights.
+        most: Largest number of members with a weight; None for no limit.
+        seed: Seed of the split of validation into halves.
+        select_by: Metric that decides.
+        threads: Number of threads of the scoring, which runs on the CPU.
+        error_rate: Share of stored bits that flip in deployment; None for no bit flips.
     """
 
     dataset: Dataset
@@ -75,16 +75,17 @@ class Shrinker:
     error_rate: float | None = None
 
     def shrink(self, verdict: Verdict) -> PackedResult:
-        """Fit the best members into the bytes: one, then two with half of the bytes each, as long as that helps.
+        """Pack the best members into the limit: one, then two with half of the bytes each, as long as that helps.
 
-        Each count is judged on the half of validation that fits no weights, the same for all; where the memory errs,
-        under such errors and with the detector of `robustness` (E2CNN chooses the count for an expected rate).
+        Each number of members is evaluated on the half of validation that fits no weights. With an error rate, it is
+        evaluated under such bit flips with the detector of `robustness` (E2CNN chooses the number for an expected
+        rate).
 
         Args:
-            verdict: What would be kept without a limit.
+            verdict: Selection without a limit.
 
         Raises:
-            InfeasibleError: Not even one model has room.
+            InfeasibleError: Not even one model fits.
             CheckpointError: A member's files are damaged.
             DataError: An array cannot be read.
         """
@@ -123,7 +124,7 @@ class Shrinker:
         fit = MemoryFit(
             limit_bytes=self.limit,
             bytes_before=before,
-            bytes_after=0,  # known when it is stored
+            bytes_after=0,  # set when the model is saved
             ne_before=ne_before,
             ne_after=self._quality(best.verdict.combine(best.logits), slice(None)).ne,
             error_rate=self.error_rate,
@@ -134,7 +135,7 @@ class Shrinker:
         return PackedResult(verdict=best.verdict, logits=best.logits, tensors=tensors, fit=fit)
 
     def _order(self, verdict: Verdict) -> list[int]:
-        """The best single first, then those with the largest weights, then those that are best alone."""
+        """Return members in the order of packing: the best single one, then by weight, then by their own quality."""
         shares = verdict.weights.reshape(len(self.members), -1).max(axis=1)
         return sorted(
             self.allowed,
@@ -146,7 +147,7 @@ class Shrinker:
         )
 
     def _packed(self, chosen: Sequence[int], verdict: Verdict) -> Shrunk | None:
-        """Some members, each in its part of the bytes, judged as they then are; None where one has no room."""
+        """Pack some members, each into its part of the bytes, and evaluate them; None if one does not fit."""
         execution = Execution(threads=self.threads)
         rows = SomeRows(self.dataset, execution)
         logits, packed = np.stack([one.logits for one in self.evaluations]), {}
@@ -178,13 +179,13 @@ class Shrinker:
 
     @cached_property
     def _second(self) -> np.ndarray:
-        """Rows of validation that fitted no weights."""
+        """Return the validation rows that fitted no weights."""
         main = self.evaluations[0].labels.reshape(len(self.evaluations[0].labels), -1)[:, 0]
         second = halves(main, self.seed)[1]
         return second if len(second) else np.arange(len(main))
 
     def _under_errors(self, found: Shrunk) -> Withstood | None:
-        """What is left of the quality on these rows where the memory errs; None where it does not."""
+        """Return the quality on these rows under bit flips; None without an error rate."""
         if self.error_rate is None:
             return None
         execution, chosen = Execution(threads=self.threads), found.verdict.chosen

@@ -1,13 +1,12 @@
-"""Linear layers as tables of products (product quantisation: Jegou et al., PAMI 2011; PQA: arXiv 2305.18334).
+"""Linear layers as lookup tables (product quantisation: Jegou et al., PAMI 2011; PQA: arXiv 2305.18334).
 
-The input is cut into sub-vectors. Of each the nearest of a few prototypes is looked for, and what that prototype gives
-for all outputs, multiplied beforehand, is read from a table; the layer's output is the sum of these rows. So a layer of
-`inputs` by `outputs` takes `inputs * prototypes` products and `inputs / length` additions an output.
+The input is divided into sub-vectors, and the nearest of a few prototypes is found for each. The product of each
+prototype with the weights is stored in a table, and the layer's output is the sum of the selected table rows. A layer
+of `inputs` by `outputs` thus takes `inputs * prototypes` multiplications, and `inputs / length` additions per output.
 
-The nearest is found in whole numbers: inputs are rounded to a grid of their own, on which the prototypes lie, so that
-every sum is exact in float32 in whatever order it is made, and the score of a row depends on that row alone. Each
-distance is multiplied by the number of prototypes and the prototype's number is added, so that the least of them says
-which one it is: one product of matrices and one minimum.
+Distances are integers: inputs are rounded to a grid on which the prototypes lie, so that every sum is exact in float32
+in any order, and the score of a row depends on that row alone. Each distance is multiplied by the number of prototypes,
+and the prototype's index is added. The minimum then gives the index: one matrix product and one minimum.
 """
 
 from typing import Any, Self
@@ -19,30 +18,30 @@ from shunter.extensions.compression.compressed_linear import CompressedLinear
 from shunter.models.output_layer import full_precision
 
 LENGTHS, PROTOTYPES, TABLE_BITS = (1, 256), (2, 64), (4, 8)
-EXACT = 2**24  # whole numbers up to here are exact in float32
+EXACT = 2**24  # integers up to here are exact in float32
 MOST_LEVEL = 127
 
 
 def grid_level(length: int, prototypes: int) -> int:
-    """Largest number of the grid on which distances stay exact: at most 127, which are 8 bits with their sign.
+    """Return the largest grid value at which distances stay exact: at most 127, which is 8 bits with sign.
 
-    A distance is `sum(c^2 - 2 c x)` over a sub-vector, times the prototypes, plus the number of one.
+    A distance is `sum(c^2 - 2 c x)` over a sub-vector, times the number of prototypes, plus the index of one.
     """
     return min(MOST_LEVEL, int(((EXACT - prototypes) / (3 * prototypes * length)) ** 0.5))
 
 
 class ProductLinear(CompressedLinear):
-    """A linear layer of tables.
+    """Linear layer as lookup tables.
 
     Args:
         inputs: Width of the input.
         outputs: Width of the output.
-        length: Width of a sub-vector; the last one is filled up with zeros.
-        prototypes: Prototypes of each, a power of two.
-        bits: Bits of a number of the tables, each row of which has a scale and a bias: 8 or 4.
+        length: Width of a sub-vector; the last one is padded with zeros.
+        prototypes: Number of prototypes per sub-vector, a power of two.
+        bits: Bits of a table entry, 8 or 4; each table row has a scale and a bias.
 
     Raises:
-        ValueError: There is no such layer.
+        ValueError: The sizes are invalid.
     """
 
     form = "product"
@@ -68,24 +67,24 @@ class ProductLinear(CompressedLinear):
 
     @classmethod
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
-        """One in the place of a layer; see the role."""
+        """Return a layer without weights that replaces a linear layer; see `CompressedLinear`."""
         if options.keys() != {"length", "prototypes", "bits"}:
             raise ValueError(f"a product layer has length, prototypes and bits, not {', '.join(options) or 'none'}")
         return cls(linear.in_features, linear.out_features, **options)
 
     @property
     def options(self) -> dict[str, int]:
-        """What stands in `model.json`."""
+        """Return the values for `model.json`."""
         return {"length": self.length, "prototypes": self.count, "bits": self.bits}
 
     @torch.no_grad()
     def fill(self, scale: Tensor, prototypes: Tensor, table: Tensor) -> Self:
-        """Set what it has learned.
+        """Set the learned values.
 
         Args:
-            scale: What each input is multiplied by before it is rounded to the grid, `[inputs]`.
-            prototypes: Whole numbers of the grid, `[parts, prototypes, length]`.
-            table: What each prototype gives for all outputs, the bias within the first part's, `[parts, prototypes,
+            scale: Factor of each input before it is rounded to the grid, `[inputs]`.
+            prototypes: Integers on the grid, `[parts, prototypes, length]`.
+            table: Product of each prototype with the weights, with the bias in the first part, `[parts, prototypes,
                 outputs]`.
         """
         self.scale.copy_(scale)
@@ -96,7 +95,7 @@ class ProductLinear(CompressedLinear):
         return self
 
     def numbers(self, input: Tensor) -> Tensor:
-        """The nearest prototype of each sub-vector, as rows of the table, int32 `[parts, rows]`; none for NaN: -1."""
+        """Return the nearest prototype of each sub-vector, as table rows, int32 `[parts, rows]`; -1 for NaN."""
         factors, offsets, first = self._prepare()
         grid = input.new_zeros(len(input), self.parts * self.length)
         within = grid[:, : self.inputs]
@@ -109,14 +108,14 @@ class ProductLinear(CompressedLinear):
         return rows.masked_fill_(nearest.isnan(), -1) if nearest.isnan().any() else rows
 
     def rows(self, input: Tensor) -> Tensor:
-        """`[rows, inputs]` to `[rows, outputs]`."""
+        """Map `[rows, inputs]` to `[rows, outputs]`."""
         numbers = self.numbers(input).t()
         is_lost = (numbers < 0).any(1)
         found = self._sums(numbers.clamp(min=0).contiguous() if is_lost.any() else numbers.contiguous())
         return found.masked_fill_(is_lost.unsqueeze(1), torch.nan) if is_lost.any() else found
 
     def _sums(self, numbers: Tensor) -> Tensor:
-        """The sum of some rows of the table, int32 `[rows, any]` to `[rows, outputs]`."""
+        """Return the sum of table rows: int32 `[rows, any]` to `[rows, outputs]`."""
         if not len(numbers):
             return self.scale.new_zeros(0, self.outputs)
         if self.table.device.type != "cpu":
@@ -131,7 +130,7 @@ class ProductLinear(CompressedLinear):
         return found[:, : self.outputs]
 
     def _unpacked(self) -> Tensor:
-        """The table in float32 on a device without the kernel for few bits."""
+        """Return the table in float32, for devices without the kernel for few bits."""
         host = self.table.cpu()
         unpack = (
             torch.ops.quantized.embedding_bag_byte_unpack
@@ -141,7 +140,7 @@ class ProductLinear(CompressedLinear):
         return unpack(host)[:, : self.outputs].to(self.table.device)
 
     def _prepare(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Prototypes as the product takes them, what is added to it, and the first row of each part; made once."""
+        """Return the prototypes as matrix, the constants of the distances, and the first row of each part; cached."""
         if self._prepared is None:
             exact = self.prototypes.float()
             number = torch.arange(self.count, device=exact.device)
@@ -155,7 +154,7 @@ class ProductLinear(CompressedLinear):
 
 
 def _pack_4_bits(table: Tensor) -> Tensor:
-    """Rows of 4 bits; of an odd number of outputs one more is stored."""
+    """Pack rows into 4 bits; an odd number of outputs is padded by one."""
     return torch.ops.quantized.embedding_bag_4bit_prepack(nn.functional.pad(table, (0, table.shape[1] % 2)))
 
 

@@ -1,8 +1,8 @@
-"""Layers of tables that learn: prototypes by k-means, then together with the weights through a soft assignment.
+"""Training of lookup-table layers: prototypes by k-means, then jointly with the weights by a soft assignment.
 
-LUT-NN (Tang et al., MobiCom 2023, arXiv 2302.03213): the forward pass is the finished layer's, with the nearest
-prototype and rounded tables; gradients are those of a mixture of all prototypes, weighed by a softmax over distances
-whose temperature is learned too.
+LUT-NN (Tang et al., MobiCom 2023, arXiv 2302.03213): the forward pass is that of the final layer, with the nearest
+prototype and rounded tables. Gradients are those of a mixture of all prototypes, weighted by a softmax over distances
+with a learned temperature.
 """
 
 from typing import Any
@@ -12,38 +12,38 @@ from torch import Tensor, nn
 
 from shunter.extensions.compression.product import ProductLinear
 
-MOST_VECTORS = 4_096  # of each part that k-means sees
-LEAST_WEIGHT = 1e-3  # of an input in its part's distances, relative to the mean, so that none is divided by zero
+MOST_VECTORS = 4_096  # of each part, for k-means
+LEAST_WEIGHT = 1e-3  # smallest relative weight of an input in its part's distances, against division by zero
 SMALLEST = 1e-12
 
 ROUNDS = 12
 
 
 class _Forward(torch.autograd.Function):
-    """The second of two tensors, whose gradient goes to the first."""
+    """Return the second of two tensors, and pass its gradient to the first."""
 
     @staticmethod
     def forward(ctx: Any, mixed: Tensor, hard: Tensor) -> Tensor:
-        """`hard`."""
+        """Return `hard`."""
         return hard.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """All of it to `mixed`."""
+        """Pass the gradient to `mixed`."""
         return gradients[0], None
 
 
 class LearnedProduct(nn.Module):
-    """A linear layer on its way to a `ProductLinear`.
+    """Trainable form of a `ProductLinear`.
 
-    An input counts in the distances of its sub-vector as much as its weights are large, for that is what an error in it
-    does to the outputs. The prototypes are learned as shares of the grid's largest number.
+    The weight of an input in the distances of its sub-vector is the size of its linear weights, because that scales the
+    error of the outputs. Prototypes are stored as shares of the largest grid value.
 
     Args:
-        linear: The layer.
-        seen: What it sees of some rows, `[rows, inputs]`.
+        linear: Linear layer to replace.
+        seen: Inputs of the layer for some rows, `[rows, inputs]`.
         options: `length`, `prototypes` and `bits`.
-        seed: Of the first prototypes.
+        seed: Seed of the first prototypes.
     """
 
     scale: Tensor
@@ -60,13 +60,13 @@ class LearnedProduct(nn.Module):
         vectors = self._parts(rows)
         centres = prototypes_of(vectors, self.form.count, seed)
         self.prototypes = nn.Parameter(centres)
-        # So that a vector at the usual distance from its prototype is given to it by about two thirds.
+        # A vector at the typical distance from its prototype is assigned to it with a weight of about two thirds.
         nearest = squared_distances(vectors[:, :512], centres).topk(2, dim=2, largest=False).values
         gap = (nearest[..., 1] - nearest[..., 0]).mean(1)
         self.sharpness = nn.Parameter(-gap.clamp(min=1e-6).log())
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`: the finished layer's output, with the gradient of the mixture."""
+        """Map `[batch, inputs]` to `[batch, outputs]`: the final layer's output, with the gradient of the mixture."""
         vectors = self._parts(input.float())
         shares = torch.softmax(-self.sharpness.exp()[:, None, None] * squared_distances(vectors, self.prototypes), 2)
         mixed = shares.transpose(0, 1).flatten(1) @ self._table(self.prototypes).flatten(0, 1) + self.bias
@@ -76,7 +76,7 @@ class LearnedProduct(nn.Module):
 
     @torch.no_grad()
     def finished(self) -> ProductLinear:
-        """The layer as it is scored with."""
+        """Return the layer for scoring."""
         level = self.form.level
         codes = (self.prototypes * level).round().clamp(-level, level)
         table = self._table(codes / level)
@@ -84,25 +84,25 @@ class LearnedProduct(nn.Module):
         return self.form.fill(self.scale * level, codes, table)
 
     def finished_copy(self) -> ProductLinear:
-        """The same as a layer of its own, which learning on does not change."""
+        """Return a copy of the layer for scoring that further training does not change."""
         made = ProductLinear(self.form.inputs, self.form.outputs, **self.options)
         made.load_state_dict(self.finished().state_dict())
         return made
 
     def _table(self, prototypes: Tensor) -> Tensor:
-        """What prototypes give for all outputs, without the bias: `[parts, prototypes, outputs]`."""
+        """Return the products of prototypes with the weights, without the bias: `[parts, prototypes, outputs]`."""
         turned = (self.weight / self.scale).t()
         padded = nn.functional.pad(turned, (0, 0, 0, self.form.parts * self.form.length - self.form.inputs))
         return torch.bmm(prototypes, padded.view(self.form.parts, self.form.length, -1))
 
     def _parts(self, rows: Tensor) -> Tensor:
-        """`[rows, inputs]` to `[parts, rows, length]` on the grid, as shares of its largest number."""
+        """Map `[rows, inputs]` to `[parts, rows, length]` on the grid, as shares of its largest value."""
         form = self.form
         padded = nn.functional.pad(rows * self.scale, (0, form.parts * form.length - form.inputs))
         return padded.view(len(rows), form.parts, form.length).transpose(0, 1)
 
     def _scale_of(self, rows: Tensor) -> Tensor:
-        """What inputs are multiplied by: by their weights within a part, so that the largest of the part becomes 1."""
+        """Return the factor of each input: its weight within the part, scaled so that the largest value becomes 1."""
         norm = self.weight.detach().norm(dim=0)
         norm = norm.clamp(min=LEAST_WEIGHT * float(norm.mean()) + SMALLEST)
         largest = (rows.abs() * norm).amax(0).clamp(min=SMALLEST)
@@ -113,12 +113,12 @@ class LearnedProduct(nn.Module):
 
 
 def learned_products(module: nn.Module) -> dict[str, LearnedProduct]:
-    """The layers of tables that learn, by their paths."""
+    """Return the trainable lookup-table layers by path."""
     return {path: one for path, one in module.named_modules() if isinstance(one, LearnedProduct)}
 
 
 def groups_of(layers: nn.Module, rate: float, sharpness_rate: float) -> list[dict[str, Any]]:
-    """Parameters as an optimiser takes them: temperatures have a rate of their own."""
+    """Return the parameter groups of an optimiser: temperatures have their own learning rate."""
     sharp = [one.sharpness for one in learned_products(layers).values()]
     known = {id(one) for one in sharp}
     others = [one for one in layers.parameters() if id(one) not in known]
@@ -127,15 +127,15 @@ def groups_of(layers: nn.Module, rate: float, sharpness_rate: float) -> list[dic
 
 @torch.no_grad()
 def prototypes_of(parts: Tensor, count: int, seed: int = 0, rounds: int = ROUNDS) -> Tensor:
-    """The centres of some clusters (k-means++: Arthur and Vassilvitskii, SODA 2007; then Lloyd's iterations).
+    """Return cluster centres (k-means++: Arthur and Vassilvitskii, SODA 2007; then Lloyd's iterations).
 
-    A centre that nothing is nearest to begins anew at the vector that lies farthest from its own.
+    A centre without vectors restarts at the vector with the largest distance from its own centre.
 
     Args:
         parts: Vectors of each part, `[parts, vectors, length]`.
-        count: Clusters.
-        seed: Of the first centres.
-        rounds: Lloyd's iterations.
+        count: Number of clusters.
+        seed: Seed of the first centres.
+        rounds: Number of Lloyd's iterations.
 
     Returns:
         `[parts, count, length]`.
@@ -156,19 +156,19 @@ def prototypes_of(parts: Tensor, count: int, seed: int = 0, rounds: int = ROUNDS
 
 
 def squared_distances(vectors: Tensor, centres: Tensor) -> Tensor:
-    """`[parts, vectors, length]` and `[parts, count, length]` to `[parts, vectors, count]`."""
+    """Map vectors `[parts, vectors, length]` and centres `[parts, count, length]` to `[parts, vectors, count]`."""
     cross = torch.bmm(vectors, centres.transpose(1, 2))
     found = vectors.square().sum(2, keepdim=True) - 2 * cross + centres.square().sum(2).unsqueeze(1)
     return found.clamp(min=0)
 
 
 def _first_centres(parts: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Vectors drawn one after the other, each with the probability of its squared distance from those before."""
+    """Sample vectors one after the other, with probability proportional to the squared distance from those before."""
     everywhere, vectors = torch.arange(len(parts)), parts.shape[1]
     centres = [parts[everywhere, torch.randint(vectors, (len(parts),), generator=generator)]]
     least = squared_distances(parts, centres[0].unsqueeze(1)).squeeze(2)
     while len(centres) < count:
-        chances = least + 1e-12 * least.amax(1, keepdim=True) + 1e-30  # where all vectors are alike, any will do
+        chances = least + 1e-12 * least.amax(1, keepdim=True) + 1e-30  # if all vectors are equal, sample any
         drawn = torch.multinomial(chances, 1, generator=generator).squeeze(1)
         centres.append(parts[everywhere, drawn])
         least = torch.minimum(least, squared_distances(parts, centres[-1].unsqueeze(1)).squeeze(2))

@@ -1,4 +1,4 @@
-"""Hidden layers as tables of products, where looking up is faster than multiplying."""
+"""Pass that replaces hidden layers by lookup tables where these are faster."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from shunter.extensions.compression.subject import (
 from shunter.models.relu_paths import after_relu
 from shunter.pareto import on_front
 
-# Sub-vector lengths, prototypes and bits that are tried, by the names of the points of the search.
+# Sub-vector lengths, numbers of prototypes and bits that are tried, by the names in the search.
 FORMS: dict[str, dict[str, int]] = {
     f"{length}x{prototypes}@{bits}": {"length": length, "prototypes": prototypes, "bits": bits}
     for length, prototypes in ((8, 16), (16, 16), (32, 16), (64, 16), (32, 64), (64, 64))
@@ -36,19 +36,19 @@ FORMS: dict[str, dict[str, int]] = {
 }
 AS_IT_IS, INT8 = "as it is", "int8"
 TRIALS, MOST_CANDIDATES, LEAST_ROWS_A_PROTOTYPE = 24, 7, 8
-SCORED_ROWS = 2_048  # of the calibration rows, on which points are compared before anything is fine-tuned
+SCORED_ROWS = 2_048  # calibration rows for the comparison of points before fine-tuning
 
 
 class ProductLayers(SmallerModel):
-    """Looks for the form of each layer, then lets the model learn with it (`product`)."""
+    """Searches for the form of each layer, then fine-tunes the model (`product`)."""
 
     name = "product"
 
     def apply(self, subject: CompressionSubject) -> CompressionSubject:
-        """The fastest of the forms that the search found which keeps the floor once it is fine-tuned.
+        """Return the fastest of the searched models that is within the limits after fine-tuning.
 
         Raises:
-            InfeasibleError: No layer is faster as tables, or there are too few rows for any prototypes.
+            InfeasibleError: No layer is faster as lookup tables, or there are too few rows for prototypes.
         """
         layers = _Layers(subject)
         points = layers.worth_trying()
@@ -58,7 +58,7 @@ class ProductLayers(SmallerModel):
 
 
 def _front(found: Sequence[tuple[Point, Costs]]) -> list[Point]:
-    """Points with tables that no other beats, evenly chosen along the time, the fastest first."""
+    """Return the Pareto-optimal points with lookup tables, evenly spaced along the time, the fastest first."""
     known = [(point, costs) for point, costs in found if any(value in FORMS for value in point.values())]
     marked = on_front(np.array([costs for _, costs in known]))
     best = sorted((one for one, is_best in zip(known, marked, strict=True) if is_best), key=lambda one: one[1][1])
@@ -67,10 +67,10 @@ def _front(found: Sequence[tuple[Point, Costs]]) -> list[Point]:
 
 
 class _Layers:
-    """The layers of a model with what each form of them takes.
+    """Layers of a model with the time of each of their forms.
 
     Args:
-        subject: The model.
+        subject: Model to compress.
     """
 
     def __init__(self, subject: CompressionSubject) -> None:
@@ -89,10 +89,10 @@ class _Layers:
         self.known: dict[tuple[Place, str], LearnedProduct] = {}
 
     def worth_trying(self) -> dict[str, list[str]]:
-        """The forms of each layer by its name: those that are faster than the layer as it is, or smaller if asked.
+        """Return the possible forms of each layer by name: those faster than the original; all if bytes are limited.
 
         Raises:
-            InfeasibleError: There is none of tables.
+            InfeasibleError: No lookup table is possible.
         """
         rows = len(next(iter(self.seen.values())))
         enough = [name for name, form in FORMS.items() if form["prototypes"] * LEAST_ROWS_A_PROTOTYPE <= rows]
@@ -113,7 +113,7 @@ class _Layers:
         return points
 
     def costs(self, point: Point) -> tuple[float, float, float]:
-        """Of a point: how far its model says something else before it has learned, its seconds and its bytes."""
+        """Return the costs of a point: divergence from the original before fine-tuning, seconds and bytes."""
         finished = [
             _finish(layers, self._int8_places(point, number)) for number, layers in enumerate(self._learning(point))
         ]
@@ -124,7 +124,7 @@ class _Layers:
         return apart, seconds, float(size)
 
     def candidate(self, point: Point) -> Candidate:
-        """A point that can be fine-tuned."""
+        """Return a point as a candidate for fine-tuning."""
         places = [self._int8_places(point, number) for number in range(len(self.members))]
 
         def finished(learned: Sequence[nn.Module]) -> list[nn.Module]:
@@ -134,7 +134,7 @@ class _Layers:
         return Candidate(named, partial(self._learning, point), finished)
 
     def _learning(self, point: Point) -> list[nn.Module]:
-        """The layers of each member with those that learn in their places; all of it is a copy."""
+        """Return copies of the layers of each member with trainable lookup tables."""
         made: list[nn.Module] = []
         for number, member in enumerate(self.members):
             layers = copy.deepcopy(member.layers)
@@ -153,7 +153,7 @@ class _Layers:
         return Int8Linear.of(self.linears[place], is_signed=place not in self.positive)
 
     def _int8_places(self, point: Point, number: int) -> Mapping[str, bool]:
-        """Paths of the layers of a member that are to be in 8 bits, and whether their inputs are signed."""
+        """Return the paths of a member's layers that become 8-bit, each with True if its inputs are signed."""
         return {
             path: (of, path) not in self.positive
             for of, path in self.linears
@@ -162,7 +162,7 @@ class _Layers:
 
 
 def _finish(layers: nn.Module, int8: Mapping[str, bool]) -> nn.Module:
-    """What is scored with, of layers that have learned."""
+    """Return trained layers in their form for scoring."""
     forms: dict[str, CompressedLinear] = {path: one.finished_copy() for path, one in learned_products(layers).items()}
     for path, is_signed in int8.items():
         linear = layers.get_submodule(path)

@@ -1,7 +1,7 @@
 """Linear layers without the hidden units of least weight (magnitude pruning: Han et al., NeurIPS 2015).
 
-Whole units are left out, on both sides of their ReLU: what is left is a dense layer that is really smaller. Single
-weights of zero make no product faster on processors and GPUs until nearly all are.
+Whole units are removed, on both sides of their ReLU, which leaves a smaller dense layer. Single zero weights make no
+product faster on CPUs and GPUs until nearly all weights are zero.
 """
 
 from typing import Self
@@ -14,12 +14,12 @@ from shunter.models.output_layer import OutputLayer
 
 
 class PrunedLinear(CompressedLinear):
-    """A linear layer between some of the units that another one had.
+    """Linear layer between some of the units of a larger one.
 
     Args:
-        inputs: Units that it reads.
-        outputs: Units that it gives.
-        has_bias: Whether it has a bias.
+        inputs: Number of inputs.
+        outputs: Number of outputs.
+        has_bias: True if the layer has a bias.
     """
 
     form = "pruned"
@@ -34,7 +34,7 @@ class PrunedLinear(CompressedLinear):
 
     @classmethod
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
-        """One in the place of a layer; see the role."""
+        """Return a layer without weights that replaces a linear layer; see `CompressedLinear`."""
         if options.keys() != {"inputs", "outputs"}:
             raise ValueError(f"a pruned layer has inputs and outputs, not {', '.join(options) or 'none'}")
         inputs, outputs = options["inputs"], options["outputs"]
@@ -45,7 +45,7 @@ class PrunedLinear(CompressedLinear):
     @classmethod
     @torch.no_grad()
     def of(cls, linear: nn.Linear) -> Self:
-        """One with the weights of a narrow layer."""
+        """Return a layer with the weights of a narrow linear layer."""
         made = cls(linear.in_features, linear.out_features, has_bias=linear.bias is not None)
         made.weight.copy_(linear.weight)
         if made.bias is not None:
@@ -54,9 +54,9 @@ class PrunedLinear(CompressedLinear):
 
     @property
     def options(self) -> dict[str, int]:
-        """What stands in `model.json`."""
+        """Return the values for `model.json`."""
         return {"inputs": self.inputs, "outputs": self.outputs}
 
     def rows(self, input: Tensor) -> Tensor:
-        """`[rows, inputs]` to `[rows, outputs]`, the last layer's and all others in float32."""
+        """Map `[rows, inputs]` to `[rows, outputs]`, in float32."""
         return OutputLayer.product(input, self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""Hidden units of least weight left out, as many as the floor allows."""
+"""Pass that removes the hidden units of least weight, as many as the lowest AUC allows."""
 
 import copy
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from shunter.extensions.compression.smaller import SmallerModel
 from shunter.extensions.compression.subject import CompressionSubject, members_of, prunable_pairs
 from shunter.models.output_layer import OutputLayer
 
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # of the hidden units that are kept
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # of the hidden units
 
 
 class PrunedUnits(SmallerModel):
-    """Leaves out units by the norms of their weights, and lets what is left learn (`models.compression.pruned`)."""
+    """Removes units by the norms of their weights, then fine-tunes the remaining ones (`models.compression.pruned`)."""
 
     name = "pruning"
 
     def applies(self, subject: CompressionSubject) -> str | None:
-        """Why there is nothing to leave out."""
+        """Return why no unit can be removed; None otherwise."""
         refusal = super().applies(subject)
         if refusal is None and not all(prunable_pairs(member.layers) for member in members_of(subject.model)):
             return "a member has no two layers with nothing but ReLU and dropout between them"
         return refusal
 
     def apply(self, subject: CompressionSubject) -> CompressionSubject:
-        """As few units as keep the floor."""
+        """Return the model with the fewest units within the limits."""
         members = members_of(subject.model)
         return fastest_that_keeps(
             subject,
@@ -45,7 +45,7 @@ class PrunedUnits(SmallerModel):
 
 
 def narrowed(layers: nn.Module, share: float) -> nn.Module:
-    """A copy of layers with a share of the hidden units, those whose weights before and behind them are largest."""
+    """Return a copy of layers with a share of the hidden units: those with the largest weights on both sides."""
     made = copy.deepcopy(layers)
     linears = linears_of(layers)
     outputs: dict[str, torch.Tensor] = {}
@@ -74,7 +74,7 @@ def _narrow(linear: nn.Linear, inputs: torch.Tensor | None, outputs: torch.Tenso
 
 
 def finished_layers(learned: Sequence[nn.Module]) -> list[nn.Module]:
-    """Narrow layers as they are scored with."""
+    """Return narrow layers in their form for scoring."""
     made: list[nn.Module] = []
     for layers in learned:
         pairs = {path for pair in prunable_pairs(layers) for path in pair}

@@ -1,4 +1,4 @@
-"""Which of several compressions is taken: the fastest that keeps the limits."""
+"""Choice among several compressions: the fastest one within the limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from shunter.extensions.compression.subject import CompressionSubject
 
 @dataclass(frozen=True)
 class Rivals:
-    """What became of all compressions.
+    """Results of all compressions.
 
     Attributes:
-        subject: The fastest of those that keep the limits and gain; the given one where none does.
-        winner: Its name; None where the model stays as it is.
-        records: Of all of them.
+        subject: Fastest result within the limits that gains; the original if there is none.
+        winner: Name of its compression; None if the model is not compressed.
+        records: Records of all compressions.
     """
 
     subject: CompressionSubject
@@ -52,12 +52,12 @@ def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
 
 
 def ratio_of(record: PassRecord, name: str) -> float:
-    """A figure with a pass over that without it; 1 where it was not found."""
+    """Return a metric with a pass divided by that without; 1 if it was not measured."""
     return next((one.after / one.before for one in record.figures if one.name == name and one.before), 1.0)
 
 
 def _check_possible(subject: CompressionSubject, records: Sequence[PassRecord]) -> None:
-    """Whether the model as it is keeps the limits, or one of the smaller ones does without a gain."""
+    """Raise if neither the original model nor any compressed one keeps the limits."""
     limits = subject.limits
     found = {record.name: {one.name: one.after for one in record.figures} for record in records if record.figures}
     keeping = {name: figures for name, figures in found.items() if figures["auc"] >= limits.min_auc}

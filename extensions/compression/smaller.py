@@ -1,4 +1,4 @@
-"""What all compressions share: how a smaller model is judged beside the one that it was made of."""
+"""Base of all compressions: comparison of the compressed model with the original."""
 
 from shunter.engine.passes.record import GainFigure
 from shunter.engine.passes.role import Gain
@@ -6,20 +6,20 @@ from shunter.extensions.compression.bench import weight_bytes
 from shunter.extensions.compression.layer_forms import is_compressed
 from shunter.extensions.compression.subject import CompressionSubject, hidden_linears
 
-FASTER = 0.98  # of the time; what is nearer to the model's own is noise
+FASTER = 0.98  # of the time; smaller differences are noise
 
 
 class SmallerModel:
-    """A pass of the stage `compression`; each sets its name and makes the smaller model (`apply`)."""
+    """Pass of the stage `compression`; subclasses set the name and compress the model (`apply`)."""
 
     def applies(self, subject: CompressionSubject) -> str | None:
-        """Why there is nothing to make smaller."""
+        """Return why the model cannot be compressed; None otherwise."""
         if is_compressed(subject.model):
             return "the model is compressed already"
         return None if hidden_linears(subject.model) else "the model has no wide hidden layer"
 
     def gain(self, before: CompressionSubject, after: CompressionSubject) -> Gain:
-        """Quality, time and bytes beside those of the model as it is, and whether the limits are kept."""
+        """Return quality, time and bytes compared with the original, and if the limits are kept."""
         bench, limits = before.bench, before.limits
         old, new = bench.quality(before.model), bench.quality(after.model)
         times = bench.milliseconds([before.model, after.model])

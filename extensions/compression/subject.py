@@ -1,4 +1,4 @@
-"""What a compression is tried on: a finished model, the rows to learn from, and the limits that it must keep."""
+"""Subject of a compression: a trained model, calibration rows, and limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,18 +18,18 @@ from shunter.models.output_layer import OutputLayer
 from shunter.models.registry import Model
 from shunter.models.structured_dropout import StructuredDropout
 
-LEAST_WIDTH = 32  # of both sides of a layer that is worth another form
+LEAST_WIDTH = 32  # on both sides of a layer, for a compressed form
 
-Place = tuple[int, str]  # number of the member, path within its layers
+Place = tuple[int, str]  # index of the member, path within its layers
 
 
 @dataclass(frozen=True)
 class CompressionLimits:
-    """What a smaller model must keep.
+    """Limits on a compressed model.
 
     Attributes:
-        min_auc: Lowest AUC on validation.
-        max_bytes: Most bytes of its weights; None sets no bound.
+        min_auc: Lowest allowed AUC on validation.
+        max_bytes: Largest number of bytes of its weights; None for no limit.
     """
 
     min_auc: float
@@ -38,16 +38,16 @@ class CompressionLimits:
 
 @dataclass(frozen=True)
 class CompressionSubject:
-    """A finished model with what it is compressed by.
+    """Trained model, with everything that its compression needs.
 
     Attributes:
-        model: The model, on the CPU in evaluation mode.
-        bench: Compares models.
+        model: Model, on the CPU in evaluation mode.
+        bench: Bench that compares models.
         calibration: Rows of the training part, with labels.
-        limits: What a smaller model must keep.
-        fine_tuning: How long a smaller model may learn from the model as it is.
-        search: Looks for the forms of the layers.
-        form_name: What a smaller model is, where there are several of its kind.
+        limits: Limits on the compressed model.
+        fine_tuning: Settings of the fine-tuning.
+        search: Search for the forms of the layers.
+        form_name: Name of the compressed form, if a compression has several.
     """
 
     model: Model | Ensemble
@@ -59,17 +59,17 @@ class CompressionSubject:
     form_name: str = ""
 
     def with_model(self, model: Model | Ensemble) -> "CompressionSubject":
-        """The same with another model."""
+        """Return the subject with another model."""
         return replace(self, model=model)
 
 
 def members_of(model: Model | Ensemble) -> tuple[Model, ...]:
-    """The members of an ensemble, or the one model."""
+    """Return the members of an ensemble, or the single model."""
     return model.models if isinstance(model, Ensemble) else (model,)
 
 
 def hidden_linears(model: Model | Ensemble) -> dict[Place, nn.Linear]:
-    """The linear layers that may have another form: all wide ones but the last, which makes logits."""
+    """Return the linear layers that may be compressed: all wide ones except the last, which returns logits."""
     return {
         (number, path): linear
         for number, member in enumerate(members_of(model))
@@ -79,7 +79,7 @@ def hidden_linears(model: Model | Ensemble) -> dict[Place, nn.Linear]:
 
 
 def with_forms(model: Model | Ensemble, forms: Mapping[Place, CompressedLinear]) -> Model | Ensemble:
-    """A model with other forms of some layers; all else it shares with the original."""
+    """Return a model with other forms of some layers; everything else is shared with the original."""
     made: list[Model] = []
     for number, member in enumerate(members_of(model)):
         own = {path: form for (of, path), form in forms.items() if of == number}
@@ -88,7 +88,7 @@ def with_forms(model: Model | Ensemble, forms: Mapping[Place, CompressedLinear])
 
 
 def with_members(model: Model | Ensemble, members: list[Model]) -> Model | Ensemble:
-    """A model combined as another one is, of other members."""
+    """Return a model that combines other members in the same way."""
     if not isinstance(model, Ensemble):
         return members[0]
     ensemble = Ensemble(members, model.weights.tolist())
@@ -98,7 +98,7 @@ def with_members(model: Model | Ensemble, members: list[Model]) -> Model | Ensem
 
 @torch.no_grad()
 def inputs_of_layers(model: Model | Ensemble, batch: Batch) -> dict[Place, Tensor]:
-    """What each layer that may have another form sees of some rows, float32 `[rows, inputs]`."""
+    """Return the inputs of each compressible layer for some rows, float32 `[rows, inputs]`."""
     places = hidden_linears(model)
     seen: dict[Place, Tensor] = {}
 
@@ -118,7 +118,7 @@ def inputs_of_layers(model: Model | Ensemble, batch: Batch) -> dict[Place, Tenso
 
 
 def prunable_pairs(layers: nn.Module) -> list[tuple[str, str]]:
-    """Paths of each two linear layers with nothing but ReLU and dropout between them, so that units can be left out."""
+    """Return the paths of pairs of linear layers with only ReLU and dropout between them, whose units can go."""
     found: list[tuple[str, str]] = []
     between = (nn.ReLU, nn.Dropout, StructuredDropout)
     for path, module in layers.named_modules():

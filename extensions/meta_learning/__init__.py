@@ -1,7 +1,6 @@
-"""What earlier searches teach a new one.
+"""Meta-learning: use of earlier searches in a new one.
 
-`features` says what a data set is like, `past` reads back earlier searches, `neighbours` judges which of them
-were of data most like this. Their trials are written in the terms of the present space by `points`; `portfolio` chooses
-from them the points to try first, and `transfer` is a method of searching that goes on learning from them. `taught`
-begins the default search with what the past teaches.
+`features` describes a data set, `past` reads earlier searches, and `neighbours` measures the similarity of data sets.
+`points` translates earlier trials to the present space. `portfolio` chooses the points to try first. `transfer` is a
+search method that continues to learn from earlier trials. `taught` starts the default search with points from the past.
 """

@@ -1,12 +1,12 @@
-"""What is believed of points of the present search, after its own trials and what past studies predict of them.
+"""Prediction of the value of points in the present search, from its own trials and the predictions of past studies.
 
-A Gaussian process on the present trials alone, whose mean begins at the past's predictions times a share, and whose
-columns matter as much as they did in the past. How large the share is, and how fast values change, is not fitted: with
-a dozen trials the marginal likelihood has no clear maximum, so a few hypotheses are averaged, each counting by how well
-it explains the present trials (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, sections 2.7 on
-mean functions and 5.2 on the marginal likelihood). The share 0 is among them: a past that misleads loses its weight as
-fast as the trials show it, which is the guard against negative transfer. A past whose predictions stand in for a mean
-is that of Wistuba, Schilling and Schmidt-Thieme, "Scalable Gaussian process-based transfer surrogates", 2018.
+The model is a Gaussian process on the present trials alone. Its prior mean is the past's prediction times a share, and
+its length scales are those of the past. The share and the stretch of the length scales are not fitted, because with a
+dozen trials the marginal likelihood has no clear maximum. Instead a few hypotheses are averaged, weighted by their
+marginal likelihood on the present trials (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006,
+sections 2.7 on mean functions and 5.2 on the marginal likelihood). One of the shares is 0: a misleading past loses its
+weight as fast as the trials show it, which avoids negative transfer. A prior mean from past predictions follows
+Wistuba, Schilling and Schmidt-Thieme, "Scalable Gaussian process-based transfer surrogates", 2018.
 """
 
 import itertools
@@ -17,34 +17,35 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-SHARES = (0.0, 0.5, 1.0, 2.0)  # of the past's prediction in the value; the present scale may be wider than the past's
-STRETCHES = (0.5, 1.0, 2.0)  # of the length scales
-AMPLITUDES = (0.5, 1.0)  # standard deviation of what the past does not explain
-NOISES = (0.1, 0.4)  # standard deviation of a trial from the next of the same point, where nobody has measured it
-OWN_SHARE = 0.5  # standard deviation of how much more one past study tells than the others
-LEVEL = 3.0  # standard deviation of the level, which ranks within the present trials leave open
+SHARES = (0.0, 0.5, 1.0, 2.0)  # weight of the past's prediction; above 1 for a wider present scale
+STRETCHES = (0.5, 1.0, 2.0)  # factors on the length scales
+AMPLITUDES = (0.5, 1.0)  # standard deviation of the part that the past does not explain
+NOISES = (0.1, 0.4)  # standard deviation of repeated trials of a point, if not measured
+OWN_SHARE = 0.5  # standard deviation of the past studies' relative information
+LEVEL = 3.0  # standard deviation of the level, which ranks leave undetermined
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Points with what the past predicts of them.
+    """Points with the predictions of past studies.
 
     Attributes:
         points: `[points, columns]`, from 0 to 1.
-        predicted: Predictions by each past study, about standard normal, `[points, studies]`; no column without a past.
+        predicted: Predictions of each past study, about standard normal, `[points, studies]`; no columns without a
+            past.
     """
 
     points: np.ndarray
     predicted: np.ndarray
 
     def plus(self, others: "Seen") -> "Seen":
-        """These points and others."""
+        """Return these points followed by others."""
         return Seen(np.vstack([self.points, others.points]), np.vstack([self.predicted, others.predicted]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """One way in which the present could depend on the past."""
+    """One assumption on how the present values depend on the past."""
 
     share: float
     stretch: float
@@ -53,7 +54,7 @@ class Hypothesis:
 
 
 def hypotheses(studies: int, noises: Sequence[float] = NOISES) -> list[Hypothesis]:
-    """All combinations; without a past, those without a share in it."""
+    """Return all combinations; without a past, only those with share 0."""
     shares = SHARES if studies else (0.0,)
     return [
         Hypothesis(share=share, stretch=stretch, amplitude=amplitude, noise=noise)
@@ -70,15 +71,15 @@ def believe(
     nearness: np.ndarray,
     noises: Sequence[float] = NOISES,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the value at points, each `[points]`, averaged over the hypotheses.
+    """Return mean and standard deviation of the value at points, each `[points]`, averaged over the hypotheses.
 
     Args:
-        told: Present trials; may be none.
+        told: Present trials, possibly none.
         values: Values at these points, about standard normal.
-        asked: Points at which the value is asked for.
+        asked: Points whose values are predicted.
         lengths: Length scale of each column, `[columns]`.
-        nearness: Nearness of each past study, positive, `[studies]`.
-        noises: Standard deviations that a trial may have from the next of the same point.
+        nearness: Similarity of each past study's data, positive, `[studies]`.
+        noises: Possible standard deviations of repeated trials of a point.
     """
     weights = nearness / nearness.sum() if len(nearness) else nearness
     found = [
@@ -96,7 +97,7 @@ def believe(
 def _under(
     hypothesis: Hypothesis, told: Seen, values: np.ndarray, asked: Seen, *, lengths: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean and variance at the points, and the logarithm of the marginal likelihood of the values."""
+    """Return mean and variance at the points, and the log marginal likelihood of the values."""
 
     def covariance(first: Seen, second: Seen) -> np.ndarray:
         scale = lengths * hypothesis.stretch
@@ -121,7 +122,7 @@ def _under(
 
 
 def _matern(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Matern 5/2 of two sets of scaled points, `[first, second]`."""
+    """Return the Matern 5/2 kernel of two sets of scaled points, `[first, second]`."""
     squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1)[None, :] - 2 * first @ second.T
     far = math.sqrt(5) * np.sqrt(np.maximum(squares, 0.0))
     return (1 + far + far**2 / 3) * np.exp(-far)

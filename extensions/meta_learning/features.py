@@ -1,11 +1,11 @@
-"""What a data set is like, in some two dozen figures: from the training part, with the validation part for landmarks.
+"""Meta-features of a data set: about two dozen figures from the training part, with the validation part for landmarks.
 
-Simple, statistical and information-theoretic meta-features and landmarks, as Vanschoren, "Meta-Learning: A Survey"
-(arXiv 1810.03548, table 1) sorts them, chosen for click logs: few statistics of numbers, many of ids and how they
-repeat. None depends on the order of rows or on which number an id has.
+Simple, statistical and information-theoretic meta-features and landmarks, in the classification of Vanschoren,
+"Meta-Learning: A Survey" (arXiv 1810.03548, table 1). They are chosen for click logs: few statistics of numbers, many
+of ids and their repetition. No figure depends on the order of rows or on the numbering of ids.
 
-At most `SAMPLE_ROWS` rows of a part are looked at, drawn with a seed and read from the memory-mapped arrays, so that a
-log of 40 million rows takes no longer and no more memory than one of 50 thousand.
+At most `SAMPLE_ROWS` rows of a part are used, sampled with a seed and read from the memory-mapped arrays. A log of 40
+million rows thus takes no longer and no more memory than one of 50 thousand.
 """
 
 import numpy as np
@@ -15,20 +15,20 @@ from shunter.extensions.meta_learning.landmarks import landmarks
 from shunter.extensions.meta_learning.sample import Sample, read_sample
 
 SAMPLE_ROWS = 50_000
-TOP_SHARE = 0.01  # of the ids that occur
+TOP_SHARE = 0.01  # of the distinct ids
 SEED = 0
 
 MetaFeatures = dict[str, float]
-"""Name and value, as they are logged below `meta.`: what a data set does not have is missing, as `bag_length`."""
+"""Name and value, as logged below `meta.`; features that a data set lacks are missing, such as `bag_length`."""
 
 
 def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -> MetaFeatures:
-    """Figures of a data set by name, some seconds' work at most.
+    """Return the meta-features of a data set by name; takes some seconds at most.
 
     Args:
-        dataset: With its arrays; the test part is not touched.
-        rows: Most rows of a part that are looked at.
-        seed: Seed of the sample.
+        dataset: Data set with its arrays; the test part is not read.
+        rows: Largest number of rows used of each part.
+        seed: Seed of the sampled rows.
 
     Raises:
         DataError: An array cannot be read.
@@ -44,7 +44,7 @@ def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -
 
 
 def _sizes(dataset: Dataset) -> MetaFeatures:
-    """How much there is, from the statistics of ingestion."""
+    """Return the amounts of data, from the statistics of ingestion."""
     categorical = dataset.features.categorical
     table_rows = np.array([field.rows for field in categorical if field.table is None], dtype=np.float64)
     train = dataset.splits["train"]
@@ -63,7 +63,7 @@ def _sizes(dataset: Dataset) -> MetaFeatures:
 
 
 def _repetition(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeatures:
-    """How the ids repeat: means over the categorical fields that hold any."""
+    """Return measures of the repetition of ids: means over the categorical fields with any ids."""
     by_field = [_skew(ids, later) for ids, later in zip(train.ids, validation.ids, strict=True) if len(ids)]
     means = {name: float(np.mean([field[name] for field in by_field])) for name in by_field[0]} if by_field else {}
     bags = [
@@ -75,9 +75,9 @@ def _repetition(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeat
 
 
 def _skew(ids: np.ndarray, later: np.ndarray) -> MetaFeatures:
-    """Of one field: concentration of its lookups, and the share of later ones without an id that was learned.
+    """Return for one field the concentration of its lookups, and the share of later lookups without a trained id.
 
-    These have an id that training does not hold, or 0, which stands for unknown, rare and missing values.
+    These lookups have an id that is not in the training part, or 0, the id of unknown, rare and missing values.
     """
     seen, counts = np.unique(ids, return_counts=True)
     counts = np.sort(counts)[::-1].astype(np.float64)
@@ -85,7 +85,7 @@ def _skew(ids: np.ndarray, later: np.ndarray) -> MetaFeatures:
     top = max(1, round(TOP_SHARE * len(counts)))
     return {
         "top_percent_share": float(shares[:top].sum()),
-        # Of the largest that so many ids could have; one id alone has none to lose.
+        # Relative to the largest entropy of as many ids; with a single id there is none.
         "entropy_share": float(-(shares * np.log(shares)).sum() / np.log(len(shares))) if len(shares) > 1 else 1.0,
         "zipf_exponent": _zipf_exponent(counts),
         "unseen_share": float(1 - np.isin(later, seen[seen > 0]).mean()) if len(later) else 0.0,
@@ -93,7 +93,7 @@ def _skew(ids: np.ndarray, later: np.ndarray) -> MetaFeatures:
 
 
 def _zipf_exponent(counts: np.ndarray) -> float:
-    """Slope of the log frequency by the log rank, each rank counting as its frequency; 0 for one id."""
+    """Return the slope of log frequency over log rank, weighted by frequency; 0 for one id."""
     if len(counts) < 2:
         return 0.0
     ranks, logs = np.log(np.arange(1, len(counts) + 1)), np.log(counts)
@@ -102,12 +102,12 @@ def _zipf_exponent(counts: np.ndarray) -> float:
 
 
 def _numbers(dataset: Dataset, train: Sample) -> MetaFeatures:
-    """Shape of the dense columns, as a model sees them."""
+    """Return the shape of the distributions of dense columns, as a model sees them."""
     if not dataset.features.dense:
         return {}
     deviation = train.dense.std(axis=0)
     scaled = (train.dense - train.dense.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    # The share of its commonest value: mostly that of a gap or of zero.
+    # Share of the most common value, which is mostly that of missing values or zero.
     commonest = [np.unique(column, return_counts=True)[1].max() / train.rows for column in train.dense.T]
     return {
         "dense_skewness": float(np.abs((scaled**3).mean(axis=0)).mean()),
@@ -117,7 +117,7 @@ def _numbers(dataset: Dataset, train: Sample) -> MetaFeatures:
 
 
 def _mean_correlation(scaled: np.ndarray) -> float:
-    """Mean absolute correlation of two different columns; 0 where there is one only."""
+    """Return the mean absolute correlation of two different columns; 0 for a single column."""
     columns = scaled.shape[1]
     if columns < 2:
         return 0.0

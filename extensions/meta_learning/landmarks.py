@@ -1,8 +1,8 @@
-"""What cheap learners reach on a data set: how much there is to learn, and how easily it is learned by heart.
+"""Landmarks: quality of cheap learners on a data set, which shows how much can be learned and the risk of overfitting.
 
 Landmarks in the sense of Pfahringer, Bensusan and Giraud-Carrier, "Meta-Learning by Landmarking Various Learning
-Algorithms", ICML 2000. All are convex or closed forms, so that they depend neither on the order of the rows nor on the
-numbers of the ids.
+Algorithms", ICML 2000. All learners are convex or closed-form, so the results depend neither on the order of the rows
+nor on the numbering of the ids.
 """
 
 import warnings
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 MOST_ROWS = 20_000  # of the logistic regressions
-PRIOR_ROWS = 10.0  # with which the base rate counts in the rate of an id
+PRIOR_ROWS = 10.0  # weight of the base rate in the rate of an id, in rows
 PENALTIES = {"logistic_ne": 0.1, "free_logistic_ne": 10.0}  # inverse strength of the L2 penalty, as scikit-learn's C
 MOST_ITERATIONS = 60
-LARGEST_NE = 2.0  # a learner that fails is not told from one that fails badly
+LARGEST_NE = 2.0  # upper bound: larger values are all equally bad
 
 
 def landmarks(train: Sample, validation: Sample) -> dict[str, float]:
-    """NE or AUC of cheap learners, trained on the one sample and scored on the other.
+    """Return NE or AUC of cheap learners, trained on one sample and evaluated on the other.
 
     Returns:
-        `field_ne`: of the best single field's table of rates, NE; `bayes_auc`: AUC of naive Bayes over all fields;
+        `field_ne`: NE of the best single field's table of rates; `bayes_auc`: AUC of naive Bayes over all fields;
         `logistic_ne` and `free_logistic_ne`: NE of logistic regressions on all ids and numbers, the second with a
-        hundredth of the penalty: where it is worse, the data is learned by heart easily. Empty where a part has one
-        class only.
+        hundredth of the penalty: if it is worse, the data is easily overfitted. Empty if a part has only one class.
     """
     if min(len(np.unique(sample.labels)) for sample in (train, validation)) < 2:
         return {}
@@ -59,16 +58,16 @@ def _log_odds_of(rate: np.ndarray) -> np.ndarray:
 
 
 def _log_odds(train: Sample, validation: Sample, field: int) -> np.ndarray:
-    """How far a field moves the log odds of each validation row from the base rate; a bag moves by the mean of its ids.
+    """Return the change in log odds of each validation row by one field; for a bag, the mean over its ids.
 
-    The rate of an id is drawn towards the base rate, which is also that of an id never seen.
+    The rate of an id is shrunk towards the base rate, which is also the rate of an unseen id.
     """
     seen, place = np.unique(train.ids[field], return_inverse=True)
     base = train.labels.mean()
     clicks = np.bincount(place, weights=train.labels[train.rows_of[field]], minlength=len(seen))
     rows = np.bincount(place, minlength=len(seen))
     evidence = _log_odds_of((clicks + PRIOR_ROWS * base) / (rows + PRIOR_ROWS)) - _log_odds_of(base)
-    evidence = np.append(evidence, 0.0)  # of an id never seen
+    evidence = np.append(evidence, 0.0)  # unseen ids
     found = np.searchsorted(seen, validation.ids[field])
     is_seen = np.isin(validation.ids[field], seen)
     moved = evidence[np.where(is_seen, found, len(seen))]
@@ -78,7 +77,7 @@ def _log_odds(train: Sample, validation: Sample, field: int) -> np.ndarray:
 
 
 def _logistic(train: Sample, validation: Sample) -> dict[str, float]:
-    """NE of one logistic regression for each penalty; at most `MOST_ROWS` rows of each part, evenly spread."""
+    """Return the NE of one logistic regression per penalty, on at most `MOST_ROWS` evenly spaced rows of each part."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -90,9 +89,9 @@ def _logistic(train: Sample, validation: Sample) -> dict[str, float]:
     found = {}
     for name, penalty in PENALTIES.items():
         model = LogisticRegression(C=penalty, max_iter=MOST_ITERATIONS)
-        # One thread: the solver's sums are so short that threads take longer to wake than to add.
+        # One thread: the solver's sums are so short that waking threads takes longer than the sums.
         with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a landmark is cheap before it is exact
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a landmark may be inexact
             model.fit(inputs[learned], train.labels[learned])
         found[name] = _ne(validation.labels[scored], model.decision_function(judged[scored]))
     return found
@@ -103,7 +102,7 @@ def _spread(rows: int) -> np.ndarray:
 
 
 def _matrix(sample: Sample, known: list[np.ndarray], scale: Sample) -> "csr_matrix":
-    """One column for each id that the training sample holds and one for each number, standardised by that sample."""
+    """Return one column per id in the training sample and one per number, standardised by that sample."""
     from scipy.sparse import csr_matrix, hstack
 
     blocks = []

@@ -1,13 +1,12 @@
-"""Which data sets are alike: a distance between their meta-features."""
+"""Similarity of data sets: a distance between their meta-features."""
 
 import math
 from collections.abc import Callable, Mapping
 
-# How each figure is compared, and which difference counts as one. The units are set beforehand and not taken from the
-# spread of past data sets: of those there are a handful, often all of one kind, and the distance between two data sets
-# should not depend on which others were seen. Amounts are compared by their logarithm, a factor of ten being one;
-# rates by their log odds; and the landmarks, which are what a model of these data meets, in steps that separate data
-# sets on which different settings win.
+# Transformation and unit of each figure. The units are fixed and not the spread over past data sets: there are only a
+# handful of these, often of one kind, and the distance between two data sets should not depend on which others exist.
+# Amounts are compared by their logarithm, with a unit of a factor of ten, and rates by their log odds. The units of the
+# landmarks are differences that separate data sets with different best settings.
 Scale = tuple[Callable[[float], float], float]
 
 
@@ -52,14 +51,14 @@ SCALES: dict[str, Scale] = {
     "landmark_logistic_ne": (_itself, 0.1),
     "landmark_free_logistic_ne": (_itself, 0.1),
 }
-FARTHEST = 3.0  # units by which one figure can set two data sets apart: no figure alone decides
+FARTHEST = 3.0  # upper bound of one figure's difference, so that no figure decides alone
 
 
 def distance(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """Root mean square of the differences in units of `SCALES`; 0 between equal data sets.
+    """Return the root mean square of the differences in units of `SCALES`; 0 between equal data sets.
 
-    A figure that one has and the other lacks counts as one unit, and one that both lack or that is no number not at
-    all; infinite where nothing can be compared.
+    A figure that only one data set has counts as one unit; figures that both lack or that are NaN are ignored. Infinite
+    if no figures can be compared.
     """
     differences, in_common = [], 0
     for name, (scaled, unit) in SCALES.items():

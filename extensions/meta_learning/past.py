@@ -1,7 +1,7 @@
-"""Earlier searches, as they are kept in MLflow and read back: of what data, and what came of which points.
+"""Earlier searches as saved in MLflow: the meta-features of their data, and the points with their outcomes.
 
-A search writes what its data is like to its run (`meta.*`), and each trial its point and what came of it to its own
-(`trial.parameters`, `trial.outcome`). So a search that was killed halfway has taught what it had tried.
+A search logs the meta-features of its data to its run (`meta.*`), and each trial logs its point and outcome to its own
+run (`trial.parameters`, `trial.outcome`). A killed search is thus still of use to later ones.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from shunter.tracking.history import TrackedRun, read_children, read_runs
 from shunter.tracking.runs import open_run
 
 PREFIX = "meta."
-MOST_RUNS = 500  # of which nearness is judged, the newest
+MOST_RUNS = 500  # newest runs whose distance is computed
 MOST_STUDIES = 20
-MOST_OF_ONE_NAME = 5  # studies of data of one name: a nightly training shall not crowd out all others
-FEWEST_TRIALS = 3  # with a result: fewer teach nothing
+MOST_OF_ONE_NAME = 5  # limit per data set, so that nightly trainings do not displace all others
+FEWEST_TRIALS = 3  # with a result; studies with fewer are useless
 
 FILE = "past.choice.json"
 TAUGHT = "search.past"
@@ -41,23 +41,23 @@ _STUDIES = TypeAdapter(tuple[PastStudy, ...])
 def begin_from_past(
     dataset: Dataset, directory: Path, run_id: str, *, is_cold: bool = False, trials: int | None = None
 ) -> tuple[PastStudy, ...]:
-    """What a search may begin from; and what its own data is like is written to its run, for later ones.
+    """Return the past studies for a search, and log the meta-features of its own data for later searches.
 
-    To judge the data takes a second or two: a search that is too short to teach later ones does so only where there are
-    earlier ones to begin from.
+    Computing meta-features takes a second or two. A search that is too short to be of use to later ones does this only
+    if there are earlier ones to start from.
 
-    The past is read once and kept with the search, so that one which was interrupted goes on as it would have although
-    others have ended since.
+    The past studies are read once and saved with the search, so that an interrupted search resumes with the same ones
+    although others have ended since.
 
     Args:
         dataset: Data set of the search.
-        directory: Folder of the search alone.
-        run_id: Its MLflow run.
-        is_cold: Leave the past alone.
-        trials: Points that the search may try; None where something else ends it.
+        directory: Folder of this search.
+        run_id: MLflow run of the search.
+        is_cold: If True, ignore the past.
+        trials: Limit on the number of trials; None if the search is limited otherwise.
 
     Returns:
-        The nearest first; empty where there is none, and while the store is away.
+        Past studies, the nearest first; empty if there are none or the store is unreachable.
 
     Raises:
         DataError: An array cannot be read.
@@ -69,7 +69,7 @@ def begin_from_past(
         return kept
     studies: tuple[PastStudy, ...] = ()
     earlier: tuple[TrackedRun, ...] = ()
-    with contextlib.suppress(TrackingError):  # a training goes on while the server is away
+    with contextlib.suppress(TrackingError):  # a training continues while the server is unreachable
         earlier = () if is_cold else _judged_runs(exclude=run_id)
     if earlier or trials is None or trials >= FEWEST_TRIALS:
         features = log_meta_features(run_id, dataset)
@@ -82,7 +82,7 @@ def begin_from_past(
 
 
 def format_past(studies: Sequence[PastStudy]) -> str:
-    """One line on what the past is; names and figures, nothing of the data itself."""
+    """Return one line about the past studies; contains names and figures, no content of the data."""
     if not studies:
         return "No earlier search to begin from."
     named = ", ".join(
@@ -92,23 +92,23 @@ def format_past(studies: Sequence[PastStudy]) -> str:
 
 
 def _kept(file: Path) -> tuple[PastStudy, ...] | None:
-    """What an interrupted attempt of this search had read; None where it had not come so far."""
+    """Return the past studies that an interrupted attempt of this search has saved; None if there are none."""
 
     def parse(text: bytes) -> tuple[PastStudy, ...]:
         kept = json.loads(text)
         return _STUDIES.validate_python(
             kept["studies"] if isinstance(kept, dict) else kept
-        )  # a list in former versions
+        )  # a list in earlier versions
 
     return read_or_quarantine(file, parse)
 
 
 def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
-    """Judge what the data is like, and write it to the run so that later searches find it.
+    """Compute the meta-features of the data, and log them to the run, where later searches find them.
 
     Raises:
         DataError: An array cannot be read.
-        TrackingError: The store fails.
+        TrackingError: The tracking store fails.
     """
     features = meta_features(dataset)
     open_run(run_id).log_metrics({f"{PREFIX}{name}": value for name, value in features.items()})
@@ -118,12 +118,12 @@ def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
 def past_studies(
     features: Mapping[str, float], *, exclude: str | None = None, limit: int = MOST_STUDIES
 ) -> tuple[PastStudy, ...]:
-    """The earlier searches whose data is most like this, the nearest first; what cannot be read is passed over.
+    """Return the earlier searches with the most similar data, the nearest first; unreadable ones are skipped.
 
     Args:
         features: Meta-features of the present data.
         exclude: Run of the present search.
-        limit: Most studies.
+        limit: Largest number of studies.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -132,7 +132,7 @@ def past_studies(
 
 
 def _judged_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
-    """Earlier runs whose data was judged, and told their settings apart."""
+    """Return earlier runs with meta-features whose validation part was large enough to distinguish settings."""
     runs = read_runs(("train", "tune"), limit=MOST_RUNS)
     return tuple(run for run in runs if run.run_id != exclude and _features(run) and TOO_FEW not in run.tags)
 
@@ -160,16 +160,16 @@ def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: i
 
 
 def in_rounds(names: Sequence[str]) -> list[int]:
-    """Places in an order that goes round the names: the first of each, then the second of each.
+    """Return indices in round-robin order over the names: the first of each, then the second of each.
 
-    Many kinds of data teach more than many searches of a few kinds: what did well on all of them does well on the next.
+    Many kinds of data are more informative than many searches on a few kinds.
     """
     rounds = [names[:place].count(name) for place, name in enumerate(names)]
     return sorted(range(len(names)), key=lambda place: rounds[place])
 
 
 def spread(studies: Sequence[PastStudy], limit: int = MOST_STUDIES) -> tuple[PastStudy, ...]:
-    """Of many studies those that a search begins from: in rounds over their names, the nearest first."""
+    """Return the studies that a search starts from, if there are many: round-robin over their names, nearest first."""
     ordered = sorted(studies, key=lambda study: study.distance)
     names = [study.name for study in ordered]
     chosen = [place for place in in_rounds(names) if names[:place].count(names[place]) < MOST_OF_ONE_NAME]
@@ -190,9 +190,9 @@ def _trials_of(run_id: str) -> tuple[tuple[Parameters, Outcome], ...]:
 
 
 def _trial(run: TrackedRun) -> tuple[Parameters, Outcome] | None:
-    """The point and its outcome; None where the run does not hold both in a form that can be read.
+    """Return the point and its outcome; None if the run lacks one of them or it cannot be parsed.
 
-    A trial counts as failed from its beginning, until it is known better; one that was killed did not fail.
+    A trial is logged as failed from its beginning until it has a result; a killed trial does not count as failed.
     """
     try:
         parameters: Any = json.loads(run.tags.get(PARAMETERS, ""))

@@ -1,4 +1,4 @@
-"""Points of a space as numbers for a surrogate, drawn anew, and brought over from another space."""
+"""Points of a space: encode them as numbers for a surrogate, sample them, and translate them from another space."""
 
 import math
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ from shunter.search.protocol import Parameters, Space
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-ABSENT = 0.5  # of a parameter that a point does not have, as the options of another family: the middle of its scale
-STEP = 0.15  # standard deviation of a small change, as part of a scale
+ABSENT = 0.5  # value of a missing parameter, such as another family's option: the middle of its scale
+STEP = 0.15  # standard deviation of a small change, relative to a scale
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The parameters of a space with their distributions, so that points can be drawn, changed and compared.
+    """Parameters of a space with their distributions, to sample, change and compare points.
 
-    A number becomes its place between the ends of its range, from 0 to 1, in log scale where it is searched so, and a
-    choice among numbers its rank; a choice among words becomes a column for each word.
+    A number is encoded as its position in its range, from 0 to 1, on a log scale if it is searched so. A choice among
+    numbers is encoded as its rank, a choice among words one-hot.
 
     Attributes:
-        space: Space that is searched.
-        distributions: Optuna's distribution of every parameter, whichever points have it.
+        space: Search space.
+        distributions: Optuna's distribution of every parameter that any point has.
     """
 
     space: Space
@@ -33,14 +33,14 @@ class Domain:
 
     @classmethod
     def of(cls, space: Space) -> "Domain":
-        """The parameters that the space's own points to try first have between them."""
+        """Return the domain of all parameters in the space's own first points."""
         distributions: dict[str, BaseDistribution] = {}
         for point in space.defaults():
             distributions |= distributions_at(space, point)
         return cls(space, distributions)
 
     def encode(self, points: list[Parameters]) -> np.ndarray:
-        """The points as numbers from 0 to 1, float64 `[points, columns]`."""
+        """Return the points as numbers from 0 to 1, float64 `[points, columns]`."""
         columns = [
             column
             for name, distribution in self.distributions.items()
@@ -49,14 +49,14 @@ class Domain:
         return np.array(columns, dtype=np.float64).reshape(len(columns), len(points)).T
 
     def draw(self, count: int, random: np.random.Generator) -> list[Parameters]:
-        """Points drawn evenly from the whole space."""
+        """Sample points uniformly from the whole space."""
         return [
             self._cut({name: _draw(distribution, random) for name, distribution in self.distributions.items()})
             for _ in range(count)
         ]
 
     def change(self, point: Parameters, random: np.random.Generator) -> Parameters:
-        """A point nearby: each parameter is changed with a chance of a third, at least one is."""
+        """Return a similar point: each parameter is changed with probability 1/3, at least one is."""
         names = [name for name in point if not _is_single(self.distributions[name])]
         if not names:
             return dict(point)
@@ -68,11 +68,11 @@ class Domain:
         return self._cut({**others, **point, **changed})
 
     def translate(self, parameters: Mapping[str, Any]) -> Parameters | None:
-        """A point of another space as the nearest one of this; None where the two have too little in common.
+        """Translate a point of another space to the nearest one of this space; None if they have too little in common.
 
-        Numbers go into the range or to the nearest choice, unknown words and what the other space did not have become
-        the default's. A point of a family that is not searched here, or one that tells less than half of the
-        parameters, is no point of this space: the default would be blamed or praised for it.
+        Numbers are clipped to the range or set to the nearest choice; unknown words and missing parameters get the
+        default. Points of a family that this space lacks, or with less than half of the parameters, give None:
+        otherwise their results would be attributed to the default.
         """
         family = self.distributions.get("family")
         defaults = self.space.defaults()
@@ -89,12 +89,12 @@ class Domain:
         return point if 2 * len(moved.keys() & point.keys()) >= len(point) else None
 
     def _cut(self, parameters: Parameters) -> Parameters:
-        """Without the parameters that a point like this does not have."""
+        """Return the parameters without those that such a point does not have."""
         return {name: parameters[name] for name in distributions_at(self.space, parameters)}
 
 
 def distributions_at(space: Space, parameters: Parameters) -> "dict[str, BaseDistribution]":
-    """Distributions of the parameters that a point has."""
+    """Return the distributions of the parameters that a point has."""
     from optuna.trial import FixedTrial
 
     trial = FixedTrial(parameters)
@@ -106,7 +106,7 @@ _UNKNOWN = object()
 
 
 def _numbers(distribution: Any) -> tuple[float, ...] | None:
-    """The choices in their order where all are numbers; None where one is not."""
+    """Return the choices in order if all are numbers, otherwise None."""
     choices = distribution.choices
     if all(isinstance(choice, int | float) and not isinstance(choice, bool) for choice in choices):
         return tuple(sorted(choices))
@@ -122,7 +122,7 @@ def _is_single(distribution: Any) -> bool:
 
 
 def _columns(values: list[Any], distribution: Any) -> list[list[float]]:
-    """One column, or for words one for each."""
+    """Return one column for numbers, or one for each word."""
     if not _is_categorical(distribution):
         return [[ABSENT if value is None else _place(value, distribution) for value in values]]
     numbers = _numbers(distribution)
@@ -142,7 +142,7 @@ def _place(value: float, distribution: Any) -> float:
 
 
 def _at(place: float, distribution: Any) -> float | int:
-    """The value at a place of the scale."""
+    """Return the value at a position on the scale."""
     low, high = float(distribution.low), float(distribution.high)
     place = min(max(place, 0.0), 1.0)
     value = low * (high / low) ** place if distribution.log else low + (high - low) * place
@@ -150,7 +150,7 @@ def _at(place: float, distribution: Any) -> float | int:
 
 
 def _rounded(value: float, distribution: Any) -> float | int:
-    """Into the range, and onto its steps."""
+    """Clip a value to the range, and round it to its steps."""
     low, high, step = distribution.low, distribution.high, distribution.step
     if step is not None:
         value = low + step * round((value - low) / step)

@@ -1,4 +1,4 @@
-"""The points to try first: few, and together good on all that was learned from."""
+"""Portfolio: the few points to try first, chosen to do well together on all past studies."""
 
 import math
 from collections.abc import Sequence
@@ -13,26 +13,26 @@ from shunter.search.protocol import Cost, Parameters, Space
 from shunter.search.reward import scores
 
 SIZE = 4
-BEST_OF_EACH = 8  # points of each study among which is chosen
-# Distance up to which data are so alike that their best settings can be taken over as they are. Generated data of
-# Criteo's shape are .48 from Criteo; taken over from these, the best settings served Criteo worse than asking all did.
+BEST_OF_EACH = 8  # points of each study that are candidates
+# Distance up to which the best settings of other data are used directly. Generated data of Criteo's shape have
+# distance 0.48 from Criteo; their best settings were worse for Criteo than a search over all settings.
 NEAR = 0.25
-# Of what a data set counts by its distance: like data say more than many others. Set on Frappe, MovieLens-1M and Criteo
-# as samples (`benchmarks/search/transfer.py`), where 1 served Criteo worse.
+# Decrease of a data set's weight with its distance: similar data should count more than many others. Tuned on samples
+# of Frappe, MovieLens-1M and Criteo (`benchmarks/search/transfer.py`), where 1 was worse for Criteo.
 STEEPNESS = 3.0
-MOST_POINTS = 200  # of each data set that a surrogate learns from: its work grows with the cube
-FEWEST_POINTS = 3  # of a study that lie in the present space: from fewer nothing is learned
+MOST_POINTS = 200  # of each data set for a surrogate, whose cost grows with the cube
+FEWEST_POINTS = 3  # of a study in the present space; studies with fewer are skipped
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of one other data set, in the terms of the present space.
+    """Past studies of one other data set, translated to the present space.
 
     Attributes:
         distance: Distance of the data set from the present one.
-        points: Points that were tried there, the best first.
-        surrogate: Model of all points, fitted to those that were tried.
-        noise: Standard deviation of a score there from seed to seed; None where no setting was trained twice.
+        points: Points that were tried on it, the best first.
+        surrogate: Surrogate fitted to all tried points.
+        noise: Standard deviation of a score between seeds; None if no setting was trained twice.
     """
 
     distance: float
@@ -42,14 +42,14 @@ class Source:
 
     @property
     def nearness(self) -> float:
-        """How much it counts beside the others while nothing else is known: 1 for the same data."""
+        """Prior weight relative to the other data sets: 1 for the same data."""
         return math.exp(-STEEPNESS * self.distance)
 
 
 def sources_of(domain: Domain, past: Sequence[PastStudy], cost: Cost | None = None) -> tuple[Source, ...]:
-    """The past studies, those of data of one name together; what has too little in common with the space is left out.
+    """Return the past studies, merged by the name of the data; those with too few points in the space are skipped.
 
-    Studies of one data set say more together than each by itself, and their NE can be compared.
+    Studies of one data set are more informative together, and their NE is comparable.
     """
     by_name: dict[str, list[PastStudy]] = {}
     for study in past:
@@ -77,9 +77,9 @@ def _source(domain: Domain, studies: Sequence[PastStudy], cost: Cost | None) -> 
 
 
 def thinned(ranked: np.ndarray, most: int) -> np.ndarray:
-    """Of many trials, ranked by what they reached, those that are learned from, in the order in which they were made.
+    """Return which of many trials, ranked by result, a surrogate learns from, in the order of the trials.
 
-    They are the best half of `most`, and the others evenly.
+    One half of `most` are the best trials, the other half are evenly spaced among the rest.
     """
     if len(ranked) <= most:
         return np.sort(ranked)
@@ -88,12 +88,12 @@ def thinned(ranked: np.ndarray, most: int) -> np.ndarray:
 
 
 def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> list[Parameters]:
-    """Points to try first, chosen greedily: each next one is what the points before it leave most to gain from.
+    """Return points to try first, chosen greedily: each one adds most to the points before it.
 
-    On each past study a set of points is worth its best one, by the study's surrogate; the studies count by their
-    nearness. Of the greedy choice the first is the best single point, and the others serve what it serves badly, so the
-    set is diverse where the past disagrees (Feurer et al., "Auto-Sklearn 2.0", arXiv 2007.04074, section 3.1). The
-    space's own first points are among the candidates.
+    On each past study, the value of a set of points is that of its best one, by the study's surrogate; the studies are
+    weighted by similarity. The first point is the best single one, and the others cover studies on which it does badly.
+    The set is therefore diverse if the studies disagree (Feurer et al., "Auto-Sklearn 2.0", arXiv 2007.04074, section
+    3.1). The space's own first points are candidates too.
     """
     if not sources:
         return []
@@ -113,7 +113,7 @@ def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> li
 
 
 def first_points(space: Space, past: Sequence[PastStudy], cost: Cost | None = None) -> list[Parameters]:
-    """What a search tries first: the best of the past, or the space's own points where there is none."""
+    """Return the first points of a search: the best of the past, or the space's own points without a past."""
     if not past:
         return space.defaults()
     domain = Domain.of(space)
@@ -129,9 +129,9 @@ def _distinct(points: Sequence[Parameters]) -> list[Parameters]:
 
 
 def near(past: Sequence[PastStudy]) -> list[PastStudy]:
-    """The studies of data so alike that a search can take over their best settings, and ask nothing more of them.
+    """Return the studies of such similar data that a search can use their best settings without further search.
 
-    Of data farther away the best settings are a start that may be worse than the defaults: what is learned there helps
-    a method that finds out from its own trials how far to believe it, as `transfer` does.
+    For less similar data, the best settings may be worse than the defaults. They only help methods that learn from
+    their own trials how much to trust the past, such as `transfer`.
     """
     return [study for study in past if study.distance <= NEAR]

@@ -1,4 +1,4 @@
-"""Rows of a data set from which its meta-features are computed."""
+"""Sampled rows of a data set, from which its meta-features are computed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,13 +11,13 @@ from shunter.engine.data.loader import BatchLoader
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of one part.
+    """Sampled rows of one part.
 
     Attributes:
-        labels: 0 or 1, float64 `[rows]`; of several tasks the main one.
+        labels: 0 or 1, float64 `[rows]`; the main label if there are several tasks.
         dense: float64 `[rows, dense features]`.
         ids: Ids of each categorical field, int64, row by row.
-        rows_of: Row of each id of each categorical field, int64; ascending.
+        rows_of: Row index of each id of each categorical field, int64, ascending.
     """
 
     labels: np.ndarray
@@ -27,12 +27,12 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        """Rows of the sample."""
+        """Number of rows."""
         return len(self.labels)
 
 
 def read_sample(dataset: Dataset, part: Literal["train", "validation"], rows: int, seed: int) -> Sample:
-    """Rows of a part in their order: all, or as many as asked for, drawn without replacement."""
+    """Read rows of a part in order: all, or a random sample without replacement."""
     total = dataset.splits[part].rows
     chosen = np.arange(total)
     if total > rows:

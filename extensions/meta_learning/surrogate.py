@@ -1,4 +1,4 @@
-"""What a past study says of any point: a Gaussian process on its outcomes, which are put on a scale for all studies."""
+"""Surrogate of a past study: a Gaussian process on its outcomes, which are scaled for comparison between studies."""
 
 import warnings
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ import numpy as np
 from shunter.search.protocol import Cost, Outcome
 from shunter.search.reward import losses_of, scores
 
-SHORTEST, LONGEST = 0.2, 10.0  # of a length scale, where a whole range is 1
-NOISE_BOUNDS = (0.05, 1.0)  # of a score: a process without noise does not invert, and more is nothing but noise
+SHORTEST, LONGEST = 0.2, 10.0  # bounds of a length scale, for columns from 0 to 1
+NOISE_BOUNDS = (0.05, 1.0)  # bounds of a score's noise: zero noise can be singular, and more would explain nothing
 SEED = 0
 
 
 def noise_of_scores(outcomes: Sequence[Outcome], noise: float, cost: Cost | None = None) -> float:
-    """By how much chance moves a score, among the better half of a study, where settings are hard to tell apart.
+    """Return the standard deviation of a score by chance, in the better half of a study, where differences are small.
 
     Args:
-        outcomes: Outcomes of its points.
-        noise: Standard deviation of a loss from seed to seed.
-        cost: Cost that NE is weighed against.
+        outcomes: Outcomes of the study's points.
+        noise: Standard deviation of a loss between seeds.
+        cost: Cost against which NE is weighed.
     """
     losses, values = losses_of(outcomes, cost), scores(outcomes, cost)
     order = np.argsort(losses, kind="stable")
@@ -30,14 +30,14 @@ def noise_of_scores(outcomes: Sequence[Outcome], noise: float, cost: Cost | None
 
 
 class Surrogate:
-    """A Gaussian process over the points of one study.
+    """Gaussian process over the points of one study.
 
-    Matern 5/2 with a length scale for each column, fitted by its marginal likelihood, and noise.
+    Matern 5/2 kernel with one length scale per column and noise, fitted by marginal likelihood.
 
     Args:
         points: `[points, columns]`, from 0 to 1.
         values: `[points]`, about standard normal.
-        noise: Standard deviation of a value from seed to seed, where it was measured; None fits it too.
+        noise: Measured standard deviation of a value between seeds; None to fit it.
     """
 
     def __init__(self, points: np.ndarray, values: np.ndarray, noise: float | None = None) -> None:
@@ -45,12 +45,12 @@ class Surrogate:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-        lengths: Any = np.ones(points.shape[1])  # typed as one number, which it may be too
+        lengths: Any = np.ones(points.shape[1])  # typed as a single number, but arrays are allowed
         shape = ConstantKernel(1.0, (0.1, 10.0)) * Matern(lengths, (SHORTEST, LONGEST), nu=2.5)
         by_chance = WhiteKernel(0.1, (0.01, 1.0)) if noise is None else WhiteKernel(noise**2, "fixed")
         self._process: Any = GaussianProcessRegressor(shape + by_chance, random_state=SEED)
         with warnings.catch_warnings():
-            # A length scale at its bound is an answer: the column does not matter.
+            # A length scale at its bound is a valid result: the column has no effect.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._process.fit(points, values)
 
@@ -60,12 +60,12 @@ class Surrogate:
         return np.atleast_1d(self._process.kernel_.k1.k2.length_scale)
 
     def predict(self, points: np.ndarray) -> np.ndarray:
-        """Mean of the value at points, `[points]`."""
+        """Return the mean of the value at points, `[points]`."""
         return self._process.predict(points)
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, lowest: float) -> np.ndarray:
-    """By how much a value is expected to lie below the lowest so far; see Jones, Schonlau and Welch, 1998, eq. 15."""
+    """Return the expected improvement on the lowest value so far; see Jones, Schonlau and Welch, 1998, eq. 15."""
     from scipy.stats import norm
 
     gain = lowest - mean

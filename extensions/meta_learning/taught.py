@@ -1,4 +1,4 @@
-"""The search by default where data of another kind was searched before: what the past teaches, then the estimator."""
+"""Default search with a past on other data: it starts with points from the past, then continues with the estimator."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,33 +9,33 @@ from shunter.search.context import SearchContext
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
 from shunter.search.study.storage import begun_trials
 
-TAUGHT_TRIALS = 12  # set by hand; the benchmark looks at the first 8
+TAUGHT_TRIALS = 12  # set by hand; the benchmark covers the first 8
 
 
 class Taught:
-    """Begins as `Transfer` does, and goes on as another method.
+    """Search method that starts like `Transfer` and continues with another method.
 
     Args:
         context: Context of the search, with a past.
-        then: Method that goes on; it learns from the study of the context.
+        then: Method that continues; it learns from the study of the context.
     """
 
     def __init__(self, context: SearchContext, then: SearchMethod) -> None:
         self._study, self._first, self._then = context.study, Transfer(context), then
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """The next point of the one or the other, by how many have begun."""
+        """Return the next point of the method whose turn it is, by the number of trials begun."""
         is_taught = len(begun_trials(self._study)) < TAUGHT_TRIALS
         return (self._first.ask(left) if is_taught else None) or self._then.ask(left)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Both learn what came of a point."""
+        """Report the outcome of a point to both methods."""
         self._first.tell(parameters, outcome)
         self._then.tell(parameters, outcome)
 
 
 def is_taught(context: SearchContext) -> bool:
-    """Whether the past tells of this space, and holds no data so like that its best points are taken over."""
+    """Return True if the past has points in this space, but no data so similar that its best points are used."""
     if not context.past or near(context.past):
         return False
     domain, points = Domain.of(context.space), {}
@@ -46,11 +46,11 @@ def is_taught(context: SearchContext) -> bool:
 
 
 def taught_start(context: SearchContext, go_on: Callable[[Sequence[Parameters]], SearchMethod]) -> SearchMethod | None:
-    """Return a method that begins with what the past teaches; None if it teaches nothing of this space.
+    """Return a method that starts with points from the past; None if the past has no points in this space.
 
     Args:
         context: Context of the search, with a past.
-        go_on: Builds the method that proposes the other points, from the points to try first.
+        go_on: Function that builds the method that continues, given the first points.
     """
     if is_taught(context):
         return Taught(context, go_on(()))

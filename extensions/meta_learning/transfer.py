@@ -1,4 +1,4 @@
-"""A method that begins where earlier searches ended, and goes on learning from them and from its own trials."""
+"""Search method that starts from earlier searches and learns from them and from its own trials."""
 
 from collections.abc import Sequence
 
@@ -12,32 +12,32 @@ from shunter.search.context import SearchContext
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from shunter.search.reward import scores
 
-MOST_FAMILIES = 4  # whose first points are tried, where the past says which are promising
-OF_PAST = 2  # points of the portfolio: where the past misleads, more of them cost more than they may bring
-NEARBY = 8  # trials within which, with a past, only what did best and what is near it are proposed
-FEWEST_TOLD = 3  # without a past: fewer say nothing of any other point
-LENGTH = 1.0  # of each column, where there is no past to tell
-DRAWN = 512  # points drawn from the whole space for each proposal
-CHANGED = 32  # changes of each of the best points
-BEST = 6  # own trials, and points of each past study, that are changed
+MOST_FAMILIES = 4  # families whose first points are tried, if there is a past
+OF_PAST = 2  # points of the portfolio; more would cost too much if the past misleads
+NEARBY = 8  # first trials that, with a past, only propose the best points and similar ones
+FEWEST_TOLD = 3  # without a past; fewer give no information on other points
+LENGTH = 1.0  # of each column, without a past
+DRAWN = 512  # points sampled from the whole space for each proposal
+CHANGED = 32  # variations of each of the best points
+BEST = 6  # own trials, and points of each past study, that are varied
 
 
 class Transfer:
-    """Bayesian optimisation with the past's surrogates; see `belief` and `portfolio` beside this file.
+    """Bayesian optimisation with surrogates of past studies; see `belief` and `portfolio` in this folder.
 
-    The default comes first, so that no search ends below it, then the first points of the other families, the most
-    promising first. Then the points of the portfolio take turns with those of its own: what did well elsewhere is tried
-    even where the surrogate is wrong about it, and the trials have their say at once. Its own first points are near
-    what did best, here or there, and are those that are expected to be lowest; later ones, of the highest expected
-    improvement, are drawn from the whole space too. When the portfolio ends, these go on alone. Points under way count
-    as if they had come out as predicted, so that parallel trials differ. All it remembers is what it was told, and
-    draws are seeded by how much that is: an interrupted search goes on as it would have.
+    The default comes first, so that no search ends below it; then the first points of the other families, the most
+    promising first. Then points of the portfolio alternate with the method's own proposals: settings that did well
+    elsewhere are tried even if the surrogate disagrees, and the trials take effect at once. The first own proposals
+    vary the best points so far and minimise the predicted mean. Later ones maximise the expected improvement and are
+    also sampled from the whole space. After the portfolio only own proposals follow. Running trials count with their
+    predicted values, so that parallel trials differ. The only state is the reported outcomes, whose number seeds the
+    random draws: an interrupted search resumes with the same proposals.
 
     Without a past it tries the space's own points first and learns from its own trials alone.
     """
 
     def __init__(self, context: SearchContext) -> None:
-        """Read the past that is in the context."""
+        """Read the past from the context."""
         self._context = context
         self._domain = Domain.of(context.space)
         self._sources = sources_of(self._domain, context.past, context.cost)
@@ -48,13 +48,13 @@ class Transfer:
         self._lengths = self._lengths_of_past()
         measured = [source for source in self._sources if source.noise is not None]
         nearest = min(measured, key=lambda source: source.distance, default=None)
-        # What chance does to a score on the nearest data that says so, instead of constants.
+        # Noise of a score on the nearest data for which it was measured, instead of constants.
         self._noises = NOISES if nearest is None or nearest.noise is None else (nearest.noise,)
         self._told: list[tuple[Parameters, Outcome]] = []
         self._under_way: list[Parameters] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """The next of the first points, or one of its own; None when none is left."""
+        """Return the next of the first points, or an own proposal; None if none is left."""
         tried = [point for point, _ in self._told] + self._under_way
         point = self._first_of_families(tried)
         if point is None:
@@ -67,15 +67,15 @@ class Transfer:
         return point
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Learn what came of a point."""
+        """Record the outcome of a point."""
         if parameters in self._under_way:
             self._under_way.remove(parameters)
         self._told.append((parameters, outcome))
 
     def _first_of_families(self, tried: Sequence[Parameters]) -> Parameters | None:
-        """The default, then of the other families' first points the one that is expected to be lowest; None after them.
+        """Return the default, then the other families' first points by predicted mean; None after them.
 
-        Which family wins differs more from data to data than how it is set best.
+        The best family differs more between data sets than its best settings.
         """
         left = [point for point in self._families if point not in tried]
         if not left or len(self._families) - len(left) >= MOST_FAMILIES:
@@ -90,7 +90,7 @@ class Transfer:
         if not candidates:
             return None
         if not self._sources and len(self._told) < FEWEST_TOLD:
-            return candidates[-1]  # one that was drawn: nothing is known yet
+            return candidates[-1]  # a random one: nothing is known yet
         if self._sources and self._told and len(tried) < NEARBY:
             return candidates[int(np.argmin(self._means(candidates)))]
         return candidates[int(np.argmax(self._improvement(candidates, list(tried))))]
@@ -106,16 +106,16 @@ class Transfer:
         return [*of_past, *changed, *self._domain.draw(DRAWN, random)]
 
     def _means(self, candidates: list[Parameters]) -> np.ndarray:
-        """What is expected of each candidate after the trials so far."""
+        """Return the predicted mean of each candidate after the trials so far."""
         values = scores([outcome for _, outcome in self._told], self._context.cost)
         return self._belief(self._seen([point for point, _ in self._told]), values, self._seen(candidates))[0]
 
     def _improvement(self, candidates: list[Parameters], tried: list[Parameters]) -> np.ndarray:
-        """Expected improvement of each candidate on the lowest mean at what was tried."""
+        """Return the expected improvement of each candidate on the lowest predicted mean of the tried points."""
         values = scores([outcome for _, outcome in self._told], self._context.cost)
         learned = thinned(np.argsort(values, kind="stable"), MOST_POINTS)
         told, values = self._seen([self._told[place][0] for place in learned]), values[learned]
-        for point in self._under_way:  # each as if it had come out as expected
+        for point in self._under_way:  # each with its predicted value
             pending = self._seen([point])
             mean, _ = self._belief(told, values, pending)
             told, values = told.plus(pending), np.append(values, mean)
@@ -128,7 +128,7 @@ class Transfer:
         return believe(told, values, asked, lengths=self._lengths, nearness=nearness, noises=self._noises)
 
     def _lengths_of_past(self) -> np.ndarray:
-        """How far each column reaches: the geometric mean of the past studies."""
+        """Return the length scale of each column: the geometric mean over the past studies."""
         if not self._sources:
             return np.full(self._domain.encode([]).shape[1], LENGTH)
         return np.exp(np.mean([np.log(source.surrogate.lengths) for source in self._sources], axis=0))
@@ -140,5 +140,5 @@ class Transfer:
 
 
 def _firsts(points: Sequence[Parameters]) -> list[Parameters]:
-    """Of each family the first point; the first of all where there is one family."""
+    """Return the first point of each family."""
     return list({point.get("family"): point for point in reversed(points)}.values())[::-1]

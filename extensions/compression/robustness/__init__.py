@@ -1,1 +1,1 @@
-"""What errors of the memory do to a finished model, and what a detector of them saves."""
+"""Quality of a trained model under memory faults, and detection of these faults."""

@@ -1,7 +1,7 @@
-"""Errors of a memory, drawn by a seed and taken back bit by bit: bits that flip or are stuck, rows that are lost.
+"""Injection of memory faults with a seed, reverted bit by bit afterwards: flipped or stuck bits, and lost rows.
 
-Each bit errs by itself with the same probability, which is how undervolted or seldom refreshed memory is commonly
-modelled (Koppula et al., "EDEN", MICRO 2019, error model 0). Of lost rows all bits are zero.
+Each bit is faulty independently with the same probability, a common model of undervolted or rarely refreshed memory
+(Koppula et al., "EDEN", MICRO 2019, error model 0). All bits of lost rows are zero.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,11 @@ WORDS: dict[ErrorKind, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryErrors:
-    """What is drawn.
+    """Kind and rate of faults.
 
     Attributes:
-        kind: What happens to a bit, or to a row.
-        rate: Probability of it, for each bit or row by itself.
+        kind: Fault type of a bit, or of a row.
+        rate: Fault probability of each bit or row, independent of the others.
     """
 
     rate: float
@@ -39,16 +39,16 @@ class MemoryErrors:
 def injected(
     tensors: Sequence[Tensor], rows: Sequence[Sequence[Tensor]], errors: MemoryErrors, seed: int
 ) -> Iterator[int]:
-    """Damage tensors in place for the time of a block; after it they are bit by bit what they were.
+    """Damage tensors in place within a block; afterwards they are restored bit by bit.
 
     Args:
-        tensors: All that lies in the memory, on the CPU and contiguous.
-        rows: Of each table the tensors whose parts along the first axis belong to its rows; among `tensors`.
-        errors: What is drawn.
-        seed: Seed of the draw; the same errors in the same tensors are the same.
+        tensors: All tensors in the memory, on the CPU and contiguous.
+        rows: For each table the tensors whose entries along the first axis belong to its rows; a subset of `tensors`.
+        errors: Kind and rate of faults.
+        seed: Seed of the faults; equal tensors get equal faults.
 
     Yields:
-        How many bits, or rows, have errors; a bit that is stuck at what it was is one of them.
+        Number of bits, or rows, with faults, including bits that are stuck at their correct value.
     """
     random = np.random.default_rng(seed)
     if errors.kind == "rows":
@@ -73,9 +73,9 @@ def injected(
 
 
 def _positions(random: np.random.Generator, count: int, rate: float) -> np.ndarray:
-    """Numbers below a count, each with the same probability by itself, in ascending order."""
+    """Return numbers below a count in ascending order, each drawn independently with the same probability."""
     taken = int(random.binomial(count, rate))
-    if taken > count // 16:  # so many that drawing them one by one would repeat itself
+    if taken > count // 16:  # so many that single draws would repeat often
         return np.sort(random.choice(count, taken, replace=False))
     found = np.unique(random.integers(0, count, taken)) if taken else np.empty(0, dtype=np.int64)
     while len(found) < taken:
@@ -94,10 +94,10 @@ def _err(bytes_of: np.ndarray, bits: np.ndarray, kind: ErrorKind) -> None:
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
-    """The bytes of a tensor, uint8 `[bytes]`, not a copy."""
+    """Return the bytes of a tensor, uint8 `[bytes]`, as a view."""
     return tensor.view(-1).view(torch.uint8).numpy() if tensor.numel() else np.empty(0, dtype=np.uint8)
 
 
 def _matrix(tensor: Tensor) -> np.ndarray:
-    """The same, uint8 `[rows, bytes of a row]`."""
+    """Return the bytes of a tensor, uint8 `[rows, bytes of a row]`, as a view."""
     return _bytes(tensor).reshape(len(tensor), -1)

@@ -1,11 +1,10 @@
-"""A finished model as it lies in a memory: damaged and put right, with what finds damage and leaves it out.
+"""Trained model as stored in memory: fault injection, correction of bit flips, and exclusion of damaged members.
 
-Three things are noticed, and none needs a label. Where weights are stored with check bits, what has flipped is put
-right (`shunter.extensions.compression.check_bits`). A number that lies outside of what its tensor held when it was
-stored, or is none, is taken as zero, or as near to zero as the tensor was (the correction of implausible values of
-EDEN; Koppula et al., MICRO 2019). And of
-some rows the log odds of each member are kept: from what they are later, those members are left out whose absence
-brings the result nearest to what it was, as a voter does with a voter that it does not believe.
+Three mechanisms detect damage without labels. Check bits, if stored with the weights, correct bit flips
+(`shunter.extensions.compression.check_bits`). Numbers outside of their tensor's original range, or NaN, are replaced by
+zero or the number of the range nearest to zero (the correction of implausible values of EDEN; Koppula et al., MICRO
+2019). For some rows, the original log odds of each member are stored. Members are excluded such that the result is
+nearest to the original one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +24,18 @@ from shunter.extensions.compression.robustness.injection import MemoryErrors, in
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
-MOST_ENUMERATED = 10  # members of which every subset is tried; of more only one is left out at a time
-ADDRESSES = ("rows", "columns")  # parts of a packed matrix that say where its numbers belong
+MOST_ENUMERATED = 10  # with more members, only subsets without one member are tried
+ADDRESSES = ("rows", "columns")  # parts of a packed matrix that hold the positions of its numbers
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """One member as it lies in the memory.
+    """Stored form of one member.
 
     Attributes:
-        model: What computes with it.
-        tensors: What is stored of it, by name.
-        ranges: Of each tensor of numbers the smallest and the largest that was stored.
+        model: Model that scores with the loaded weights.
+        tensors: Stored tensors by name.
+        ranges: Smallest and largest stored number of each floating-point tensor.
     """
 
     model: Model
@@ -45,7 +44,7 @@ class _Stored:
 
     @property
     def tables(self) -> list[list[Tensor]]:
-        """Of each embedding table the tensors that hold a row of it at each place."""
+        """Return for each embedding table the tensors that hold an entry per row."""
         if TABLES in self.tensors:
             sizes = [table.numel() for table in self.model.embeddings.tables]
             parts = self.tensors[TABLES].view(-1).split(sizes)
@@ -58,19 +57,19 @@ class _Stored:
         return list(found.values())
 
     def load(self, *, is_guarded: bool, is_put_right: bool) -> None:
-        """Let the model compute with what is stored now; see `Memory.load`."""
+        """Load the model with the currently stored weights; see `Memory.load`."""
         stored = put_right(self.tensors) if is_put_right else self.tensors
         tensors = {name: self._read(name, tensor, is_guarded=is_guarded) for name, tensor in stored.items()}
         self.model.load_state_dict(unpack(self.model, tensors) if is_packed(tensors) else tensors)
 
     def _read(self, name: str, tensor: Tensor, *, is_guarded: bool) -> Tensor:
         part = name.rpartition(MARK)[2] if MARK in name else ""
-        if part in ADDRESSES:  # an address that is out of the memory comes round
+        if part in ADDRESSES:  # positions out of range wrap around
             return tensor.remainder(self._size(name, part))
         if not is_guarded or name not in self.ranges:
             return tensor
         low, high = self.ranges[name]
-        is_plausible = (tensor >= low) & (tensor <= high)  # what is no number is neither
+        is_plausible = (tensor >= low) & (tensor <= high)  # false for NaN
         return torch.where(is_plausible, tensor, torch.tensor(min(max(0.0, low), high), dtype=tensor.dtype))
 
     def _size(self, name: str, part: str) -> int:
@@ -82,11 +81,11 @@ class _Stored:
 
 
 class Memory:
-    """A finished model, with a copy of what is stored of it that can be damaged.
+    """Trained model, with a copy of its stored form that can be damaged.
 
     Args:
-        model: The model, on the CPU in evaluation mode; its weights are overwritten.
-        tensors: What is stored of each member.
+        model: Model, on the CPU in evaluation mode; its weights are overwritten.
+        tensors: Stored tensors of each member.
     """
 
     def __init__(self, model: Model | Ensemble, tensors: Sequence[Mapping[str, Tensor]]) -> None:
@@ -96,7 +95,7 @@ class Memory:
 
     @classmethod
     def read(cls, directory: Path) -> "Memory":
-        """What `shunter.engine.checkpoint.storage.save_model` has written, in the form in which it is stored.
+        """Read a model in the form in which `shunter.engine.checkpoint.storage.save_model` stores it.
 
         Raises:
             CheckpointError: A file is missing or damaged.
@@ -109,59 +108,59 @@ class Memory:
         return cls(model, [_own(tensors, f"{MEMBERS}{number}.") for number in range(len(model.models))])
 
     def member(self, number: int) -> "Memory":
-        """One of the members by itself, with a copy of its own of what is stored of it."""
+        """Return a single member, with its own copy of the stored tensors."""
         stored = self._members[number]
         return Memory(stored.model, [stored.tensors])
 
     @property
     def models(self) -> list[Model]:
-        """The members, each with what it was last loaded with."""
+        """Members, each with its last loaded weights."""
         return [member.model for member in self._members]
 
     @property
     def members(self) -> int:
-        """How many models lie in it."""
+        """Number of members."""
         return len(self._members)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of all that is stored."""
+        """Number of stored bytes."""
         return sum(tensor.nbytes for member in self._members for tensor in member.tensors.values())
 
     @property
     def weights(self) -> np.ndarray:
-        """What each member counts in the result, float64 `[members]` or `[members, tasks]`."""
+        """Weight of each member in the result, float64 `[members]` or `[members, tasks]`."""
         return self.model.weights.double().numpy() if isinstance(self.model, Ensemble) else np.ones(1)
 
     @property
     def has_check_bits(self) -> bool:
-        """Whether what flips in some of them can be put right."""
+        """True if check bits are stored that can correct bit flips."""
         return any(CHECKS in member.tensors for member in self._members)
 
     @contextmanager
     def damaged(self, errors: MemoryErrors, seed: int) -> Iterator[int]:
-        """Errors in all that is stored, for the time of a block; see `injected`."""
+        """Inject faults into all stored tensors within a block; see `injected`."""
         tensors = [tensor for member in self._members for tensor in member.tensors.values()]
         rows = [table for member in self._members for table in member.tables]
         with injected(tensors, rows, errors, seed) as count:
             yield count
 
     def load(self, *, is_guarded: bool, is_put_right: bool = False) -> None:
-        """Let the model compute with what is stored now.
+        """Load the model with the currently stored weights.
 
         Args:
-            is_guarded: Whether implausible numbers are taken as zero.
-            is_put_right: Whether before that the check bits that are stored put right what has flipped.
+            is_guarded: If True, replace implausible numbers.
+            is_put_right: If True, first correct bit flips by the stored check bits.
         """
         for member in self._members:
             member.load(is_guarded=is_guarded, is_put_right=is_put_right)
 
     def combine(self, logits: np.ndarray, kept: Sequence[int] | None = None) -> np.ndarray:
-        """The log odds of the result from those of its members, what is no number taken as even odds.
+        """Return the log odds of the result from those of its members; NaN counts as even odds.
 
         Args:
             logits: `[members, rows]`, or `[members, rows, tasks]`.
-            kept: Numbers of the members that count; None is all. The others' share falls to these.
+            kept: Indices of the members to use; None for all. The weights of the others are redistributed.
         """
         logits = np.nan_to_num(logits.astype(np.float64), nan=0.0, posinf=60.0, neginf=-60.0)
         if not isinstance(self.model, Ensemble):
@@ -180,20 +179,21 @@ class Memory:
 
 @dataclass(frozen=True)
 class Detector:
-    """What a model said of some rows when it was stored, against which it is held later.
+    """Detector of damaged members, by the original predictions on some rows.
 
     Attributes:
-        memory: The model.
-        then: Log odds of the result on these rows, `[rows]` or `[rows, tasks]`.
+        memory: Model in memory.
+        then: Original log odds of the result on these rows, `[rows]` or `[rows, tasks]`.
     """
 
     memory: Memory
     then: np.ndarray
 
     def believed(self, logits: np.ndarray) -> list[int]:
-        """The members that are left, from what all of them say of these rows now.
+        """Return the members to keep, given the current predictions of all members on these rows.
 
-        Those whose result has the least Kullback-Leibler divergence from what it was; where nothing is damaged, all.
+        The kept members' result has the least Kullback-Leibler divergence from the original; without damage, all are
+        kept.
 
         Args:
             logits: Log odds, `[members, rows]`, or `[members, rows, tasks]`.
@@ -210,12 +210,12 @@ class Detector:
         return list(min(subsets, key=lambda kept: self._divergence(self.memory.combine(logits, kept))))
 
     def _divergence(self, now: np.ndarray) -> float:
-        """In nats, rounded: where two differ by rounding alone, the one with more members is believed."""
+        """Return the divergence in nats, rounded: if two subsets differ by rounding only, the larger one is kept."""
         return round(_divergence(self.then, now), 9)
 
 
 def _divergence(then: np.ndarray, now: np.ndarray) -> float:
-    """Mean Kullback-Leibler divergence of predicted probabilities, in nats."""
+    """Return the mean Kullback-Leibler divergence of predicted probabilities, in nats."""
     share = 1 / (1 + np.exp(-then))
     return float(np.mean(share * (then - now) + np.logaddexp(0, now) - np.logaddexp(0, then)))
 

@@ -1,4 +1,4 @@
-"""The card of a model under errors of the memory: what is left of its quality, with and without a detector."""
+"""Card of a model under memory faults: its remaining quality, with and without a detector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ COLUMNS = ("rate", "errors", "AUC", "in range", "put right", "left out", "member
 
 @dataclass(frozen=True, kw_only=True)
 class RobustnessCard:
-    """What is told of it.
+    """Results under memory faults.
 
     Attributes:
-        title: The model.
-        kind: What erred.
-        members: How many models it holds.
-        stored_bytes: Bytes of what is stored of it.
-        undamaged: Quality of the model as it is, on the same rows.
-        found: What was found at each rate, the lowest first.
-        alone: The same of its best member by itself, with what helps a single model; empty of a single model.
-        floor: AUC that counts as kept.
-        has_check_bits: Whether check bits are stored with it.
-        repeats: Draws at each rate.
+        title: Title of the model.
+        kind: Fault type.
+        members: Number of members.
+        stored_bytes: Number of stored bytes.
+        undamaged: Quality of the undamaged model, on the same rows.
+        found: Results at each rate, the lowest first.
+        alone: Results of the best single member, with the protections of a single model; empty for a single model.
+        floor: AUC that counts as sufficient.
+        has_check_bits: True if check bits are stored.
+        repeats: Number of random draws at each rate.
     """
 
     title: str
@@ -46,7 +46,7 @@ class RobustnessCard:
 
     @property
     def sentence(self) -> str:
-        """What it withstands, in one sentence."""
+        """Return the tolerated fault rates in one sentence."""
         with_it, without = (self._withstood(answer) for answer in (ANSWERS[-1], ANSWERS[0]))
         kept = "none of these rates" if with_it is None else f"{with_it:g} of {WORDS[self.kind]}"
         bare = "none" if without is None else f"{without:g}"
@@ -57,7 +57,7 @@ class RobustnessCard:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures for the run."""
+        """Return the metrics for the MLflow run."""
         figures: dict[str, float] = {"robustness.auc.undamaged": self.undamaged.auc}
         for one in self.found:
             for answer in ANSWERS:
@@ -68,7 +68,7 @@ class RobustnessCard:
         return figures
 
     def _withstood(self, answer: str) -> float | None:
-        """The highest rate up to which the AUC stays at the floor; None where the first misses it."""
+        """Return the highest rate up to which the AUC is at least the floor; None if there is none."""
         highest = None
         for one in self.found:
             if one.mean_auc(answer) < self.floor:
@@ -78,7 +78,7 @@ class RobustnessCard:
 
 
 def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
-    """A row for each rate."""
+    """Return a row for each rate."""
     alone = {one.errors.rate: f"{one.mean_auc(ALONE):.4f}" for one in card.alone}
     return [
         (
@@ -93,7 +93,7 @@ def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
 
 
 def sections_of(card: RobustnessCard) -> Sequence[Section]:
-    """The part of a card."""
+    """Return the sections of the card."""
     how = (
         f"AUC on rows of the test part, the mean of {card.repeats} draws of {WORDS[card.kind]}, each by itself with "
         f"the rate, in all {card.stored_bytes:,} bytes that are stored: without a detector; with numbers outside of "

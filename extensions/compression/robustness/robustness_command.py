@@ -1,4 +1,4 @@
-"""The command that measures what errors of the memory do to a registered model."""
+"""Command that measures the quality of a registered model under memory faults."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def robustness(**options: Any) -> None:
         from shunter.extensions.compression.robustness.robustness_card import COLUMNS, rows_of
         from shunter.extensions.compression.robustness.robustness_flow import robustness as robustness_flow
 
-        # The bare function: nothing of it waits for a server that only watches.
+        # Call the bare function, without Prefect's server, which would only display the run.
         card = robustness_flow.fn(request)
         print_table(console, TextTable(COLUMNS, list(rows_of(card))))
         print_line(card.sentence)

@@ -1,4 +1,4 @@
-"""The flow that measures what errors of the memory do to a registered model."""
+"""Flow that measures the quality of a registered model under memory faults."""
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -18,10 +18,10 @@ from shunter.tracking.runs import closing, start_run
 
 @flow(name="robustness", flow_run_name="robustness-{request.model}")
 def robustness(request: RobustnessRequest = RobustnessRequest()) -> RobustnessCard:  # noqa: B008
-    """Draw errors of the memory in a registered model, and measure what is left with and without a detector.
+    """Inject memory faults into a registered model, and measure its quality with and without a detector.
 
     Args:
-        request: The model, and what errs.
+        request: Model and faults.
     """
     with open_model(request.model or only_model()) as named:
         version = version_of_title(named.title)

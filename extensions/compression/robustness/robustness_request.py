@@ -24,7 +24,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
     """Parse fault rates such as `1e-6,1e-4`; return them in ascending order.
 
     Raises:
-        ValueError: A part is no rate, or there are too many.
+        ValueError: A part is not a valid rate, or there are too many.
     """
     rates: set[float] = set()
     for part in text.split(","):
@@ -49,7 +49,7 @@ def _checked_rates(text: str) -> str:
 
 
 class RobustnessRequest(Request, frozen=True):
-    """What errors of the memory do to a registered model."""
+    """Request to measure the quality of a registered model under memory faults."""
 
     model: str = Field(
         default="",

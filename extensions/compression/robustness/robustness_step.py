@@ -1,4 +1,4 @@
-"""Step `robustness`: errors of the memory in a registered model, what they cost, and what a detector saves."""
+"""Step `robustness`: measure a registered model under memory faults, with and without a detector."""
 
 from collections.abc import Iterator
 
@@ -31,13 +31,13 @@ TOLERATED_AUC_LOSS = 0.005
 
 
 def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: RobustnessRequest) -> RobustnessCard:
-    """Draw errors in the model again and again, at each rate, and score it each time.
+    """Inject faults into the model repeatedly, at each rate, and evaluate it each time.
 
     Args:
-        title: What the model is called.
-        memory: The model.
-        dataset: Data that it was trained on.
-        request: What is drawn.
+        title: Title of the model.
+        memory: Model in memory.
+        dataset: Data set that it was trained on.
+        request: Faults to inject.
 
     Raises:
         RequestError: The model reads other features than the data has, or is below the floor undamaged.
@@ -74,10 +74,10 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
 
 
 def log_robustness(run_id: str, version: Version, dataset: Dataset, card: RobustnessCard) -> None:
-    """Write down what was found: in its run, and on the version and its description.
+    """Log the results to the run, and to the model version with its description.
 
     Raises:
-        TrackingError: The store fails.
+        TrackingError: The tracking store fails.
     """
     sections = sections_of(card)
     title = f"{card.title} {TITLE.lower()}"
@@ -91,6 +91,6 @@ def log_robustness(run_id: str, version: Version, dataset: Dataset, card: Robust
 
 
 def _best_alone(memory: Memory, test: SomeRows) -> Memory:
-    """The member with the highest AUC, by itself in the memory: what looks at these rows favours the single model."""
+    """Return the member with the highest AUC on the test rows; this choice favours the single model."""
     scores = [quality_on(test, one).auc for one in members_logits(memory, test)]
     return memory.member(int(np.argmax(scores)))

@@ -1,4 +1,4 @@
-"""What is left of a model's quality under errors of the memory, in the mean of several draws."""
+"""Quality of a model under memory faults, averaged over several random draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from shunter.extensions.compression.robustness.injection import WORDS, MemoryErr
 from shunter.extensions.compression.robustness.memory import Detector, Memory
 from shunter.extensions.compression.some_rows import SomeRows
 
-# What answers the errors, the cheapest first; each does what the one before does, too.
+# Protections against faults, the cheapest first; each one includes those before it.
 ANSWERS = ("nothing", "values", "bits", "members")
-ALONE = "bits"  # all that helps a single model
+ALONE = "bits"  # strongest protection of a single model
 REPEATS = 5
-CANARY_ROWS = 512  # that a detector watches
+CANARY_ROWS = 512  # rows whose predictions the detector compares
 
 
 @dataclass(frozen=True, kw_only=True)
 class Withstood:
-    """A model under one kind and rate of errors.
+    """Results of a model at one kind and rate of faults.
 
     Attributes:
-        errors: What was drawn.
-        auc: AUC of each draw, by what answers the errors.
-        ne: The same of the NE.
-        hit: Bits or rows with errors, in the mean.
-        left: Members that the detector left, in the mean.
+        errors: Kind and rate of the faults.
+        auc: AUC of each draw, by protection.
+        ne: NE of each draw, by protection.
+        hit: Mean number of bits or rows with faults.
+        left: Mean number of members that the detector keeps.
     """
 
     errors: MemoryErrors
@@ -36,16 +36,16 @@ class Withstood:
     left: float
 
     def mean_auc(self, answer: str) -> float:
-        """Mean over the draws."""
+        """Return the mean AUC over the draws."""
         return float(np.mean(self.auc[answer]))
 
     def mean_ne(self, answer: str) -> float:
-        """Mean over the draws."""
+        """Return the mean NE over the draws."""
         return float(np.mean(self.ne[answer]))
 
     @property
     def words(self) -> str:
-        """For instance `0.0001 of bits that flip`."""
+        """Return a label such as `0.0001 of bits that flip`."""
         return f"{self.errors.rate:g} of {WORDS[self.errors.kind]}"
 
 
@@ -59,16 +59,16 @@ def withstand(
     seed: int = 0,
     answers: Sequence[str] = ANSWERS,
 ) -> Withstood:
-    """Damage a model again and again and score it each time; it ends as it began.
+    """Damage a model repeatedly and evaluate it each time; finally the model is restored.
 
     Args:
-        memory: The model.
-        errors: What is drawn.
-        test: Rows that it is scored on.
-        canaries: Rows that the detector watches; what the model says of them undamaged is what it expects.
-        repeats: How often.
-        seed: Seed of the first draw, that of the next is one higher.
-        answers: What is to answer the errors.
+        memory: Model in memory.
+        errors: Kind and rate of the faults.
+        test: Rows for the evaluation.
+        canaries: Rows for the detector, which compares predictions with those of the undamaged model.
+        repeats: Number of draws.
+        seed: Seed of the first draw; each further draw adds one.
+        answers: Protections to evaluate.
     """
     memory.load(is_guarded=False)
     detector = Detector(memory, memory.combine(members_logits(memory, canaries)))
@@ -97,15 +97,15 @@ def withstand(
 
 
 def members_logits(memory: Memory, rows: SomeRows) -> np.ndarray:
-    """What each member says, `[members, rows]`, or `[members, rows, tasks]`."""
+    """Return the log odds of each member, `[members, rows]`, or `[members, rows, tasks]`."""
     return np.stack([rows.logits(member) for member in memory.models])
 
 
 def quality_on(rows: SomeRows, logits: np.ndarray) -> Metrics:
-    """Quality of the main label on some rows, each with its weight; those without a label have none.
+    """Return the quality of the main label on some rows, with their weights; rows without a label have weight 0.
 
     Args:
-        rows: The rows.
+        rows: Evaluation sample.
         logits: Log odds, `[rows]` or `[rows, tasks]`.
     """
     main = logits.reshape(len(logits), -1)[:, 0]
