@@ -1,1 +1,1 @@
-"""What is trained: torch modules and their specifications. Knows no orchestrator, no tracker and no machine."""
+"""Models: torch modules and their specifications, independent of orchestrator, tracker and machine."""

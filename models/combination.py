@@ -1,4 +1,4 @@
-"""How several predicted log odds become one: what an ensemble does beside the weighted mean of its members."""
+"""Combination of several predicted log odds into one, for ensembles that need more than a weighted mean."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,25 +11,24 @@ from torch.nn.functional import logsigmoid
 from shunter.record import Record
 
 CombineBy = Literal["logits", "probabilities", "ranks", "votes"]
-# A share of ranks or votes of 0 or 1 would be infinitely sure.
+# Limit of a share of ranks or votes: 0 or 1 would have infinite log odds.
 LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combination(Record):
-    """A way to combine, fitted and ready to be stored; with several tasks there is only the weighted mean.
+    """Fitted combination of predictions; with several tasks only the weighted mean is supported.
 
     Attributes:
-        by: What the weighted mean is taken of: log odds, probabilities, ranks among the predictions of validation, or
-            votes (1 where a member's log odds lie above its threshold). Of the last two the log odds of the mean are
-            what is calibrated.
+        by: Quantity whose weighted mean is taken: log odds, probabilities, ranks among the validation predictions, or
+            votes (1 if a member's log odds exceed its threshold). The mean of ranks or votes is turned into log odds.
         slope: Factor of the combined log odds, positive.
-        intercept: Added to them after that.
-        references: Of ranks the quantiles of each member's log odds, from the lowest to the highest; of votes one
-            threshold for each member.
-        knots: Log odds in ascending order, and beside them what they become after slope and intercept, never falling,
-            in a straight line between two of them and level beyond; empty changes nothing.
-        label: What it was called where it was chosen.
+        intercept: Value added to the scaled log odds.
+        references: For ranks, the quantiles of each member's log odds in ascending order; for votes, one threshold for
+            each member.
+        knots: Points of a monotone piecewise linear calibration: log odds after slope and intercept in ascending order,
+            with the calibrated values. It is constant outside the knots; without knots nothing changes.
+        label: Name of the combination in the comparison that chose it.
     """
 
     by: CombineBy = "logits"
@@ -41,10 +40,10 @@ class Combination(Record):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Combination":
-        """Inverse of `to_dict`.
+        """Create a combination from the dictionary that `to_dict` returns.
 
         Raises:
-            ValueError: The values are none that `Combiner` can compute with.
+            ValueError: The values are invalid.
         """
         found = cls(
             **{
@@ -59,10 +58,10 @@ class Combination(Record):
 
 
 class Combiner(nn.Module):
-    """Combines the log odds of members as a `Combination` says.
+    """Module that combines the log odds of members as a `Combination` defines.
 
     Args:
-        combination: What to compute.
+        combination: Combination to compute.
     """
 
     references: Tensor
@@ -71,19 +70,19 @@ class Combiner(nn.Module):
     def __init__(self, combination: Combination) -> None:
         super().__init__()
         self.combination = combination
-        # Beside the weights they are in the description of the model, not twice in its files.
+        # Not persistent: the values are stored in the description of the model, not also with the weights.
         self.register_buffer("references", torch.tensor(combination.references).float(), persistent=False)
         self.register_buffer("knots", torch.tensor(combination.knots).reshape(-1, 2).float().T, persistent=False)
 
     def forward(self, logits: Tensor, weights: Tensor) -> Tensor:
-        """Combine.
+        """Combine the log odds of the members.
 
         Args:
             logits: Log odds, `[rows, members]`.
-            weights: One for each member, none negative, their sum one, `[members]`.
+            weights: Weight of each member, none negative, with sum 1, `[members]`.
 
         Returns:
-            Log odds, `[rows]`.
+            Combined log odds, `[rows]`.
         """
         mixed = self._mean(logits, weights) * self.combination.slope + self.combination.intercept
         return _interpolated(mixed, *self.knots.to(mixed.dtype)) if self.knots.numel() else mixed
@@ -93,7 +92,7 @@ class Combiner(nn.Module):
         if by == "logits":
             return logits @ weights
         if by == "probabilities":
-            shares = weights.log()  # of no weight nothing is added
+            shares = weights.log()  # a weight of 0 adds nothing
             return torch.logsumexp(logsigmoid(logits) + shares, 1) - torch.logsumexp(logsigmoid(-logits) + shares, 1)
         references = self.references.to(logits.dtype)
         if by == "votes":
@@ -106,7 +105,7 @@ class Combiner(nn.Module):
 
 
 def _interpolated(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The line through points with ascending `x`, level beyond the outermost."""
+    """Interpolate linearly between points with ascending `x`; the result is constant outside them."""
     if len(x) == 1:
         return y.expand_as(at)
     right = torch.searchsorted(x.contiguous(), at).clamp(1, len(x) - 1)

@@ -1,4 +1,4 @@
-"""Numbers that a step needs on its device, and that never change."""
+"""Constant integers that a training step needs on its device."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 class Constant:
-    """Whole numbers that are copied to a device once: a copy at each step would make the host wait for the GPU.
+    """Integers that are copied to a device once; a copy in each step would make the host wait for the GPU.
 
     Args:
-        numbers: The numbers.
+        numbers: The integers.
     """
 
     def __init__(self, numbers: Sequence[int]) -> None:
@@ -18,10 +18,10 @@ class Constant:
         self._copies: dict[torch.device, Tensor] = {}
 
     def on(self, device: torch.device) -> Tensor:
-        """The numbers there, int64 `[numbers]`; not to be written to."""
+        """Return the integers on a device, int64 `[numbers]`; the tensor must not be written to."""
         if device not in self._copies:
             copied = torch.tensor(self._numbers, dtype=torch.int64, device=device)
-            if type(copied) is not Tensor:  # of a trace, which counts and compiles without memory
+            if type(copied) is not Tensor:  # a fake tensor of a trace or compilation, which must not be cached
                 return copied
             self._copies[device] = copied
         return self._copies[device]

@@ -1,4 +1,4 @@
-"""What a model asks of a machine: counted from a step traced on fake tensors, without any of its memory."""
+"""Resource demand of a model, counted from a training step that is traced on fake tensors, without their memory."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ from shunter.models.registry import bag_tables, build_layers, check_spec, layer_
 from shunter.models.spec import NUMBER_BYTES, Features, ModelSpec
 from shunter.models.trace import Operator, Phase, StepTrace, trace_step
 
-# Two sizes at which the step is traced: what grows between them is of the samples, the rest of the step. They are so
-# large that the peak of the memory lies where it lies for every larger batch.
+# Batch sizes of the traced steps: the difference is the demand per sample, the rest the demand per step. Both are so
+# large that memory peaks at the same point of the step as for every larger batch.
 BATCHES = (512, 1024)
 ID_BYTES = 4
 
@@ -30,11 +30,11 @@ def count_model(
     ids_per_sample: Mapping[str, float] | None = None,
     dense_optimizer: str = "adam",
 ) -> ModelCounts:
-    """Count what a model asks for.
+    """Count the resource demand of a model.
 
     Args:
         spec: The architecture.
-        features: The input.
+        features: The input features.
         ids_per_sample: Mean number of ids of each field; 1 for a field that is not named.
         dense_optimizer: Name in `shunter.models.optimizers`.
 
@@ -75,13 +75,13 @@ def count_layers(
     ids_per_sample: Mapping[str, float] | None = None,
     dense_optimizer: str = "adam",
 ) -> tuple[LayerCount, ...]:
-    """Count each layer of a model, for a picture of where a step spends its time.
+    """Count the operations of each layer of a model, to show where a step spends its time.
 
     Args:
         spec: The architecture.
-        features: The input.
+        features: The input features.
         batch_size: Samples of the step.
-        half: Whether it runs under bfloat16 autocast.
+        half: Whether the step runs under bfloat16 autocast.
         ids_per_sample: Mean number of ids of each field; 1 for a field that is not named.
         dense_optimizer: Name in `shunter.models.optimizers`.
 
@@ -101,7 +101,7 @@ def count_layers(
         _embedding_layer("forward", read=rows_bytes + lookups * ID_BYTES, written=pooled_bytes),
         *_layers(forward),
         *_layers(backward),
-        # Rows and their one float of state are read and written; the gradient of each bag is read.
+        # Each row and its one float of optimiser state are read and written; the gradient of each bag is read.
         _embedding_layer(
             "backward",
             read=pooled_bytes + rows_bytes + lookups * (FLOAT_BYTES + ID_BYTES),
@@ -119,11 +119,11 @@ def count_layers(
 
 
 def count_parameter_bytes(spec: ModelSpec, features: Features, alterations: Mapping[str, Any] | None = None) -> int:
-    """Weights of tables and layers, as `count_model` has them, without tracing a step.
+    """Count the bytes of the weights of tables and layers as `count_model` does, but without tracing a step.
 
     Args:
         spec: The architecture.
-        features: The input.
+        features: The input features.
         alterations: Descriptions of altered layers (`shunter.models.altered_layers`).
 
     Raises:
@@ -140,7 +140,7 @@ def count_parameter_bytes(spec: ModelSpec, features: Features, alterations: Mapp
 
 
 def count_flops_per_sample(spec: ModelSpec, features: Features) -> float:
-    """`matmul_flops_per_sample` as `count_model` has it, from one traced step instead of four.
+    """Count `matmul_flops_per_sample` as `count_model` does, but from one traced step instead of four.
 
     Raises:
         RequestError: The model cannot be built.
@@ -149,7 +149,7 @@ def count_flops_per_sample(spec: ModelSpec, features: Features) -> float:
     return sum(operator.flops for operator in trace.operators if operator.product) / BATCHES[0]
 
 
-@lru_cache(maxsize=64)  # one run asks for the same few shapes again and again: to choose, to learn, for the card
+@lru_cache(maxsize=64)  # a run needs the same few shapes in several steps: placement, training, model card
 def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) -> StepTrace:
     with torch.device("meta"):
         layers = build_layers(spec, features)
@@ -168,7 +168,7 @@ def _lookups(features: Features, ids_per_sample: Mapping[str, float] | None) -> 
 
 
 def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[str, float] | None) -> float:
-    """Bytes of the rows that a sample looks up, each as wide as its table."""
+    """Return the bytes of the rows that a sample looks up, with the width of each table."""
     tables = spec.tables(features)
     widths = zip(features.categorical, features.table_of, strict=True)
     return sum(
@@ -178,9 +178,10 @@ def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[s
 
 
 def _working_bytes(spec: ModelSpec, features: Features, lookups: float) -> float:
-    """Bytes of a sample's rows with their sums in a kernel in fp32, which has up to twice as many slots as a batch has.
+    """Return the working bytes of a sample with tables in fp16.
 
-    And of the pooled rows and their gradients what they take beyond fp16
+    The kernel in fp32 stores the sample's rows and their sums, and has up to twice as many slots as a batch has rows.
+    The pooled rows and their gradients are added with the bytes that they take beyond fp16
     (`shunter.hardware.cost.memory_model.step_bytes`).
     """
     if spec.table_precision == "fp32":
@@ -191,7 +192,7 @@ def _working_bytes(spec: ModelSpec, features: Features, lookups: float) -> float
 
 
 def _matmuls(small: StepTrace, large: StepTrace, half: StepTrace) -> tuple[MatmulCount, ...]:
-    """The products of a step, by comparing two batch sizes and two precisions."""
+    """Return the matrix products of a step, from a comparison of two batch sizes and two precisions."""
     products = [[operator for operator in trace.operators if operator.product] for trace in (small, large, half)]
     return tuple(_matmul(*same) for same in zip(*products, strict=True))
 
@@ -217,7 +218,7 @@ def _matmul(small: Operator, large: Operator, half: Operator) -> MatmulCount:
 
 
 def _precision_counts(traces: Sequence[StepTrace], dense_optimizer: str) -> PrecisionCounts:
-    """From the traces at the two batch sizes."""
+    """Return the counts for one precision, from traces at the two batch sizes."""
     small, large = traces
     traffic = [_traffic_bytes(trace) for trace in traces]
     grown = BATCHES[1] - BATCHES[0]
@@ -239,7 +240,7 @@ def _traffic_bytes(trace: StepTrace) -> int:
 
 
 def _layers(operators: Sequence[Operator]) -> Iterator[LayerCount]:
-    """Each matrix product by itself; what else a module does between two of them as one."""
+    """Yield each matrix product, and the other operators of a module between two products together."""
     moving = [operator for operator in operators if operator.bytes_read + operator.bytes_written]
     for (module, is_product), group in groupby(
         moving, key=lambda operator: (operator.module, operator.product is not None)

@@ -1,4 +1,4 @@
-"""The demand of a model on a machine, as `shunter.models.counting` and `shunter.models.graph.counting` find it."""
+"""Resource demand of a model, as counted by `shunter.models.counting` and `shunter.models.graph.counting`."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -13,12 +13,12 @@ LayerKind = Literal["matmul", "elementwise", "embedding", "optimizer"]
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulCount:
-    """One matrix product of a step, `[m, k] x [k, n]`, done `count` times; the batch axis is given for one sample.
+    """One matrix product of a step, `[m, k] x [k, n]`, repeated `count` times; the batch axis has its size per sample.
 
     Attributes:
-        batch_axis: Which of `count`, `m`, `n` and `k` is to be multiplied by the batch size; `none` for a product that
-            is of the step.
-        half: Whether it is computed in bfloat16 where the placement says so.
+        batch_axis: Axis that is multiplied by the batch size, one of `count`, `m`, `n` and `k`; `none` if the product
+            does not depend on the batch size.
+        half: Whether the product is computed in bfloat16 if the placement uses it.
     """
 
     count: int
@@ -31,16 +31,17 @@ class MatmulCount:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionCounts:
-    """What depends on the precision of the dense part, beyond its matrix products and the embeddings.
+    """Counts that depend on the precision of the dense part, without its matrix products and the embeddings.
 
     Attributes:
-        traffic_bytes_per_sample: Read and written by all operators that are no matrix product.
-        traffic_bytes_per_step: The same, whatever the batch size: casts of weights, and their update.
-        operators_per_step: Dispatched by forward, backward and update, views included; the embeddings count as one
-            forward and one backward, the fused optimiser of the layers as one.
-        activation_bytes_per_sample: Kept from forward to backward.
-        peak_bytes_per_sample: Most that is alive at a time, beyond weights and inputs.
-        peak_bytes_per_step: The same, whatever the batch size.
+        traffic_bytes_per_sample: Bytes read and written per sample by all operators other than matrix products.
+        traffic_bytes_per_step: Bytes read and written per step, independent of the batch size: casts of weights, and
+            their update.
+        operators_per_step: Operators dispatched by forward, backward and update, views included. The embeddings count
+            as one forward and one backward operator, the fused optimiser of the layers as one.
+        activation_bytes_per_sample: Bytes stored from forward to backward.
+        peak_bytes_per_sample: Peak bytes alive at a time, without weights and inputs.
+        peak_bytes_per_step: Part of the peak that is independent of the batch size.
     """
 
     traffic_bytes_per_sample: float
@@ -53,18 +54,18 @@ class PrecisionCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCount:
-    """What one layer does in one phase of a step, at one batch size.
+    """Operations of one layer in one phase of a step, at one batch size.
 
     Attributes:
-        name: Path of the module in the model, `interaction` for what is done between modules, `embeddings`, `update`.
-        kind: Matrix products; everything else of the dense part; the tables; the optimiser of the layers.
+        name: Path of the module in the model; `interaction` for operators between modules; `embeddings`; `update`.
+        kind: Matrix product, other operator of the dense part, embedding tables, or optimiser of the layers.
         phase: Forward, or backward with the update of the tables and the layers.
-        dtype: Type in which it is computed, `float32` or `bfloat16`.
-        m: Rows of the left side of a matrix product, 0 for other kinds.
-        n: Columns of the right side.
-        k: Length of what is summed over.
-        count: Number of such products, 1 for other kinds.
-        flops: Multiply and add counted as two; 0 for other kinds, which are bound by memory.
+        dtype: Data type of the computation, `float32` or `bfloat16`.
+        m: Rows of the left matrix of a product; 0 for other kinds.
+        n: Columns of the right matrix.
+        k: Length of the summed axis.
+        count: Number of such products; 1 for other kinds.
+        flops: FLOPs, multiply and add counted as two; 0 for other kinds, which are memory-bound.
         bytes_read: Bytes of all operands.
         bytes_written: Bytes of all results.
     """
@@ -83,29 +84,30 @@ class LayerCount:
 
     @property
     def intensity(self) -> float:
-        """FLOPs for each byte: the horizontal axis of a roofline."""
+        """FLOPs per byte: the horizontal axis of a roofline plot."""
         return self.flops / (self.bytes_read + self.bytes_written)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCounts:
-    """The demand of a model; in fp32 where nothing else is said.
+    """Resource demand of a model; in fp32 unless stated otherwise.
 
     Attributes:
-        matmul_flops_per_sample: Forward and backward, multiply and add counted as two.
+        matmul_flops_per_sample: FLOPs of forward and backward, multiply and add counted as two.
         lookups_per_sample: Embedding rows read.
-        lookup_bytes_per_sample: Their bytes; the update reads and writes as much.
-        input_bytes_per_sample: Dense values, ids, offsets and labels.
-        parameter_bytes: Weights of tables and layers.
-        dense_parameter_bytes: Weights of the layers alone.
-        optimizer_bytes: One float a row for the tables, and what the dense optimiser keeps.
-        tables: Bags that a sample looks up: one for each field, or for each position of a history that is read so.
-        embedding_dim: Width of the vectors, so of the widest row.
-        matmuls: The products of a step.
+        lookup_bytes_per_sample: Bytes of these rows; the update reads and writes the same number.
+        input_bytes_per_sample: Bytes of dense values, ids, offsets and labels.
+        parameter_bytes: Bytes of the weights of tables and layers.
+        dense_parameter_bytes: Bytes of the weights of the layers alone.
+        optimizer_bytes: Bytes of the optimiser states: one float per row of the tables, and those of the dense
+            optimiser.
+        tables: Bags that a sample looks up: one for each field, or for each position of a history read by position.
+        embedding_dim: Width of the embedding vectors, which is that of the widest row.
+        matmuls: Matrix products of a step.
         fp32: Counts that depend on the precision, in full precision.
         bf16: Counts that depend on the precision, under bfloat16 autocast.
-        table_bytes: Of weights and optimiser's state, those of tables whose rows may lie in a file; 0 where none may.
-        working_bytes_per_sample: What a step takes of a sample's rows in fp32 beside tables that are kept in fp16.
+        table_bytes: Bytes of weights and optimiser states of tables that may be stored in a file; 0 if none may.
+        working_bytes_per_sample: Working bytes in fp32 of a sample's rows if the tables are stored in fp16.
     """
 
     matmul_flops_per_sample: float
@@ -125,10 +127,10 @@ class ModelCounts:
 
     @property
     def activation_bytes_per_sample(self) -> float:
-        """Kept from forward to backward, in full precision."""
+        """Bytes stored from forward to backward, in full precision."""
         return self.fp32.activation_bytes_per_sample
 
     @property
     def operators_per_step(self) -> int:
-        """Dispatched in a step in full precision."""
+        """Operators dispatched in a step, in full precision."""
         return self.fp32.operators_per_step

@@ -47,7 +47,7 @@ class DayCheck(Frozen):
 
 
 def carried(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the promise that the next champion takes over from the one that it replaces, as tags."""
+    """Return the tags of the promise that a replaced champion passes on to its successor."""
     names = [f"{PREFIX}{name}" for name in CARRIED]
     return {name: tags[name] for name in names if name in tags} if promised(tags) else {}
 

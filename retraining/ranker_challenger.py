@@ -160,7 +160,7 @@ def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
 
 
 def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:
-    """Return in one sentence what the challenger takes over from the champion."""
+    """Return in one sentence what the challenger reuses of the champion."""
     sizes = {field.name: field.rows - 1 for field in dataset.features.categorical}
     names = [name for name in sides(dataset) if name in rows]
     known = [f"{len(rows[name].now) - 1:,} of {sizes[name]:,} values of {name}" for name in names]

@@ -1,4 +1,4 @@
-"""What a cache in front of embedding tables in a file did."""
+"""Statistics of a cache in front of embedding tables in a file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Self
 
 @dataclass(kw_only=True)
 class CacheCounts:
-    """What a cache did since it was built.
+    """Statistics of a cache since it was built.
 
     Attributes:
-        rows: Rows that lie in memory at most.
-        row_bytes: A row with the state of its optimiser.
+        rows: Largest number of rows in memory.
+        row_bytes: Bytes of a row with its optimiser state.
         lookups: Ids of all admitted batches.
-        hits: Distinct rows of a batch that were there already, summed over the batches.
-        misses: Distinct rows of a batch that had to be fetched.
-        written_back: Rows that made room for others, each trained since it was fetched.
-        transfer_seconds: Time spent on moving rows; it delays training only where training waits for a batch.
-        processes: Processes that share the tables, each with a cache of its own, which all figures are of together; the
-            time is that of the slowest.
-        highest_miss_rate: `miss_rate` of the process where it is highest; None where there is one process.
+        hits: Distinct rows of a batch that were in the cache, summed over the batches.
+        misses: Distinct rows of a batch that had to be read.
+        written_back: Evicted rows, which are written because each was trained since it was read.
+        transfer_seconds: Time spent on moving rows; it delays training only if training waits for a batch.
+        processes: Processes that share the tables, each with its own cache. All counts are sums over them; the time is
+            that of the slowest process.
+        highest_miss_rate: Highest `miss_rate` of a process; None if there is one process.
     """
 
     rows: int = 0
@@ -34,7 +34,7 @@ class CacheCounts:
 
     @classmethod
     def of_all(cls, counts: Sequence[Self]) -> Self:
-        """What the caches of several processes did together."""
+        """Add up the statistics of the caches of several processes."""
         if len(counts) == 1:
             return counts[0]
         added = ("rows", "lookups", "hits", "misses", "written_back")
@@ -48,15 +48,15 @@ class CacheCounts:
 
     @property
     def miss_rate(self) -> float:
-        """Share of the distinct rows of a batch that had to be fetched."""
+        """Share of the distinct rows of a batch that had to be read."""
         return self.misses / max(self.hits + self.misses, 1)
 
     @property
     def bytes_read(self) -> int:
-        """From the file."""
+        """Bytes read from the file."""
         return self.misses * self.row_bytes
 
     @property
     def bytes_written(self) -> int:
-        """To the file, without what is written when the tables are saved."""
+        """Bytes written to the file, without those of saving the tables."""
         return self.written_back * self.row_bytes

@@ -1,4 +1,4 @@
-"""Which tables of a model are looked up together: those pooled by TorchRec, and those whose rows travel, by width."""
+"""Division of a model's tables into groups that are looked up together: by TorchRec, or by row exchange per width."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class TableGroup:
     """Tables that are looked up together.
 
     Attributes:
-        tables: Their numbers in the model.
-        bags: The bags of a sample that are looked up in them.
-        table_of: Table of each of these bags, as a place among `tables`.
+        tables: Numbers of the tables in the model.
+        bags: Bags of a sample that are looked up in these tables.
+        table_of: Table of each of these bags, as an index into `tables`.
     """
 
     tables: tuple[int, ...]
@@ -28,7 +28,7 @@ class TableGroup:
 
     @classmethod
     def of(cls, tables: Sequence[int], table_of: Sequence[int]) -> Self:
-        """Some tables of a model, of whose bags each is looked up in one of all its tables."""
+        """Create a group of some tables; `table_of` is the table of each bag of a sample, among all tables."""
         place = {table: number for number, table in enumerate(tables)}
         bags = tuple(bag for bag, table in enumerate(table_of) if table in place)
         return cls(tables=tuple(tables), bags=bags, table_of=tuple(place[table_of[bag]] for bag in bags))
@@ -36,12 +36,12 @@ class TableGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """The tables of a model by how they are looked up; every table is in one group.
+    """Division of a model's tables by how they are looked up; every table is in one group.
 
     Attributes:
-        pooled: Those of which pooled rows travel; None where there are none.
-        exchanged: Those of which single rows travel: of each width the tables and their group.
-        widths: Numbers of a vector of each bag of a sample.
+        pooled: Tables whose pooled rows are sent between processes; None if there are none.
+        exchanged: Tables whose single rows are sent between processes: for each width the tables and their group.
+        widths: Width of the vector of each bag of a sample.
     """
 
     pooled: TableGroup | None
@@ -50,12 +50,12 @@ class Division:
 
     @classmethod
     def of(cls, shapes: Sequence[TableShape], table_of: Sequence[int], exchanged: Sequence[ExchangedTable]) -> Self:
-        """Divide the tables of a model.
+        """Divide the tables of a model into groups.
 
         Args:
-            shapes: Every table.
+            shapes: Shapes of all tables.
             table_of: Table of each bag of a sample.
-            exchanged: Tables whose rows travel one by one; the others are pooled.
+            exchanged: Tables whose single rows are sent; the others are pooled.
         """
         pooled = sorted(set(range(len(shapes))) - {one.number for one in exchanged})
         by_width: dict[int, list[ExchangedTable]] = {}
@@ -72,11 +72,11 @@ class Division:
 
     @property
     def groups(self) -> list[TableGroup]:
-        """All groups, in the order in which their vectors come out."""
+        """All groups, in the order of their vectors in the output of a lookup."""
         return [*([self.pooled] if self.pooled else []), *(group for _, _, group in self.exchanged)]
 
     def order(self, where: device) -> ColumnOrder | None:
-        """Columns of all bags in the order of the bags, among those of group after group; None where it is the same."""
+        """Return the column order that sorts the output of all groups by bag; None if it is sorted already."""
         there = [bag for group in self.groups for bag in group.bags]
         starts = dict(zip(there, accumulate((self.widths[bag] for bag in there), initial=0), strict=False))
         return ColumnOrder.of([(starts[bag], width) for bag, width in enumerate(self.widths)], where)

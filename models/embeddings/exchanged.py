@@ -1,15 +1,15 @@
-"""Divided tables whose rows travel one by one: the first rows lie in every process, each other row in one of them.
+"""Distributed embedding tables with row exchange: frequent rows are in every process, each other row is in one process.
 
-What OPER executes (ATC 2024): rows that are looked up most are read and learned where a sample is, and of the others a
-process asks their owner for each row that its samples look up, once however many do, where TorchRec exchanges a pooled
-vector for every bag. So few bytes travel where few rows get most of the lookups. A row is found by arithmetic, from the
-block that it is in, and no map of rows is held.
+The method is that of OPER (ATC 2024). The rows with most lookups are read and trained in the process of the sample. For
+every other row a process sends a request to the owner of the row, once per batch even if many samples use the row.
+TorchRec exchanges a pooled vector for every bag instead. So few bytes are sent if few rows get most of the lookups.
+The owner of a row is computed from the block of the row, without a map of rows.
 
-A step has two exchanges. In the forward pass ids go to the owners and rows come back; the bags are added up here. After
-the backward pass gradients go the same way, and each owner adds up what all processes send of a row, in their order.
-The frequent rows' gradients are gathered by all, and every process adds them up alike, so that its copies stay equal
-to the last bit. Both learn by exact row-wise Adagrad from the gradient averaged over the processes, as
-`shunter.models.embeddings.sharded` does.
+A step has two exchanges. In the forward pass ids are sent to the owners and rows come back; each process sums its own
+bags. After the backward pass gradients are sent in the same way, and each owner sums the gradients of a row in the
+order of the processes. The gradients of the frequent rows are gathered by all processes, which sum them in the same
+order, so that the copies stay equal to the last bit. All rows are updated by exact row-wise Adagrad with the gradient
+averaged over the processes, as in `shunter.models.embeddings.sharded`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,13 +31,13 @@ MARKED_ROWS_A_LOOKUP = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangedTable:
-    """A table and who holds which of its rows.
+    """A table and the owners of its rows.
 
     Attributes:
-        number: Its number in the model.
-        rows: Rows.
-        replicated_rows: First rows of which every process has a copy.
-        owners: Processes that hold the others, a block of equal size each, in their order.
+        number: Number of the table in the model.
+        rows: Rows of the table.
+        replicated_rows: Number of first rows that are copied to every process.
+        owners: Processes that own the other rows, in blocks of equal size and in this order.
     """
 
     number: int
@@ -47,11 +47,11 @@ class ExchangedTable:
 
     @property
     def block(self) -> int:
-        """Rows of a block; the last may be shorter."""
+        """Rows of a block; the last block may be shorter."""
         return -(-(self.rows - self.replicated_rows) // len(self.owners))
 
     def blocks(self) -> Iterator[tuple[int, int, int]]:
-        """Owner, first row and number of rows of each block."""
+        """Yield owner, first row and number of rows of each block."""
         for place, owner in enumerate(self.owners):
             first = min(self.rows, self.replicated_rows + place * self.block)
             yield owner, first, min(self.rows, first + self.block) - first
@@ -59,14 +59,14 @@ class ExchangedTable:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The rows that a lookup took, as the update needs them again.
+    """Rows of a lookup, as the update needs them.
 
     Attributes:
-        rows: `[distinct rows, width]`, the frequent ones first, then owner by owner; they collect the gradient.
-        frequent: Frequent rows among them, by their place in the copies.
+        rows: `[distinct rows, width]`, the frequent rows first, then owner by owner; gradients accumulate here.
+        frequent: Frequent rows among them, as positions in the copies.
         counts: `[processes][1 + processes]`, distinct rows that each process looked up: frequent, and of each owner.
-        own: Rows of this process that its own samples looked up, by their place.
-        served: Rows of this process that the others asked for, by their place, one process after the other.
+        own: Positions of the rows of this process that its own samples looked up.
+        served: Positions of the rows of this process that other processes requested, process by process.
     """
 
     rows: Tensor
@@ -77,17 +77,17 @@ class _Asked:
 
 
 class RowExchange:
-    """Tables of one width whose rows travel one by one; every process calls each method at the same time.
+    """Tables of one width with row exchange; every process must call each method at the same time.
 
     Args:
         tables: The tables.
-        width: Numbers of a row.
-        table_of: Table of each bag of a sample, as a place among `tables`.
+        width: Width of a row.
+        table_of: Table of each bag of a sample, as an index into `tables`.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device of this process.
 
     Attributes:
-        traffic: What this process has asked and sent.
+        traffic: Statistics of requested rows and sent bytes of this process.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RowExchange:
             for owner, _, rows in table.blocks():
                 held[owner] += rows
         self._own = _Memory.of(held[self._rank], width, device)
-        # Rows are numbered anew: the copies first, then those of one owner after the other.
+        # Global row numbers: the copies first, then the rows of one owner after the other.
         self._bounds = [0, *accumulate([len(self._copies.sums), *held])]
         assert max(len(self._copies.sums), *held) < 2**31, "places of rows travel as int32"
         self._edges = Constant(self._bounds)
@@ -122,7 +122,7 @@ class RowExchange:
         self.traffic = RowTraffic()
 
     def _shifts(self, pieces: int) -> list[list[int]]:
-        """What is added to a row of each piece of each table, of its copies first, to get its number."""
+        """Return the offset from row to global row number for each piece of each table, its copies first."""
         copied, used = 0, [0] * self._count
         found = []
         for table in self.tables:
@@ -135,15 +135,15 @@ class RowExchange:
         return found
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag of this process's samples, wherever they lie.
+        """Sum the rows of each bag of this process's samples, from all processes.
 
         Args:
-            values: Rows, bag by bag of a sample, and sample by sample for each.
-            offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
-            weights: float32 `[ids]`, what each row is multiplied by; None is 1.
+            values: Rows, ordered by bag and then by sample.
+            offsets: `[bags of a sample * batch + 1]`, start of each bag in `values`, and the end.
+            weights: float32 `[ids]`, factor of each row; None is 1.
 
         Returns:
-            `[batch, bags of a sample * width]`.
+            Pooled rows, `[batch, bags of a sample * width]`.
         """
         distinct, place = self._distinct(self._numbers(values, offsets))
         with torch.no_grad():
@@ -157,7 +157,7 @@ class RowExchange:
         return pooled.view(self._bags, -1, self.width).transpose(0, 1).flatten(1)
 
     def _numbers(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The number of each row that is looked up."""
+        """Return the global number of each row that is looked up."""
         ids_of_bag = offsets[:: (len(offsets) - 1) // self._bags].diff()
         bag = torch.repeat_interleave(ids_of_bag, output_size=len(values))
         rows, device = values.long(), values.device
@@ -166,9 +166,9 @@ class RowExchange:
         return rows + self._shift.on(device)[self._first_piece.on(device)[bag] + piece]
 
     def _distinct(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """The distinct numbers, ascending, and the place of each number among them.
+        """Return the distinct numbers, ascending, and the index of each number among them.
 
-        Where there are not many more rows than lookups, all rows are marked, which is faster than a sort.
+        If the tables have few rows for each lookup, the rows are marked in a mask, which is faster than a sort.
         """
         if self._bounds[-1] > MARKED_ROWS_A_LOOKUP * len(numbers):
             return numbers.unique(return_inverse=True)
@@ -180,7 +180,7 @@ class RowExchange:
         return distinct, place[numbers]
 
     def _fetch(self, distinct: Tensor) -> _Asked:
-        """Get these rows, given by their ascending numbers."""
+        """Fetch rows, given by their ascending global numbers."""
         edges = torch.searchsorted(distinct, self._edges.on(distinct.device))
         counts = self._gathered(edges.diff())
         places = (distinct - self._edges.on(distinct.device)[:-1].repeat_interleave(edges.diff())).int()
@@ -199,14 +199,14 @@ class RowExchange:
         return _Asked(rows, frequent, counts, own, served)
 
     def _gathered(self, counts: Tensor) -> list[list[int]]:
-        """The counts of all processes."""
+        """Gather the counts of all processes."""
         of_all = [torch.empty_like(counts) for _ in range(self._count)]
         dist.all_gather(of_all, counts)
         return torch.stack(of_all).tolist()
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        """Bring the gradients to the owners, and update the rows that any process has looked up."""
+        """Send the gradients to the owners, and update the rows that any process has looked up."""
         asked, self._asked = self._asked, None
         if asked is None or asked.rows.grad is None:
             return
@@ -216,7 +216,7 @@ class RowExchange:
         asked_of = [0 if owner == rank else rows for owner, rows in enumerate(counts[rank][1:])]
         asked_by = [0 if one == rank else row[1 + rank] for one, row in enumerate(counts)]
         came = _exchanged(others, asked_of, asked_by)
-        # In the order of the processes, the own among them: so the sum does not depend on who owns a row.
+        # Sum in the order of the processes, this one included, so that the sum does not depend on the owner of a row.
         places, gradients = list(asked.served.split(asked_by)), list(came.split(asked_by))
         places[rank], gradients[rank] = asked.own, of_owner[rank]
         self._own.learn(torch.cat(places), torch.cat(gradients), self._count, self.learning_rate)
@@ -229,11 +229,11 @@ class RowExchange:
         self.traffic.sent_bytes += others.nbytes
 
     def set_learning_rate(self, rate: float) -> None:
-        """Step size of the updates from now on."""
+        """Set the step size of later updates."""
         self.learning_rate = rate
 
     def shards(self) -> Iterator[Shard]:
-        """The blocks that lie in this process."""
+        """Yield the blocks that are in this process."""
         copied = held = 0
         for table in self.tables:
             if table.replicated_rows:
@@ -247,11 +247,11 @@ class RowExchange:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Rows with the state of their optimiser.
+    """Rows with their optimiser state.
 
     Attributes:
-        weight: `[rows, width]`.
-        sums: `[rows]`.
+        weight: Rows, `[rows, width]`.
+        sums: Adagrad sums, `[rows]`.
     """
 
     weight: Tensor
@@ -259,11 +259,11 @@ class _Memory:
 
     @classmethod
     def of(cls, rows: int, width: int, device: torch.device) -> "_Memory":
-        """Zeros."""
+        """Create rows of zeros."""
         return cls(torch.zeros(rows, width, device=device), torch.zeros(rows, device=device))
 
     def shard(self, table: int, first_row: int, first: int, rows: int, *, replicated: bool) -> Shard:
-        """A block of a table, which lies here from `first` on."""
+        """Return a block of a table, which begins at position `first` in this memory."""
         own = slice(first, first + rows)
         return Shard(
             table=table,
@@ -275,7 +275,7 @@ class _Memory:
         )
 
     def learn(self, places: Tensor, gradients: Tensor, processes: int, rate: float) -> None:
-        """Row-wise Adagrad by the mean over the processes; places may repeat, and are added up in their order."""
+        """Apply row-wise Adagrad with the mean gradient of the processes; repeated rows are summed in their order."""
         ordered, order = places.long().sort(stable=True)
         rows, repeats = ordered.unique_consecutive(return_counts=True)
         starts = repeats.cumsum(0) - repeats
@@ -286,14 +286,14 @@ class _Memory:
 
 
 def _exchanged(tensor: Tensor, sends: list[int], receives: list[int]) -> Tensor:
-    """Send so many rows to each process, one part after the other, and get so many from each."""
+    """Send `sends[i]` rows to process i, part by part, and receive `receives[i]` rows from it."""
     came = tensor.new_empty((sum(receives), *tensor.shape[1:]))
     dist.all_to_all_single(came, tensor.contiguous(), receives, sends)
     return came
 
 
 def _all_gathered(tensor: Tensor, counts: list[int]) -> Tensor:
-    """The rows of all processes, one after the other; all send as many as the one with most."""
+    """Gather the rows of all processes, one after the other; shorter parts are padded for the transfer."""
     longest = max(counts)
     filled = tensor.new_zeros((longest, *tensor.shape[1:]))
     filled[: len(tensor)] = tensor

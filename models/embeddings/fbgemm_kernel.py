@@ -1,4 +1,4 @@
-"""Pooled lookup of all tables in one operator of FBGEMM, with the optimiser fused into its backward."""
+"""Pooled lookup of all tables in one FBGEMM operator, with the optimiser fused into the backward pass."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
@@ -32,16 +32,16 @@ class FbgemmEmbeddings(EmbeddingTables):
         kernel, weight, adagrad_sum = fbgemm_kernel(
             rows, [dim] * len(rows), learning_rate, device, self.table_of, is_half=self._is_half
         )
-        # The kernel itself stays out of the module tree: its many buffers are its own affair, and its weights are no
-        # parameters of the dense optimiser.
+        # The kernel is kept out of the module tree, since it has many internal buffers and its weights are not updated
+        # by the dense optimiser.
         self._kernel = (kernel,)
-        # Views of the kernel's memory, under the names that every kernel has.
+        # Views of the kernel's memory, under the same names as in every other kernel.
         self.register_buffer("weight", weight.view(-1, dim))
         self.register_buffer("adagrad_sum", adagrad_sum, persistent=False)
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Whether FBGEMM does the lookups."""
+        """Return True if FBGEMM does the lookups."""
         return choose_kernel(wanted.kernel, wanted.device) == "fbgemm"
 
     @classmethod
@@ -54,7 +54,7 @@ class FbgemmEmbeddings(EmbeddingTables):
         return self._kernel[0](values, offsets, weights)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the kernel, which reads it at each backward pass."""
+        """Set the learning rate, also in the kernel, which reads it at each backward pass."""
         super().set_learning_rate(rate)
         self._kernel[0].set_learning_rate(rate)
 
@@ -68,20 +68,19 @@ def fbgemm_kernel(
     *,
     is_half: bool = False,
 ) -> "tuple[SplitTableBatchedEmbeddingBagsCodegen, Tensor, Tensor]":
-    """Build FBGEMM's kernel over tables of any widths.
+    """Build an FBGEMM kernel for tables of any widths.
 
     Args:
         rows: Rows of each table.
         widths: Width of each table, a multiple of 4.
         learning_rate: Step size of the row-wise Adagrad.
-        device: Device where the tables lie.
+        device: Device of the tables.
         table_of: Table of each bag.
-        is_half: Whether the rows are kept in fp16; on a GPU they are then rounded by chance, on a processor to nearest.
+        is_half: Whether the rows are stored in fp16. A GPU then rounds stochastically, a processor to nearest.
 
     Returns:
-        The kernel, from ids, offsets and weights of ids to `[batch, widths of all bags]`; and views of its memory, the
-        tables one behind the other: the weights, `[numbers of all rows]`, and the optimiser's state, `[rows of all
-        tables]`.
+        The kernel, which maps ids, offsets and weights of ids to `[batch, widths of all bags]`, and flat views of its
+        memory, table by table: weights, `[numbers of all rows]`, and optimiser states, `[rows of all tables]`.
     """
     from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
@@ -100,7 +99,7 @@ def fbgemm_kernel(
         eps=EPSILON,
         feature_table_map=list(table_of),
         pooling_mode=PoolingMode.SUM,
-        # Ids are checked where a batch is made, once, with the name of the field in the message.
+        # Ids are checked when a batch is made, where an error message can name the field.
         bounds_check_mode=BoundsCheckMode.NONE,
         weights_precision=SparseType.FP16 if is_half else SparseType.FP32,
         output_dtype=SparseType.FP32,

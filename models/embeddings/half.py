@@ -1,17 +1,17 @@
-"""Embedding tables that are kept in fp16, and learn in fp32: half the memory of the rows.
+"""Embedding tables that are stored in fp16 and trained in fp32, which halves the memory of the rows.
 
     fp16            weight [rows, dim]              sums [rows] in fp32
-        | widen, exact      ^ round by chance
+        | widen, exact      ^ stochastic rounding
         v                   |
-    fp32            the distinct rows of one batch, in a kernel in memory: lookup, gradients and row-wise Adagrad
+    fp32            distinct rows of one batch, in a kernel in memory: lookup, gradients and row-wise Adagrad
 
-Rounded to nearest, a row would not move at all by updates of less than half of the distance to the next number. Rounded
-by chance, up with a probability that is the share of the distance, it moves by them in the mean (Gupta et al., "Deep
-Learning with Limited Numerical Precision", ICML 2015; of tables: Zhang et al., "Training with Low-precision Embedding
-Tables", 2018).
+With rounding to nearest, updates smaller than half the distance to the next fp16 number would be lost. Stochastic
+rounding rounds up with a probability equal to the share of the distance. So the mean of an update is kept (Gupta et
+al., "Deep Learning with Limited Numerical Precision", ICML 2015; for tables: Zhang et al., "Training with
+Low-precision Embedding Tables", 2018).
 
-The chance is a hash of seed, step and row. So neither the order of the batches that are read ahead, nor a resumption
-changes it.
+The random numbers are hashes of seed, step and row. So they do not depend on the order in which batches are prefetched,
+or on a resumption.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import Kernel, TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
 
-FEWEST_SLOTS = 1 << 10  # of the kernel; twice as many each time that a batch has more rows
-NUMBERS_AT_ONCE = 1 << 16  # are rounded within the caches of a processor
-# An fp16 number has 10 digits behind the first one; those below 2^-14 lie as far apart as those above it.
+FEWEST_SLOTS = 1 << 10  # rows of the kernel in fp32; doubled when a batch has more rows
+NUMBERS_AT_ONCE = 1 << 16  # numbers that are rounded together, so that they fit a processor's cache
+# An fp16 number has 10 bits of mantissa; numbers below 2^-14 (subnormals) have the same spacing as those just above.
 _DIGITS, _SMALLEST_EXPONENT = 10, 127 - 14
 _FLOAT_DIGITS = 23
-_CHANCE_DIGITS = _FLOAT_DIGITS - _DIGITS  # what an fp32 number has beyond fp16: with as many every sum below is exact
-_WORD_NUMBERS = 4  # of a hashed word, 16 bits each
+_CHANCE_DIGITS = _FLOAT_DIGITS - _DIGITS  # mantissa bits of fp32 beyond fp16; with so many, every sum below is exact
+_WORD_NUMBERS = 4  # 16-bit numbers in a hashed 64-bit word
 _ONE = 1 << 64
 
 
@@ -50,7 +50,7 @@ class HalfEmbeddings(EmbeddingTables):
         table_of: See `EmbeddingTables`.
 
     Attributes:
-        rounding_seed: int64 `[1]`, which tells the chance of this training from that of others.
+        rounding_seed: Seed of the stochastic rounding of this training, int64 `[1]`.
     """
 
     rounding_seed: Tensor
@@ -69,16 +69,16 @@ class HalfEmbeddings(EmbeddingTables):
         self.register_buffer("adagrad_sum", torch.zeros(sum(rows)), persistent=False)
         self.register_buffer("rounding_seed", torch.zeros(1, dtype=torch.int64), persistent=False)
         self._kind: Kernel = kernel
-        self._kernel: tuple[EmbeddingTables, ...] = ()  # not part of the module tree: what is saved are the tables
+        self._kernel: tuple[EmbeddingTables, ...] = ()  # kept out of the module tree, since only the tables are saved
         self._step = 0
         self._in_work: np.ndarray | None = None
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Whether the tables are kept in fp16 on a processor.
+        """Return True if the tables are stored in fp16 on a processor.
 
         Raises:
-            RequestError: They are to be kept in fp16, and are not of one width in memory.
+            RequestError: fp16 is requested for tables of several widths, with shared rows, or in a file.
         """
         if wanted.is_half and wanted.cache is not None:
             raise RequestError(
@@ -124,7 +124,7 @@ class HalfEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        """Round what was learned by chance, and lay it into the tables."""
+        """Round the trained rows stochastically, and store them in the tables."""
         if self._in_work is None:
             return
         numbers, kernel = self._in_work, self._kernel[0]
@@ -138,29 +138,29 @@ class HalfEmbeddings(EmbeddingTables):
         self._in_work = None
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the kernel of the rows in work."""
+        """Set the learning rate, also in the kernel of the current batch's rows."""
         super().set_learning_rate(rate)
         for kernel in self._kernel:
             kernel.set_learning_rate(rate)
 
     def set_step(self, step: int) -> None:
-        """Let the next step round by the chance of this number."""
+        """Set the step number, which determines the random numbers of the next rounding."""
         self._step = step
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the tables as every kind does, rounded to nearest."""
+        """Draw the same initial weights as every other kind of table, rounded to nearest."""
         self.rounding_seed.fill_(generator.initial_seed() & (_ONE // 2 - 1))
         super().initialise(generator)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The sums, and what the chance goes by beside the step."""
+        """Return the Adagrad sums and the seed of the stochastic rounding."""
         return {**super().optimizer_tensors(), "rounding_seed": self.rounding_seed}
 
     def _kernel_of(self, rows: int) -> EmbeddingTables:
-        """A kernel with room for so many rows."""
+        """Return a kernel with room for this number of rows."""
         if not self._kernel or self._kernel[0].rows[0] < rows:
             slots = max(FEWEST_SLOTS, 1 << (rows - 1).bit_length())
-            self._kernel = ()  # let go of first
+            self._kernel = ()  # release the old memory first
             kernel = build_embeddings(
                 (slots,), self.dim, learning_rate=self.learning_rate, device=self.weight.device, kernel=self._kind
             )
@@ -169,17 +169,17 @@ class HalfEmbeddings(EmbeddingTables):
 
 
 class HalfOnGpu(FbgemmEmbeddings):
-    """Tables in fp16 on a GPU, where FBGEMM's update itself rounds by chance, with torch's random numbers."""
+    """Tables in fp16 on a GPU, where FBGEMM's update rounds stochastically, with torch's random numbers."""
 
-    can_be_recorded = False  # whether a graph draws anew each time has not been tried
+    can_be_recorded = False  # it is untested whether a replayed CUDA graph draws new random numbers
     _is_half = True
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Whether the tables are kept in fp16 on a GPU.
+        """Return True if the tables are stored in fp16 on a GPU.
 
         Raises:
-            RequestError: They are, and FBGEMM is not installed for it.
+            RequestError: fp16 on a GPU is requested, but FBGEMM is not installed for it.
         """
         if wanted.is_half and not super().suits(wanted):
             raise RequestError(
@@ -190,18 +190,18 @@ class HalfOnGpu(FbgemmEmbeddings):
 
 
 def mixed(number: int) -> int:
-    """A whole number of 64 bits by which neighbours are told apart in every bit (the last step of splitmix64)."""
+    """Return a hash of an integer, 64 bits: similar numbers get unrelated hashes (last step of splitmix64)."""
     (_, words), *_ = hashed_words(np.array([0]), 1, number % _ONE)
     return int(words[0, 0])
 
 
 def chances(rows: np.ndarray, dim: int, key: int) -> Tensor:
-    """A number from 0 up to 1 for each number of some rows, float32 `[rows, dim]`; each of 2^13 as likely as another.
+    """Return random numbers in [0, 1) for some rows, float32 `[rows, dim]`, uniform over multiples of 2^-13.
 
     Args:
-        rows: Their numbers, through all tables.
+        rows: Row numbers, counted through all tables.
         dim: Width of a row.
-        key: Tells steps and trainings apart.
+        key: Hash key of the step and the training.
     """
     out = np.empty((len(rows), dim), np.float32)
     for first, words in hashed_words(rows, -(-dim // _WORD_NUMBERS), key):
@@ -211,20 +211,20 @@ def chances(rows: np.ndarray, dim: int, key: int) -> Tensor:
 
 
 def round_by_chance(numbers: Tensor, chance: Tensor) -> Tensor:
-    """Round to one of the two neighbours in fp16, so that the mean over all chances is the number itself.
+    """Round to one of the two neighbours in fp16, so that the mean over all random numbers is the number itself.
 
-    It is for all numbers from 2^-14 on; of smaller ones, which lie 2^-24 apart, to 2^-13 of that.
+    This is exact for magnitudes from 2^-14 on; smaller numbers, whose fp16 spacing is 2^-24, are exact to 2^-13 of it.
 
     Args:
-        numbers: float32.
-        chance: float32 of the same shape, from 0 up to 1: the next number above is taken where it is at least one minus
-            the share of the distance.
+        numbers: Numbers to round, float32.
+        chance: Random numbers in [0, 1), float32 of the same shape. A number is rounded up if its random number is at
+            least one minus the share of the distance.
 
     Returns:
-        float16; infinite beyond the largest number.
+        Rounded numbers, float16; infinite beyond the largest fp16 number.
     """
     exponent = numbers.view(torch.int32) & (0xFF << _FLOAT_DIGITS)
     distance = exponent.clamp_(min=_SMALLEST_EXPONENT << _FLOAT_DIGITS).sub_(_DIGITS << _FLOAT_DIGITS)
-    inverse = (254 << _FLOAT_DIGITS) - distance  # a power of two, as the distance is
+    inverse = (254 << _FLOAT_DIGITS) - distance  # a power of two, like the distance
     below = (numbers * inverse.view(torch.float32)).add_(chance).floor_()
     return below.mul_(distance.view(torch.float32)).half()

@@ -1,8 +1,8 @@
-"""The initial weights of embedding tables, which are the same for every kind of them.
+"""Initial weights of embedding tables, the same for every kind of table.
 
-Rows of a small table are drawn one after the other. Of a large one each row can be drawn by itself, in any order: its
-numbers are a hash of where they stand (splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
-generators", OOPSLA 2014). So a table in a file needs none of its rows before somebody asks for them.
+Rows of a small table are drawn one after the other. Each row of a large table can be drawn independently and in any
+order: its numbers are hashes of their positions (splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom
+number generators", OOPSLA 2014). So a table in a file needs no rows before their first lookup.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 ROWS_DRAWN_AT_ONCE = 1 << 18
-# From here on rows are drawn each by itself; a smaller table is drawn within milliseconds.
+# Tables with at least this many rows are drawn by hashes; smaller tables are drawn within milliseconds.
 LATER_FROM_ROWS = 1 << 16
-# Names how rows are drawn by themselves: checkpoints leave out those that still are as they were drawn.
+# Name of the hashing rule in checkpoints, which leave out rows that still have their initial weights.
 RULE = "splitmix64"
-_HASHED_AT_ONCE = 1 << 13  # words that stay in the processor's cache
+_HASHED_AT_ONCE = 1 << 13  # words that fit a processor's cache
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))
 _DIGITS = 24  # bits of a float32
@@ -25,14 +25,14 @@ _DIGITS = 24  # bits of a float32
 
 @dataclass(frozen=True, kw_only=True)
 class RowsByThemselves:
-    """A table whose rows are drawn each by itself.
+    """Table whose rows can be drawn independently of each other.
 
     Attributes:
         table: Number of the table.
         rows: Rows of the table.
-        width: Numbers of a row.
-        limit: Numbers lie in plus and minus it.
-        key: Tells the table from others, and a seed from others.
+        width: Width of a row.
+        limit: Bound of the uniform distribution: numbers are between `-limit` and `limit`.
+        key: Hash key of the table and the seed.
     """
 
     table: int
@@ -45,11 +45,11 @@ class RowsByThemselves:
         """Draw some rows.
 
         Args:
-            rows: int64, their numbers within the table.
-            out: float32 `[rows, width]`, where they go; None is new memory.
+            rows: Row numbers within the table, int64.
+            out: Memory for the result, float32 `[rows, width]`; None allocates memory.
         """
         out = np.empty((len(rows), self.width), np.float32) if out is None else out
-        words = -(-self.width // 2)  # two numbers of a word
+        words = -(-self.width // 2)  # two numbers per word
         for first, hashed in hashed_words(rows, words, self.key):
             digits = (hashed.view(np.uint32) >> np.uint32(32 - _DIGITS)).view(np.int32)[:, : self.width]
             numbers = out[first : first + len(hashed)]
@@ -59,15 +59,15 @@ class RowsByThemselves:
 
 
 def hashed_words(rows: np.ndarray, words: int, key: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Random words of rows, which are a hash of where they stand.
+    """Yield random words for rows, which are hashes of their positions.
 
     Args:
-        rows: Numbers of rows, not negative.
-        words: How many each has.
-        key: Tells these words from others.
+        rows: Row numbers, not negative.
+        words: Words of each row.
+        key: Hash key.
 
     Yields:
-        The place of the first of some rows, and their words: uint64 `[some rows, words]`.
+        Index of the first row of a part, and the words of the part: uint64 `[rows of the part, words]`.
     """
     at_once = max(_HASHED_AT_ONCE // words, 1)
     for first in range(0, len(rows), at_once):
@@ -89,18 +89,18 @@ def draw_tables(
     *,
     later: Callable[[RowsByThemselves], None] | None = None,
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Draw each table uniformly from plus and minus the bound; equal for all kinds.
+    """Draw each table uniformly between minus and plus its bound, equally for all kinds of tables.
 
     Args:
         rows: Rows of each table.
         dim: Width of every row, or of those of each table.
         generator: Source of the random numbers.
         bound: Bound of all tables; None is 1 / sqrt(rows) for each, as in facebookresearch/dlrm.
-        later: Takes each table whose rows are drawn by themselves, which then is left to it; None draws them here.
+        later: Called with each large table, whose rows are then not drawn here; None draws them here.
 
     Yields:
-        Number of the table, first row and weights of one part after the other: a table may be larger than memory. The
-        weights are valid until the next part, which is drawn into the same memory.
+        Number of the table, first row and weights, part by part, since a table may be larger than memory. The weights
+        are valid until the next part, which reuses their memory.
     """
     widths = [dim] * len(rows) if isinstance(dim, int) else dim
     room = torch.empty(min(ROWS_DRAWN_AT_ONCE, max(rows)) * max(widths))

@@ -1,4 +1,4 @@
-"""Which library does the embedding lookups."""
+"""Choice of the library for embedding lookups."""
 
 import logging
 from typing import Literal
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 def choose_kernel(kernel: Kernel, device: torch.device) -> Chosen:
-    """Resolve `auto`: the native kernel on a processor, FBGEMM on a GPU, torch's operators where that one is missing.
+    """Resolve `auto`: the native kernel on a processor, FBGEMM on a GPU, or torch's operators if these are missing.
 
-    On every processor tried, the native kernel was the fastest of the three at every size
+    On every tested processor the native kernel was the fastest of the three at every size
     (`benchmarks/results/embedding_kernels.json`), so `auto` measures nothing.
 
     Raises:
-        RequestError: The kernel that was asked for is not installed.
+        RequestError: The requested kernel is not installed.
     """
     on_cpu = device.type == "cpu"
     if kernel == "torch" or (kernel == "auto" and on_cpu and library() is None):

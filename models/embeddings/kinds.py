@@ -1,4 +1,4 @@
-"""The kinds of tables that a model may get, and which it gets."""
+"""Kinds of embedding tables, and the choice of the kind for a model."""
 
 from typing import Protocol
 
@@ -13,13 +13,13 @@ from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 
 
 class Kind(Protocol):
-    """A class of tables that lie in one process."""
+    """Class of tables in one process."""
 
     def suits(self, wanted: TableRequest) -> bool:
-        """Whether these tables are what the request asks for, asked in the order of `KINDS`.
+        """Return True if a request needs this kind of tables; called in the order of `KINDS`.
 
         Raises:
-            RequestError: They are, and cannot be built.
+            RequestError: The request needs this kind, but it cannot be built.
         """
         ...
 
@@ -27,13 +27,13 @@ class Kind(Protocol):
         """Build uninitialised tables.
 
         Raises:
-            RequestError: They cannot be built.
-            HardwareError: There is no room for them.
+            RequestError: The tables cannot be built.
+            HardwareError: There is not enough memory or disk space.
         """
         ...
 
 
-# The first that suits a request is built. Tables divided over processes ask for more than a `TableRequest` holds: they
+# The first kind that suits a request is built. Tables divided over processes need more than a `TableRequest`, so they
 # are built in `shunter.engine.parallel`.
 KINDS: tuple[Kind, ...] = (
     HalfEmbeddings,
@@ -47,10 +47,10 @@ KINDS: tuple[Kind, ...] = (
 
 
 def build_tables(wanted: TableRequest) -> EmbeddingTables:
-    """Build uninitialised tables of the kind that a request asks for.
+    """Build uninitialised tables of the kind that a request needs.
 
     Raises:
         RequestError: The tables cannot be built.
-        HardwareError: There is no room for them.
+        HardwareError: There is not enough memory or disk space.
     """
     return next(kind for kind in KINDS if kind.suits(wanted)).of(wanted)

@@ -1,4 +1,4 @@
-"""Embedding tables that are read where they lie, in a mapped file: for scoring models larger than memory."""
+"""Embedding tables that are read from a memory-mapped file, to score models larger than memory."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from shunter.models.spec import TableShape
 
 
 class MappedEmbeddings(EmbeddingTables):
-    """Tables without memory of their own, which `load_state_dict(..., assign=True)` gives them; they learn nothing.
+    """Tables without memory of their own; `load_state_dict(..., assign=True)` assigns it. They cannot be trained.
 
-    Of a tensor in a mapped file the operating system reads the pages that are looked up, and forgets them again where
-    memory is short. The sums are those of the kernels in memory, bit by bit.
+    The operating system reads the pages of a mapped file that are looked up, and drops them when memory is short. The
+    sums are bitwise equal to those of the kernels in memory.
 
     Args:
         shapes: Ids, rows and width of each table; all of one width, with a row for each id.
@@ -38,20 +38,20 @@ class MappedEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw nothing: the file holds what was learned."""
+        """Draw nothing: the file has the trained weights."""
 
 
 def sum_of_rows(weight: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sum the rows of each bag of tables that lie one below the other.
+    """Sum the rows of each bag, in tables that are concatenated.
 
     Args:
-        weight: `[rows of all tables, dim]`.
-        rows: `[ids]` int64, the row of each id.
-        offsets: `[bags + 1]`, where each bag starts in `rows`, and the end.
-        weights: `[ids]`, what each row is multiplied by; None is 1.
+        weight: Rows of all tables, `[rows of all tables, dim]`.
+        rows: Row of each id, int64 `[ids]`.
+        offsets: `[bags + 1]`, start of each bag in `rows`, and the end.
+        weights: Factor of each row, `[ids]`; None is 1.
 
     Returns:
-        `[bags, dim]`.
+        Sums, `[bags, dim]`.
     """
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.is_contiguous() and library():
         width = weight.shape[1]

@@ -1,9 +1,9 @@
-"""Tables of several widths, some with fewer rows than ids, looked up as if they were all alike.
+"""Embedding tables of several widths, some with fewer rows than ids, with the interface of equal tables.
 
-A table may be narrower than the vectors of the model: its rows are shorter in memory, and what is looked up is filled
-up with zeros. And it may have fewer rows than its field has ids, which then share rows by their remainder. Both are
-what architecture search chooses for each table (Krishna et al., arXiv 2110.14812). Zeros, and not a linear map to the
-common width, because a super-net masks the columns of one wide table: a net drawn from it is then exactly this one.
+A table may be narrower than the vectors of the model: its rows are shorter in memory, and looked-up vectors are padded
+with zeros. A table may also have fewer rows than its field has ids; ids with the same remainder then share a row. Both
+are choices of the architecture search (Krishna et al., arXiv 2110.14812). Zeros are used instead of a linear map to the
+common width, because a super-net masks the columns of one wide table: a net drawn from it is then exactly this model.
 """
 
 from collections.abc import Sequence
@@ -23,22 +23,22 @@ from shunter.models.spec import TableShape
 
 
 class MixedEmbeddings(EmbeddingTables):
-    """Tables of any width up to that of the vectors, behind the interface of every embedding kernel.
+    """Tables of any width up to that of the vectors, with the interface of every embedding kernel.
 
-    All rows lie in one array, one behind the other, each as long as its table is wide; so a narrow table takes less
-    memory, and a lookup and an update touch less. The row-wise Adagrad takes the mean over the numbers that a row has.
+    All rows are in one array, one after the other, each as long as its table is wide. So a narrow table needs less
+    memory, lookups and updates. The row-wise Adagrad takes the mean over the numbers of a row.
 
     Args:
         shapes: Ids, rows and width of each table.
-        dim: Width of the vectors that come out; no table is wider.
+        dim: Width of the output vectors; no table is wider.
         learning_rate: Step size of the row-wise Adagrad.
-        device: Device where the tables lie, for good.
-        kernel: Library that does the lookups; plain torch takes each run of equal widths by itself, the others all
-            tables in one operator.
+        device: Device of the tables; they cannot be moved.
+        kernel: Library of the lookups. Plain torch uses an operator for each run of tables of equal width, the other
+            libraries use one operator for all tables.
         table_of: See `EmbeddingTables`.
 
     Attributes:
-        weight: `[numbers of all rows]` float32; `tables` gives each table as a matrix.
+        weight: float32 `[numbers of all rows]`; `tables` returns each table as a matrix.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MixedEmbeddings(EmbeddingTables):
         kernels = {"native": _Native, "fbgemm": _OneOperator, "torch": _Runs}
         chosen = choose_kernel(kernel, device)
         self.decays_rows = chosen == "native"
-        # Not part of the module tree, like the kernels of tables of one width.
+        # Kept out of the module tree, like the kernels of tables of one width.
         self._kernel = (kernels[chosen](self, device),)
         self.register_buffer("weight", self._kernel[0].weight)
         self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
@@ -64,7 +64,7 @@ class MixedEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Whether tables may differ in width or in rows an id."""
+        """Return True if tables may differ in width, or in rows per id."""
         return wanted.is_mixed
 
     @classmethod
@@ -81,12 +81,12 @@ class MixedEmbeddings(EmbeddingTables):
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
-        """The weights of each table, `[rows, width]`: views of `weight`."""
+        """Weights of each table, `[rows, width]`, as views of `weight`."""
         parts = self.weight.split([shape.rows * shape.width for shape in self.shapes])
         return tuple(part.view(shape.rows, shape.width) for part, shape in zip(parts, self.shapes, strict=True))
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The rows that a batch looks up; ids may share them."""
+        """Return the rows that a batch looks up; several ids may share a row."""
         return super().rows_of_batch(self._bags.rows_of(values, offsets), offsets)
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -94,7 +94,7 @@ class MixedEmbeddings(EmbeddingTables):
         return super().forward(self._bags.rows_of(values, offsets), offsets, weights)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag, and fill them up with zeros: `[batch, bags of a sample * dim]`."""
+        """Sum the rows of each bag, and pad them with zeros: `[batch, bags of a sample * dim]`."""
         kernel = self._kernel[0]
         if isinstance(kernel, _Native):
             kernel.set_decay(self.row_l2, self.frozen_tables)
@@ -102,17 +102,17 @@ class MixedEmbeddings(EmbeddingTables):
         return self._bags.filled_up(kernel(values, offsets, weights))
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the kernel."""
+        """Set the learning rate, also in the kernel."""
         super().set_learning_rate(rate)
         self._kernel[0].set_learning_rate(rate)
 
 
 class MixedBags(nn.Module):
-    """What stands around a lookup in mixed tables: ids become rows before it, and vectors of one width behind it.
+    """Adapter around a lookup in mixed tables: maps ids to rows before it, and pads the vectors after it.
 
     Args:
         shapes: Ids, rows and width of each table.
-        dim: Width of the vectors that come out; no table is wider.
+        dim: Width of the output vectors; no table is wider.
         table_of: Table of each bag.
     """
 
@@ -128,14 +128,14 @@ class MixedBags(nn.Module):
         self.filled_up = ZeroPadding(widths, dim) if min(widths) < dim else nn.Identity()
 
     def rows_of(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The row of each id within its table: its remainder by the rows, so that id 0 keeps row 0.
+        """Return the row of each id within its table: its remainder modulo the rows, so that id 0 has row 0.
 
         Args:
-            values: Ids, bag by bag of a sample, and sample by sample for each.
-            offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
+            values: Ids, ordered by bag and then by sample.
+            offsets: `[bags of a sample * batch + 1]`, start of each bag in `values`, and the end.
 
         Returns:
-            Rows in the place of the ids.
+            Rows, in the order of the ids.
         """
         if not self._shares_rows:
             return values
@@ -146,7 +146,7 @@ class MixedBags(nn.Module):
 
 
 class _Native(NativeKernel):
-    """The native kernel, which fills up narrow vectors itself."""
+    """Native kernel, which pads narrow vectors itself."""
 
     def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
         widths = [shape.width for shape in embeddings.shapes]
@@ -154,7 +154,7 @@ class _Native(NativeKernel):
 
 
 class _OneOperator:
-    """FBGEMM's kernel, which takes tables of several widths as it is."""
+    """FBGEMM kernel, which supports tables of several widths."""
 
     def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
         widths = [shape.width for shape in embeddings.shapes]
@@ -163,18 +163,18 @@ class _OneOperator:
         )
 
     def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
+        """Return the pooled rows of each sample, concatenated: `[batch, widths of all bags]`."""
         return self._lookup(values, offsets, weights)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Step size of the updates from now on."""
+        """Set the step size of later updates."""
         self._lookup.set_learning_rate(rate)
 
 
 class _Runs:
-    """The same with torch alone: a kernel for each run of tables of equal width.
+    """Lookup with torch alone: one kernel for each run of tables of equal width.
 
-    With several runs on a GPU the host waits once a step, to learn where the ids of each run end.
+    With several runs on a GPU the host waits once a step, to read where the ids of each run end.
     """
 
     def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
@@ -182,7 +182,7 @@ class _Runs:
         self._bags = len(table_of)
         self.weight = torch.zeros(sum(shape.rows * shape.width for shape in shapes), device=device)
         self.adagrad_sum = torch.zeros(sum(embeddings.rows), device=device)
-        self._runs: list[tuple[int, TorchEmbeddings]] = []  # each with the bag behind its last one
+        self._runs: list[tuple[int, TorchEmbeddings]] = []  # each with the index after its last bag
         first_number = first_row = 0
         for width, run in groupby(range(len(shapes)), key=lambda table: shapes[table].width):
             tables = list(run)
@@ -197,7 +197,7 @@ class _Runs:
             first_row += sum(rows)
 
     def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
+        """Return the pooled rows of each sample, concatenated: `[batch, widths of all bags]`."""
         if len(self._runs) == 1:
             return self._runs[0][1].lookup(values, offsets, weights)
         batch = (len(offsets) - 1) // self._bags
@@ -210,17 +210,17 @@ class _Runs:
         return torch.cat(pooled, dim=1)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Step size of the updates from now on."""
+        """Set the step size of later updates."""
         for _, part in self._runs:
             part.set_learning_rate(rate)
 
 
 class ZeroPadding(nn.Module):
-    """Puts vectors of several widths, beside each other, into places of one width, with zeros behind them.
+    """Pads concatenated vectors of several widths to one width, with zeros after each vector.
 
     Args:
         widths: Widths of the vectors.
-        dim: Width of a place.
+        dim: Common width.
     """
 
     source: Tensor
@@ -230,18 +230,18 @@ class ZeroPadding(nn.Module):
         super().__init__()
         starts = list(accumulate(widths, initial=0))
         target = [place * dim + column for place, width in enumerate(widths) for column in range(width)]
-        source = torch.full((len(widths) * dim,), starts[-1])  # behind the last number stands the zero
+        source = torch.full((len(widths) * dim,), starts[-1])  # index of the zero after the last number
         source[torch.tensor(target)] = torch.arange(starts[-1])
         self.register_buffer("source", source, persistent=False)
         self.register_buffer("target", torch.tensor(target), persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, sum of widths]` to `[batch, places * dim]`."""
+        """Pad `[batch, sum of widths]` to `[batch, vectors * dim]`."""
         return _Pad.apply(input, self.source, self.target)  # pyright: ignore[reportReturnType]
 
 
 class _Pad(torch.autograd.Function):
-    """Read by index in both directions: the gradient that autograd would find itself is a scatter, and slow."""
+    """Padding by gather in both directions; the backward pass of autograd would be a scatter, which is slower."""
 
     @staticmethod
     def forward(ctx: Any, narrow: Tensor, source: Tensor, target: Tensor) -> Tensor:

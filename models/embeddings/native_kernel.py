@@ -1,6 +1,6 @@
 """Pooled lookup of all tables, and their row-wise Adagrad, by compiled code of this project for processors.
 
-Where it was not compiled, torch's operators do the same (`shunter.models.embeddings.torch_kernel`).
+Without the compiled code torch's operators are used (`shunter.models.embeddings.torch_kernel`).
 """
 
 import ctypes
@@ -19,15 +19,15 @@ from shunter.models.native.library import Batch, Tables, check, library
 
 
 class NativeKernel:
-    """Lookup and update in tables of any widths that lie one behind the other in memory.
+    """Lookup and update in tables of any widths that are concatenated in memory.
 
     Args:
         rows: Rows of each table.
         widths: Width of each table, a multiple of 4.
-        dim: Width of the vectors that come out; those of narrower tables end with zeros.
+        dim: Width of the output vectors; those of narrower tables end with zeros.
         learning_rate: Step size of the row-wise Adagrad.
         table_of: Table of each bag of a sample, ascending.
-        weight: Rows that lie somewhere already and are looked up only; None takes memory for rows that learn.
+        weight: Existing rows for lookups without training; None allocates memory for trainable rows.
 
     Attributes:
         weight: float32 `[numbers of all rows]`.
@@ -60,7 +60,7 @@ class NativeKernel:
                 list(accumulate(bags, initial=0)),
             )
         ]
-        self._anchor = torch.zeros(0, requires_grad=True)  # autograd runs the update if something asks for a gradient
+        self._anchor = torch.zeros(0, requires_grad=True)  # makes autograd call `update` if the result needs a gradient
 
     def __call__(self, ids: Tensor, offsets: Tensor, id_weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, and update them in the backward pass; see `EmbeddingTables.forward`.
@@ -87,7 +87,7 @@ class NativeKernel:
         """Sum the gradients of each distinct row in the order of the batch, and update the row once.
 
         Args:
-            gradient: float32 `[batch, bags of a sample * dim]`, of what was looked up.
+            gradient: Gradient of the pooled rows, float32 `[batch, bags of a sample * dim]`.
             ids: Ids of the batch.
             offsets: Bounds of the bags.
             id_weights: Weights of the ids.
@@ -101,11 +101,11 @@ class NativeKernel:
         check(self._library.shunter_update(ctypes.byref(batch), ctypes.byref(self._tables()), *options))
 
     def set_learning_rate(self, rate: float) -> None:
-        """Let all updates from now on have another step size."""
+        """Set the step size of later updates."""
         self._learning_rate = rate
 
     def set_decay(self, l2: float, frozen_tables: Collection[int]) -> None:
-        """Let the rows that a step touches have `l2 * row` added to their gradient, but for those of frozen tables."""
+        """Set the weight decay: `l2 * row` is added to the gradient of touched rows, except rows of frozen tables."""
         self._l2.fill(l2)
         self._l2[list(frozen_tables)] = 0.0
 
@@ -127,7 +127,7 @@ class NativeKernel:
 
 
 class NativeEmbeddings(EmbeddingTables):
-    """Tables of one width behind the compiled kernel."""
+    """Tables of one width with the compiled kernel."""
 
     decays_rows = True
 
@@ -135,14 +135,14 @@ class NativeEmbeddings(EmbeddingTables):
         self, rows: Sequence[int], dim: int, learning_rate: float, device: torch.device, table_of: Sequence[int] | None
     ) -> None:
         super().__init__(rows, dim, learning_rate, table_of)
-        # Not part of the module tree: its memory stands there under the names that every kernel has.
+        # Kept out of the module tree; its memory is registered there under the names that every kernel has.
         self._kernel = (NativeKernel(rows, [dim] * len(rows), dim, learning_rate, self.table_of),)
         self.register_buffer("weight", self._kernel[0].weight.view(-1, dim))
         self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return whether the compiled kernel does the lookups."""
+        """Return True if the compiled kernel does the lookups."""
         return choose_kernel(wanted.kernel, wanted.device) == "native"
 
     @classmethod
@@ -156,13 +156,13 @@ class NativeEmbeddings(EmbeddingTables):
         return self._kernel[0](values, offsets, weights)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the kernel."""
+        """Set the learning rate, also in the kernel."""
         super().set_learning_rate(rate)
         self._kernel[0].set_learning_rate(rate)
 
 
 class _Lookup(torch.autograd.Function):
-    """Bag sums forward, the update of the tables backward."""
+    """Autograd function: bag sums in the forward pass, update of the tables in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, kernel: NativeKernel, *batch: Any) -> Tensor:

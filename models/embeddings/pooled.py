@@ -1,8 +1,8 @@
-"""Pooled lookup of all tables of a model in one operator, with the optimiser fused into its backward.
+"""Pooled lookup of all tables of a model in one operator, with the optimiser fused into the backward pass.
 
-Three kernels with equal results: this project's own for processors, FBGEMM's table-batched bag for GPUs, plain torch
-where these are missing. All keep all tables in one `[rows of all tables, dim]` array, and one float of optimiser state
-a row.
+There are three kernels with equal results: this project's own for processors, FBGEMM's table-batched bag for GPUs, and
+plain torch if these are missing. Each stores all tables in one `[rows of all tables, dim]` array, with one float of
+optimiser state per row.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def build_embeddings(
         rows: Rows of each table.
         dim: Width of every row.
         learning_rate: Step size of the row-wise Adagrad.
-        device: Device where they lie, for good.
+        device: Device of the tables; they cannot be moved.
         kernel: Library that does the lookups (`shunter.models.embeddings.kernel_choice`).
         table_of: See `EmbeddingTables`.
     """

@@ -1,4 +1,4 @@
-"""What tables a model asks for."""
+"""Request for the embedding tables of a model."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +14,13 @@ Kernel = Literal["auto", "native", "fbgemm", "torch"]
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingCache:
-    """How tables in a file are cached.
+    """Settings of the cache of tables in a file.
 
     Attributes:
-        rows: Rows of all tables that lie in memory at a time.
-        window_batches: Batches that may be in work: the one being admitted and those before it.
+        rows: Rows of all tables that are in memory at a time.
+        window_batches: Batches whose rows must be in memory: the one being admitted and those before it.
         directory: Folder of the file; None is the system's folder for temporary files.
-        row_levels: uint8 `[rows of all tables]`, how often each is expected to be asked for; None where nobody knows.
+        row_levels: Expected access frequency of each row as a level, uint8 `[rows of all tables]`; None if unknown.
     """
 
     rows: int
@@ -31,18 +31,18 @@ class EmbeddingCache:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRequest:
-    """The tables of one model, whatever kind they will be of.
+    """Request for the tables of one model, independent of their kind.
 
     Attributes:
         shapes: Ids, rows and width of each table.
-        dim: Width of the vectors that come out; no table is wider.
+        dim: Width of the output vectors; no table is wider.
         table_of: Table of each bag of a sample, ascending.
         learning_rate: Step size of the row-wise Adagrad.
-        device: Device where they lie, for good.
+        device: Device of the tables; they cannot be moved.
         kernel: Library that does the lookups (`shunter.models.embeddings.kernel_choice`).
         is_mixed: Whether tables may differ in width, or have fewer rows than ids.
         cache: Cache in front of tables in a file; None keeps all in memory.
-        is_half: Whether the rows are kept in fp16.
+        is_half: Whether the rows are stored in fp16.
     """
 
     shapes: tuple[TableShape, ...]

@@ -1,7 +1,7 @@
-"""What every kind of embedding tables can do: the role that training, checkpoints, counting and serving rely on.
+"""Base class of all kinds of embedding tables: the interface used by training, checkpoints, counting and serving.
 
-A new kind is a file with a class of this role, and a line in `shunter.models.embeddings.kinds` where a model chooses
-it. `tests/models/embeddings/test_contract.py` runs over all kinds.
+A new kind is a module with a subclass, and an entry in `shunter.models.embeddings.kinds` if a model can choose it.
+`tests/models/embeddings/test_contract.py` tests all kinds.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from shunter.models.spec import TableShape
 EPSILON = 1e-8
 FLOAT_BYTES = 4
 REPEATED_ROWS = 1 << 12
-COUNTED_ROWS = 1 << 23  # of which each has a count in memory, 32 MiB at most; a batch of more rows is sorted
+COUNTED_ROWS = 1 << 23  # largest number of rows with a count each in memory (32 MiB); beyond it, rows are sorted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class TableBytes:
 
     Attributes:
         weights: Bytes of the rows.
-        optimizer: Bytes of what the optimiser keeps of them.
+        optimizer: Bytes of their optimiser state.
     """
 
     weights: int
@@ -42,14 +42,14 @@ class TableBytes:
 class EmbeddingTables(nn.Module, ABC):
     """Embedding tables whose rows are summed over each bag of ids.
 
-    The gradient never reaches an optimiser: the backward pass updates the touched rows itself, by exact row-wise
-    Adagrad, `sum += mean(gradient^2); row -= learning_rate * gradient / (sqrt(sum) + epsilon)`, where the gradient of
-    a row is summed over its occurrences in the batch first. That is why the module has buffers and no parameters.
+    No optimiser sees the gradient: the backward pass itself updates the touched rows by exact row-wise Adagrad,
+    `sum += mean(gradient^2); row -= learning_rate * gradient / (sqrt(sum) + epsilon)`. The gradient of a row is first
+    summed over its occurrences in the batch. Therefore the module has buffers and no parameters.
 
-    A table may serve several fields, and a field that is looked up id by id has a bag for each position. A sample has
-    the same bags as every other, those of one table next to each other.
+    A table may serve several fields, and a field that is looked up id by id has a bag for each position. Every sample
+    has the same bags, and the bags of one table are next to each other.
 
-    Who calls what, in the order of time:
+    Methods in the order of their calls:
 
         build        the kind's constructor (`shunter.models.embeddings.kinds`; divided tables:
         `shunter.engine.parallel`)
@@ -66,11 +66,11 @@ class EmbeddingTables(nn.Module, ABC):
         after_backward   right after each backward pass, before the optimiser of the layers steps
         forward in evaluation mode    at any time between two steps, with ids that nobody admitted
         save         `state_dict` and `optimizer_tensors`, or `begun_shards`, between two steps
-        draw_again   before the best weights are loaded, where they leave out rows that were as `initialise` drew them
+        draw_again   before the best weights are loaded, if they leave out rows that still had their initial weights
 
-    A kind whose tables lie whole in this process sets `weight` and `adagrad_sum`, and inherits all but `lookup`. One
-    that divides them overrides `initialise` and `shards`; one that keeps other state of the optimiser,
-    `optimizer_tensors`, `load_optimizer_tensors` and `count_bytes`.
+    A kind whose tables are fully in this process sets `weight` and `adagrad_sum`, and inherits everything except
+    `lookup`. A kind that divides tables overrides `initialise` and `shards`. A kind with other optimiser state
+    overrides `optimizer_tensors`, `load_optimizer_tensors` and `count_bytes`.
 
     Args:
         rows: Rows of each table.
@@ -79,21 +79,21 @@ class EmbeddingTables(nn.Module, ABC):
         table_of: Table of each bag of a sample, ascending; None is one bag for each table.
 
     Attributes:
-        weight: `[rows of all tables, dim]` float32 or float16, the tables one below the other; only where they lie
-            whole here.
-        adagrad_sum: `[rows of all tables]` float32, the optimiser's state, likewise; not part of the state dict.
-        is_frozen: Whether a backward pass leaves the tables as they are.
-        l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient, however often the batch holds
-            it, so that rare ids are held back most. Of a bag of several ids the sum decays, `l2 * sum / occurrences`
-            with those of its ids averaged. It comes by the gradient of the lookup, for FBGEMM's optimisers have no
-            weight decay on CPUs; where tables are divided, each process adds it for its own samples.
-        decays_rows: Whether the update of these tables can add `l2 * row` itself, in batches of one id a bag.
-        row_l2: What the update of this batch has to add by itself of `l2`.
-        frozen_tables: Tables that learn nothing.
-        initial_bound: Bound of the initial weights, which lie in plus and minus it; None gives each table its own,
-            1 / sqrt(rows), by which the fields of few ids weigh most at first.
-        is_in_memory: Whether the rows lie in memory, where a copy of them may lie too.
-        can_be_recorded: Whether a step on a GPU asks nothing of the host, so that a CUDA graph can hold it.
+        weight: Tables, concatenated by rows, `[rows of all tables, dim]` float32 or float16; only if they are fully in
+            this process.
+        adagrad_sum: Optimiser state, `[rows of all tables]` float32, under the same condition; not in the state dict.
+        is_frozen: Whether a backward pass does not change the tables.
+        l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient once, however often it is in
+            the batch, so that rare ids decay most. For a bag of several ids the sum decays: `l2 * sum / occurrences`,
+            with `1 / occurrences` averaged over its ids. The decay is added to the gradient of the lookup, because
+            FBGEMM's optimisers have no weight decay on CPUs. Each process adds it for its own samples.
+        decays_rows: Whether the update of these tables can add `l2 * row` itself, in batches with one id per bag.
+        row_l2: Part of `l2` that the update of the current batch adds itself.
+        frozen_tables: Tables that are not trained.
+        initial_bound: Bound of the initial weights, drawn between minus and plus it. None gives each table its own
+            bound, 1 / sqrt(rows), so that fields with few ids have the largest initial weights.
+        is_in_memory: Whether the rows are in memory, so that a copy of them may fit too.
+        can_be_recorded: Whether a step on a GPU needs nothing from the host, so that a CUDA graph can record it.
     """
 
     weight: Tensor
@@ -125,12 +125,12 @@ class EmbeddingTables(nn.Module, ABC):
 
     @property
     def placement(self) -> str | None:
-        """Sentence on the location of tables that are not whole in memory; None of all others."""
+        """Sentence on the location of tables that are not fully in memory; None for all others."""
         return None
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
-        """The weights of each table, `[rows, its width]`: views of `weight`."""
+        """Weights of each table, `[rows, width of the table]`, as views of `weight`."""
         return self.weight.split(self.rows)
 
     @abstractmethod
@@ -141,13 +141,13 @@ class EmbeddingTables(nn.Module, ABC):
         """Look up one batch.
 
         Args:
-            values: Ids, bag by bag of a sample, and sample by sample for each (the order of a KeyedJaggedTensor); in
-                training mode what `admit` returned.
-            offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
-            weights: float32 `[ids]`, what the row of each id is multiplied by before they are summed; None is 1.
+            values: Ids, ordered by bag and then by sample (the order of a KeyedJaggedTensor); in training mode the
+                return value of `admit`.
+            offsets: `[bags of a sample * batch + 1]`, start of each bag in `values`, and the end.
+            weights: Factor of the row of each id in the sum, float32 `[ids]`; None is 1.
 
         Returns:
-            `[batch, bags of a sample, dim]`; zeros for an empty bag.
+            Pooled rows, `[batch, bags of a sample, dim]`; zeros for an empty bag.
         """
         self.row_l2 = self.l2 if self.decays_rows and self.l2 and have_one_id(values, offsets) else 0.0
         pooled = self.lookup(values, offsets, weights).view(-1, len(self.table_of), self.dim)
@@ -160,77 +160,78 @@ class EmbeddingTables(nn.Module, ABC):
             learns = self._learning_bags.on(pooled.device)
             pooled.register_hook(
                 lambda gradient: gradient * learns.unsqueeze(1)
-            )  # a row without a gradient is updated by nothing
+            )  # without a gradient, the update does not change a row
         return pooled
 
     def freeze_tables(self, tables: Collection[int]) -> None:
-        """Let these tables learn nothing; called before training."""
+        """Exclude tables from training; called before training."""
         learns = [int(table not in tables) for table in self.table_of]
         self.frozen_tables = tuple(tables)
         self._learning_bags = Constant(learns) if tables else None
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The rows that a batch looks up, numbered through all tables one below the other; they may repeat.
+        """Return the rows that a batch looks up, numbered through all concatenated tables; rows may repeat.
 
         Args:
-            values: Ids, as for `forward`; of a batch to be trained, what `admit` returned.
+            values: Ids, as for `forward`; for a training batch the return value of `admit`.
             offsets: Bounds of the bags, as for `forward`.
         """
         return self._row_of_each(values, offsets)
 
     def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The row of each id that `lookup` was given, numbered through all tables."""
+        """Return the row of each id that `lookup` got, numbered through all tables."""
         starts = self._first_row_of_bag.on(values.device)
         ids_of_bag = offsets[:: (len(offsets) - 1) // len(self.table_of)].diff()
         return values.long() + starts.repeat_interleave(ids_of_bag, output_size=len(values))
 
     @property
     def cache_counts(self) -> CacheCounts | None:
-        """What a cache in front of a file did so far; None where all rows lie in memory."""
+        """Statistics of a cache in front of a file; None if all rows are in memory."""
         return None
 
     @property
     def row_traffic(self) -> RowTraffic | None:
-        """What rows that travel one by one have cost so far; None where none do."""
+        """Statistics of the row exchange between processes; None if there is no exchange."""
         return None
 
     def begin(self) -> None:
-        """Start a pass over training batches: those admitted and not trained are dropped. Most kinds need nothing."""
+        """Start a pass over training batches; admitted but untrained batches are dropped. Most kinds do nothing."""
 
     def end(self) -> None:
-        """Let an admission that waits for training give up: no batch is trained any more. Most kinds never wait."""
+        """Cancel an admission that waits for training, since training has ended. Most kinds never wait."""
 
     def leave(self) -> None:
-        """End a pass in the thread that admitted its batches. Most kinds need nothing."""
+        """End a pass in the thread that admitted its batches. Most kinds do nothing."""
 
     def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Make the rows of a batch ready for training; may run in another thread than training.
+        """Prepare the rows of a batch for training; may run in another thread than training.
 
         Args:
             values: Ids, as for `forward`.
             offsets: Bounds of the bags, as for `forward`.
 
         Returns:
-            What `forward` takes in training mode instead of the ids; the ids themselves where all rows are ready.
+            Values that `forward` gets in training mode instead of the ids; the ids themselves if all rows are in
+            memory.
 
         Raises:
-            RequestError: The rows of the batch do not fit.
+            RequestError: There is not enough memory for the rows of the batch.
         """
         return values
 
     def after_backward(self) -> None:
-        """Finish the update that a backward pass began. Most kinds have finished it there."""
+        """Finish the update that a backward pass began. Most kinds have nothing left to do."""
 
     def set_learning_rate(self, rate: float) -> None:
-        """Let all updates from now on have another step size; called between two steps."""
+        """Set the step size of later updates; called between two steps."""
         self.learning_rate = rate
 
     def set_step(self, step: int) -> None:
-        """Let the next step have this number, counted from the first of the training. Most kinds need none."""
+        """Set the number of the next step, counted from the first step of the training. Most kinds ignore it."""
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
+        """Draw the weights of each table (`draw_tables`), and set the optimiser state to zero."""
         self._drawn_from = generator.get_state()
         tables = self.tables
         widths = [table.shape[1] for table in tables]
@@ -240,12 +241,12 @@ class EmbeddingTables(nn.Module, ABC):
 
     @torch.no_grad()
     def await_weights(self) -> None:
-        """Draw nothing, for learned weights are loaded next; the optimiser's state is set to zero."""
+        """Set the optimiser state to zero without drawing weights, since trained weights are loaded next."""
         self.adagrad_sum.zero_()
 
     @torch.no_grad()
     def repeat_few_rows(self, generator: torch.Generator) -> None:
-        """Fill each table with a few drawn rows, again and again: for who measures steps and learns nothing."""
+        """Fill each table with repetitions of a few drawn rows, which is fast; for measurements of steps only."""
         for table in self.tables:
             limit = len(table) ** -0.5
             few = torch.empty(min(len(table), REPEATED_ROWS), table.shape[1]).uniform_(
@@ -257,38 +258,38 @@ class EmbeddingTables(nn.Module, ABC):
         self.adagrad_sum.zero_()
 
     def draw_again(self) -> None:
-        """Let all rows that can be drawn by themselves be as `initialise` drew them; others may be so too."""
+        """Reset all rows that are drawn by hashes to their initial weights; other rows may be reset too."""
         generator = torch.Generator()
         generator.set_state(self._drawn_from)
         self.initialise(generator)
 
     def forget_rows(self) -> None:
-        """Others have written rows: what is kept of them elsewhere counts no more. Most kinds keep nothing."""
+        """Drop cached copies of rows, since other code has written the rows. Most kinds have none."""
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """State of the optimiser by name, which the state dict does not hold: what a checkpoint keeps besides."""
+        """Return the optimiser state by name; it is not in the state dict, so a checkpoint stores it separately."""
         return {"adagrad_sum": self.adagrad_sum}
 
     @torch.no_grad()
     def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy what `optimizer_tensors` gave back, in place; after `load_state_dict`."""
+        """Copy the return value of `optimizer_tensors` back in place; call this after `load_state_dict`."""
         for name, tensor in self.optimizer_tensors().items():
             tensor.copy_(tensors[name])
 
     def shards(self) -> Iterator[Shard]:
-        """The blocks of tables that lie in this process, with the optimiser's state of their rows: live memory.
+        """Yield the blocks of tables in this process, with their optimiser state; these are views of the live memory.
 
-        All rows are there; see `begun_shards`.
+        All rows are included; see `begun_shards`.
         """
         for table, (weight, sums) in enumerate(zip(self.tables, self.adagrad_sum.split(self.rows), strict=True)):
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=True)
 
     def begun_shards(self) -> Iterator[Shard]:
-        """The same, where rows that nobody has asked for yet may still be missing: `Shard.starts`."""
+        """Yield the same blocks as `shards`, but rows before their first lookup may be missing; see `Shard.starts`."""
         return self.shards()
 
     def held_bytes(self) -> TableBytes:
-        """Memory of the rows that lie in this process."""
+        """Return the memory of the rows in this process."""
         shards = list(self.begun_shards())
         return TableBytes(
             weights=sum(shard.weight.nbytes for shard in shards),
@@ -297,14 +298,14 @@ class EmbeddingTables(nn.Module, ABC):
 
     @classmethod
     def count_bytes(cls, shapes: Sequence[TableShape]) -> TableBytes:
-        """Memory of whole tables of some shapes, without building them."""
+        """Return the memory of whole tables of these shapes, without building them."""
         return TableBytes(
             weights=sum(shape.rows * shape.width * shape.number_bytes for shape in shapes),
             optimizer=sum(shape.rows for shape in shapes) * FLOAT_BYTES,
         )
 
     def _rarity(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """One over the occurrences in the batch of each id, averaged over a bag: `[batch, bags of a sample, 1]`."""
+        """Return 1 / occurrences of each id in the batch, averaged over each bag: `[batch, bags of a sample, 1]`."""
         lengths = offsets.diff()
         bag = torch.repeat_interleave(lengths, output_size=len(values))
         each = self._occurrences(self._row_of_each(values, offsets)).reciprocal()
@@ -312,10 +313,10 @@ class EmbeddingTables(nn.Module, ABC):
         return (rarity / lengths.clamp(min=1)).view(len(self.table_of), -1).t().unsqueeze(2)
 
     def _occurrences(self, rows: Tensor) -> Tensor:
-        """How often the row of each id is among those of the batch, float32 `[ids]`.
+        """Return how often the row of each id occurs in the batch, float32 `[ids]`.
 
-        On a processor each row counts its ids, where memory holds as many counts. On a GPU the rows are sorted: like
-        the update of the torch kernel that has no shape that depends on the ids, and does not wait for the host.
+        On a processor each row has a counter, if memory allows. On a GPU the rows are sorted: as in the update of the
+        torch kernel, no shape then depends on the ids, and the GPU does not wait for the host.
         """
         if rows.device.type == "cpu" and sum(self.rows) <= COUNTED_ROWS:
             if self._times_of_row is None:
@@ -332,7 +333,7 @@ class EmbeddingTables(nn.Module, ABC):
         return torch.empty_like(ones).index_copy_(0, order, counted[slot])
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
-        """Refuse to move: the kernel works on the memory it was built with."""
+        """Raise if the tables would be moved: the kernel uses the memory that it was built with."""
         before = self.weight
         super()._apply(fn, recurse)
         if self.weight.device != before.device or self.weight.dtype != before.dtype:
@@ -341,5 +342,5 @@ class EmbeddingTables(nn.Module, ABC):
 
 
 def have_one_id(values: Tensor, offsets: Tensor) -> bool:
-    """Return whether every bag of a batch holds one id."""
+    """Return True if every bag of a batch has exactly one id."""
     return len(values) == len(offsets) - 1 and bool((offsets.diff() == 1).all())

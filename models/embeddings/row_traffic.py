@@ -1,17 +1,17 @@
-"""What tables whose rows travel one by one have asked of other processes."""
+"""Statistics of tables with row exchange between processes."""
 
 from dataclasses import dataclass
 
 
 @dataclass(kw_only=True)
 class RowTraffic:
-    """What a process has asked and sent since its tables were built, counted.
+    """Counts of the row exchange of a process since its tables were built.
 
     Attributes:
-        steps: Lookups that learned.
-        lookups: Lookups of all kinds, those of evaluations included.
-        rows: Rows that came from other processes.
-        sent_bytes: Bytes of ids, rows and gradients that this process has sent; its part of the gathered gradients of
+        steps: Lookups with an update.
+        lookups: All lookups, including evaluations.
+        rows: Rows received from other processes.
+        sent_bytes: Bytes of ids, rows and gradients sent by this process; its part of the gathered gradients of
             frequent rows counts once for each other process.
     """
 
@@ -22,5 +22,5 @@ class RowTraffic:
 
     @property
     def rows_per_lookup(self) -> float:
-        """Rows of a batch that came from other processes."""
+        """Rows of a batch received from other processes."""
         return self.rows / max(self.lookups, 1)

@@ -1,4 +1,4 @@
-"""Columns of a matrix in another order, fast in both directions."""
+"""Reordering of matrix columns that is fast in both directions."""
 
 from dataclasses import dataclass
 from math import gcd
@@ -9,32 +9,32 @@ from torch import Tensor
 
 
 class SelectedColumns(torch.autograd.Function):
-    """Blocks of columns in another order, read by index in both directions.
+    """Reorders blocks of columns by index in both directions.
 
-    Of a slice for each block, every backward pass would fill and add up a gradient as wide as all of them.
+    With slices instead, the backward pass of each block would fill and add a gradient as wide as all blocks.
     """
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, order: Tensor, back: Tensor, width: int) -> Tensor:
-        """Blocks of `width` columns of `vectors` `[rows, columns]` in the order `order`; `back` undoes it."""
+        """Return the blocks of `width` columns of `vectors` `[rows, columns]` in order `order`; `back` undoes it."""
         ctx.save_for_backward(back)
         ctx.width = width
         return _selected(vectors, order, width)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        """The gradient's columns in their former order."""
+        """Return the columns of the gradient in their former order."""
         (back,) = ctx.saved_tensors
         return _selected(gradients[0], back, ctx.width), None, None, None
 
 
 @dataclass(frozen=True)
 class ColumnOrder:
-    """An order of columns, as blocks that stay together.
+    """Order of columns, as blocks of adjacent columns.
 
     Attributes:
-        order: The former place of each block, `[blocks]`.
-        back: Its inverse.
+        order: Former position of each block, `[blocks]`.
+        back: Inverse of `order`.
         width: Columns of each block: the largest width that divides all pieces, so that long runs of memory are copied.
     """
 
@@ -44,7 +44,7 @@ class ColumnOrder:
 
     @classmethod
     def of(cls, pieces: list[tuple[int, int]], device: torch.device) -> Self | None:
-        """Of pieces (first column before, columns) in their new order; None where they lie so already."""
+        """Create an order from pieces (former first column, columns) in their new order; None if it changes nothing."""
         places, reached = [], 0
         for start, columns in pieces:
             places.append(start == reached)
@@ -57,7 +57,7 @@ class ColumnOrder:
         return cls(order, order.argsort(), width)
 
     def applied(self, vectors: Tensor) -> Tensor:
-        """The columns of `[rows, columns]` in the new order."""
+        """Return the columns of `[rows, columns]` in the new order."""
         return SelectedColumns.apply(vectors, self.order, self.back, self.width)  # pyright: ignore[reportReturnType]
 
 

@@ -1,9 +1,9 @@
 """Embedding tables divided over the processes of a group, with row-wise Adagrad.
 
 Each process looks up the ids of its own samples. Most tables are TorchRec's
-(`shunter.models.embeddings.torchrec_tables`): ids go to the owners of their rows and pooled rows come back, gradients
-go the other way, where FBGEMM updates the rows. Of others the rows travel one by one, but for the frequent ones, which
-every process holds (`shunter.models.embeddings.exchanged`).
+(`shunter.models.embeddings.torchrec_tables`): ids are sent to the owners of their rows and pooled rows come back;
+gradients are sent in the other direction, and FBGEMM updates the rows. Other tables exchange single rows, except
+frequent rows, which every process has (`shunter.models.embeddings.exchanged`).
 """
 
 from collections import deque
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 
 
 class ShardedEmbeddings(EmbeddingTables):
-    """Divided tables behind the interface of every embedding kernel: TorchRec's bags, and rows that travel one by one.
+    """Divided tables with the interface of every embedding kernel: TorchRec's tables, and tables with row exchange.
 
-    To be built and called by every process of the default group at the same time, each with batches of equal size. The
-    gradient of the loss is averaged over the processes. It has no `weight` and `adagrad_sum` of its own; `shards` gives
-    the parts that lie here.
+    Every process of the default group must build and call it at the same time, with batches of equal size. The gradient
+    of the loss is averaged over the processes. The module has no `weight` and `adagrad_sum`; `shards` returns the
+    blocks in this process.
 
     Args:
         shapes: Ids, rows and width of each table (`shunter.models.embeddings.mixed`).
-        dim: Width of the vectors that come out.
+        dim: Width of the output vectors.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device of this process.
-        make_plan: Decision how TorchRec divides its tables; equal in every process.
-        precision: Type in which pooled rows and gradients travel; rows that travel one by one stay as they are.
+        make_plan: Decides how TorchRec divides its tables; equal in every process.
+        precision: Data type of pooled rows and gradients that are sent; exchanged single rows stay in fp32.
         shares_memory: Whether processes of one machine exchange pooled rows through memory (`shared_vectors`).
         table_of: See `EmbeddingTables`.
-        is_weighted: Whether lookups bring weights of ids.
-        exchanged: Tables whose rows travel one by one.
+        is_weighted: Whether lookups have weights of ids.
+        exchanged: Tables with row exchange.
 
     Attributes:
-        plan: How TorchRec's tables are divided; None where it has none.
+        plan: Division of TorchRec's tables; None if there are none.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ShardedEmbeddings(EmbeddingTables):
         self._widths = [shape.width for shape in shapes]
         self._mixed = MixedBags(shapes, dim, self.table_of).to(device)
         division = Division.of(shapes, self.table_of, exchanged)
-        # Not part of the module tree: their parameters are no parameters of the dense optimiser.
+        # Kept out of the module tree: their parameters are not updated by the dense optimiser.
         self._parts: list[tuple[tuple[int, ...], TorchRecTables | RowExchange]] = []
         self.plan: ShardingPlan | None = None
         if pooled := division.pooled:
@@ -90,13 +90,13 @@ class ShardedEmbeddings(EmbeddingTables):
             part = RowExchange(tables, width, group.table_of, learning_rate, device)
             self._parts.append((group.bags, part))
         self._in_order = division.order(device)
-        # The batch that is to be looked up, and the one after it.
+        # The next batch to look up, and the one after it.
         self._ahead: deque[tuple[Tensor, dict[int, SentIds]]] = deque(maxlen=2)
         self._sent: dict[int, SentIds] = {}
 
     @property
     def row_traffic(self) -> RowTraffic | None:
-        """What tables whose rows travel one by one have asked of other processes; None where there are none."""
+        """Statistics of the tables with row exchange; None if there are none."""
         found = [part.traffic for _, part in self._parts if isinstance(part, RowExchange)]
         if not found:
             return None
@@ -104,7 +104,7 @@ class ShardedEmbeddings(EmbeddingTables):
         return RowTraffic(steps=found[0].steps, lookups=found[0].lookups, **totals)
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The rows that this process's part of a batch looks up, wherever they lie; ids may share them."""
+        """Return the rows that this process's part of a batch looks up, in any process; several ids may share a row."""
         return super().rows_of_batch(self._mixed.rows_of(values, offsets), offsets)
 
     def send_ahead(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> None:
@@ -122,7 +122,7 @@ class ShardedEmbeddings(EmbeddingTables):
         self._ahead.append((values, sent))
 
     def go_on_sending(self) -> None:
-        """Send the ids themselves, for whose numbers the owners have been told by now."""
+        """Send the ids of prefetched batches, after their counts have reached the owners."""
         for _, sent in self._ahead:
             for ids in sent.values():
                 ids.on_their_way()
@@ -131,13 +131,13 @@ class ShardedEmbeddings(EmbeddingTables):
         """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
         self._sent = {}
         is_ahead = any(there is values for there, _ in self._ahead)
-        while is_ahead:  # a batch that was never looked up may come before it
+        while is_ahead:  # skip prefetched batches that were never looked up
             there, self._sent = self._ahead.popleft()
             is_ahead = there is not values
         return super().forward(self._mixed.rows_of(values, offsets), offsets, weights)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag, wherever they lie."""
+        """Sum the rows of each bag, from all processes."""
         pooled = []
         for place, (bags, part) in enumerate(self._parts):
             if isinstance(part, TorchRecTables) and place in self._sent:
@@ -150,25 +150,25 @@ class ShardedEmbeddings(EmbeddingTables):
     def _of(
         self, bags: Sequence[int], values: Tensor, offsets: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The bags of one part."""
+        """Return the bags of one part."""
         if len(self._parts) == 1:
             return values, offsets, weights
         return _selected(bags, len(self.table_of), values, offsets, weights)
 
     def after_backward(self) -> None:
-        """Update what no backward pass has updated: tables that every process holds, and rows one by one."""
+        """Finish updates that the backward pass did not do: of replicated tables and of tables with row exchange."""
         for _, part in self._parts:
             part.after_backward()
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the parts."""
+        """Set the learning rate, also in the parts."""
         super().set_learning_rate(rate)
         for _, part in self._parts:
             part.set_learning_rate(rate)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as every other kernel: of large tables the rows that lie here, of small ones all."""
+        """Draw the same weights as every other kernel: only the own rows of large tables, all rows of small tables."""
         shards = list(self.shards())
 
         def draw_own(table: RowsByThemselves) -> None:
@@ -185,16 +185,16 @@ class ShardedEmbeddings(EmbeddingTables):
             shard.adagrad_sum.zero_()
 
     def shards(self) -> Iterator[Shard]:
-        """The blocks that lie in this process."""
+        """Yield the blocks that are in this process."""
         for _, part in self._parts:
             yield from part.shards()
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
-        return self  # it is built where it stays
+        return self  # it cannot be moved
 
 
 def _draw_rows(table: RowsByThemselves, shard: Shard) -> None:
-    """Draw the rows of a block, some at a time."""
+    """Draw the rows of a block, part by part."""
     end = shard.first_row + len(shard.weight)
     for first in range(shard.first_row, end, ROWS_DRAWN_AT_ONCE):
         drawn = table.draw(np.arange(first, min(first + ROWS_DRAWN_AT_ONCE, end)))
@@ -204,7 +204,7 @@ def _draw_rows(table: RowsByThemselves, shard: Shard) -> None:
 def _selected(
     bags: Sequence[int], bags_of_sample: int, values: Tensor, offsets: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Ids, bounds and weights of some bags of every sample."""
+    """Return ids, bounds and weights of some bags of every sample."""
     batch = (len(offsets) - 1) // bags_of_sample
     starts = offsets[::batch].tolist()
     own = [slice(starts[bag], starts[bag + 1]) for bag in bags]

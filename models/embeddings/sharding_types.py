@@ -1,4 +1,4 @@
-"""How a table may be divided over processes or devices, written once for training, planning and what comes between.
+"""Types of division of a table over processes or devices, as used by training and planning.
 
     data_parallel        a copy in every process; its gradient is averaged
     table_wise           one process holds the whole table
@@ -8,8 +8,8 @@
     table_column_wise    column_wise, all blocks of a table within one node
     grid_shard           column_wise over nodes, row_wise within the node
 
-Row-wise Adagrad keeps one sum a row. Where columns are divided, each block of columns keeps its own: a finer step size,
-so that such a table does not learn exactly as in one process. The other four types do.
+Row-wise Adagrad stores one sum per row. If columns are divided, each block of columns has its own sum and thus its own
+step size, so such a table is not trained exactly as in one process. The other four types are exact.
 """
 
 from typing import Literal, get_args
@@ -27,6 +27,6 @@ SHARDING_TYPES: tuple[ShardingType, ...] = get_args(ShardingType)
 BY_COLUMN: tuple[ShardingType, ...] = ("column_wise", "table_column_wise", "grid_shard")
 BY_ROW: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard")
 OF_HOSTS: tuple[ShardingType, ...] = ("table_row_wise", "table_column_wise", "grid_shard")
-# Those under which a table learns as in one process.
+# Types with which a table is trained exactly as in one process.
 EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = tuple(kind for kind in SHARDING_TYPES if kind not in BY_COLUMN)
 CommunicationPrecision = Literal["fp32", "fp16", "bf16"]

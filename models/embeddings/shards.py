@@ -1,4 +1,4 @@
-"""Blocks of embedding tables, and what two of them have in common."""
+"""Blocks of embedding tables, and the overlap of two blocks."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,33 +8,33 @@ from torch import Tensor
 
 
 class RowStarts(Protocol):
-    """Which rows of a block have begun: the others are not there before somebody asks for them."""
+    """Record of the rows of a block that have begun; the other rows have no memory before their first lookup."""
 
     def keep_begun(self, wanted: Tensor) -> None:
-        """Of a bool of each row, on the CPU, let those be false that have not begun; in place, for there are many."""
+        """Set entries of `wanted`, a bool for each row on the CPU, to False for rows that have not begun; in place."""
         ...
 
     def begin(self, rows: Tensor) -> None:
-        """Let rows hold what was drawn for them, before a part of them is written; distinct, from the block's first."""
+        """Write the initial weights of rows before parts of them are written; rows are distinct, within the block."""
         ...
 
     def note_written(self, rows: Tensor) -> None:
-        """Whole rows were written; distinct, counted from the block's first."""
+        """Record that whole rows were written; rows are distinct, relative to the block."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A block of a table that this process holds.
+    """Block of a table in this process.
 
     Attributes:
         table: Number of the table.
         first_row: First row of the block within the table.
         first_column: First column of the block within the table.
-        weight: `[rows, columns]`, the memory that is trained.
-        adagrad_sum: `[rows]`, the optimiser's state of these rows, likewise.
-        replicated: Whether every process holds this block.
-        starts: Which rows have begun; None where all have.
+        weight: Trained memory of the block, `[rows, columns]`.
+        adagrad_sum: Optimiser state of these rows, `[rows]`, also live memory.
+        replicated: Whether every process has this block.
+        starts: Record of the rows that have begun; None if all have.
     """
 
     table: int
@@ -47,12 +47,12 @@ class Shard:
 
 
 def copy_block(source: Tensor, first_row: int, first_column: int, shard: Shard) -> None:
-    """Copy the part of a table that a block and a shard have in common into the shard.
+    """Copy the overlap of a block of weights and a shard into the shard.
 
     Args:
-        source: `[rows, columns]` weights.
-        first_row: First row of the block within the table.
-        first_column: First column of the block within the table.
+        source: Weights, `[rows, columns]`.
+        first_row: First row of the weights within the table.
+        first_column: First column of the weights within the table.
         shard: Block of the same table; its weights are written, its sums are not.
     """
     rows, own_rows = overlap(first_row, len(source), shard.first_row, len(shard.weight))
@@ -63,7 +63,7 @@ def copy_block(source: Tensor, first_row: int, first_column: int, shard: Shard) 
 
 
 def overlap(first: int, length: int, own_first: int, own_length: int) -> tuple[slice, slice]:
-    """What two ranges share, counted from the start of either."""
+    """Return the overlap of two ranges, relative to the start of each range."""
     start = max(first, own_first)
     end = max(start, min(first + length, own_first + own_length))
     return slice(start - first, end - first), slice(start - own_first, end - own_first)

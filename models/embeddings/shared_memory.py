@@ -1,4 +1,4 @@
-"""Memory that the processes of one machine write for each other, instead of sending it through sockets."""
+"""Shared memory through which the processes of one machine exchange data, instead of sockets."""
 
 import mmap
 import os
@@ -14,14 +14,14 @@ _SMALLEST_BYTES = mmap.PAGESIZE
 
 
 class SharedMemory:
-    """A piece of memory of each process of torch's default group, which all others read.
+    """Memory of each process of torch's default group that all other processes can read.
 
-    A step of work with it is: write into `own()`, `meet()`, read from `of(rank)`. There are two pieces of each process,
-    used in turn: who writes the next has met all who have read the one before it, so that nobody waits a second time.
-    The memory belongs to no file, and is gone with the last process.
+    One exchange is: write into `own()`, `meet()`, read from `of(rank)`, `turn()`. Each process has two pieces of
+    memory, used in turn. A process that writes the next piece has met all readers of the piece before, so one `meet()`
+    per exchange is enough. The memory has no file, and is freed with the last process.
 
-    Every process calls each method at the same time, with the same arguments but for ranks. `offered` says whether
-    there can be any.
+    Every process must call each method at the same time, with the same arguments except ranks. `offered` returns None
+    if shared memory is not available.
     """
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ class SharedMemory:
 
     @classmethod
     def offered(cls) -> "SharedMemory | None":
-        """Shared memory, where all processes are of one machine that lets them have it; None in all where not.
+        """Return shared memory if all processes are on one machine that supports it; else None, in all processes.
 
-        A group that is not plain gloo's counts what it sends, or sends it as over a network
+        Groups other than plain gloo are excluded, since they count sent bytes or simulate a network
         (`shunter.extensions.stalls.linked`).
         """
         if not hasattr(os, "memfd_create") or dist.get_backend() != "gloo":
@@ -45,35 +45,35 @@ class SharedMemory:
             return None
         try:
             return cls()
-        except OSError:  # in all: see `_together`
+        except OSError:  # raised in all processes: see `_together`
             return None
 
     def reserve(self, floats: int) -> None:
-        """Let each piece hold at least so many numbers; what was written before is lost where it has to grow."""
+        """Reserve room for at least this number of floats in each piece; growing the memory discards its content."""
         if 2 * 4 * floats > self._pieces[0].nbytes:
             self._together(2 * 4 * floats)
 
     def own(self) -> Tensor:
-        """The float32 numbers that this process writes."""
+        """Return the float32 numbers that this process writes."""
         return self.of(self._rank)
 
     def of(self, rank: int) -> Tensor:
-        """The float32 numbers that a process writes, or has written when all have met."""
+        """Return the float32 numbers of a process, which are complete after `meet`."""
         return self._pieces[rank].chunk(2)[self._turn]
 
     def meet(self) -> None:
-        """Wait until all have written."""
+        """Wait until all processes have written."""
         dist.barrier()
 
     def turn(self) -> None:
-        """Go on to the other piece; what has been read is free to be written the turn after the next."""
+        """Switch to the other piece; the piece that was just read may be overwritten after the next exchange."""
         self._turn = 1 - self._turn
 
     def _together(self, size: int) -> None:
-        """Give every process memory of `size` bytes, and show it to all.
+        """Allocate memory of `size` bytes in every process, and map it in all processes.
 
         Raises:
-            OSError: It did not work in one; raised in all.
+            OSError: It failed in a process; raised in all processes.
         """
         descriptor = os.memfd_create("shunter-vectors")
         pieces, problem = [], None
@@ -86,7 +86,7 @@ class SharedMemory:
             except OSError as error:
                 problem = error
             problems: list[OSError | None] = [None] * self._count
-            dist.all_gather_object(problems, problem)  # after which nobody needs the descriptors
+            dist.all_gather_object(problems, problem)  # the descriptors are not needed after this
         finally:
             os.close(descriptor)
         for found in filter(None, problems):
@@ -95,7 +95,7 @@ class SharedMemory:
 
 
 def _place() -> tuple[str, ...] | None:
-    """What processes have in common that see each other's memory; None where that cannot be told."""
+    """Return an identity shared by processes that can see each other's memory; None if it is unknown."""
     with suppress(OSError):
         return _HERE[0].read_text(), str(_HERE[1].readlink())
     return None

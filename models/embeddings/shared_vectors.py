@@ -1,10 +1,10 @@
-"""Pooled vectors and their gradients, exchanged through memory that the processes of one machine share.
+"""Exchange of pooled vectors and their gradients through memory that the processes of one machine share.
 
-It takes the place of what TorchRec does between looking up and the layers: an all-to-all of the vectors of tables that
-are divided by table or column, a sum over the processes of those divided by row, and columns put in order, each of
-which copies them. Here an owner writes the vectors of other processes' samples once, and each process copies what its
-samples need to where the layers read it; gradients go back alike. The numbers are the same; sums are added up in the
-order of the processes.
+This replaces TorchRec's communication between lookup and layers: an all-to-all of the vectors of tables divided by
+table or column, a sum over the processes for tables divided by row, and a reordering of columns. Each of these copies
+the vectors. Here an owner writes the vectors of other processes' samples once, and each process copies the vectors of
+its samples to where the layers read them. Gradients are sent back in the same way. The results are equal; sums are
+added in the order of the processes.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from shunter.models.embeddings.shared_memory import SharedMemory
 
 @dataclass(frozen=True)
 class Part:
-    """The tables of one sharding type, as TorchRec looks them up together.
+    """Tables of one sharding type, which TorchRec looks up together.
 
     Attributes:
-        widths: Columns that each process looks up, for the samples of all; of a part that is `summed` or local, the
-            same everywhere.
-        is_summed: Whether each process has a share of every column, and their sum counts: tables divided by row.
-        is_local: Whether each process looks up its own samples alone: tables of which every process has a copy.
+        widths: Columns that each process looks up, for the samples of all processes; equal everywhere if the part is
+            summed or local.
+        is_summed: Whether each process has a share of every column and the shares are summed: tables divided by row.
+        is_local: Whether each process looks up only its own samples: tables with a copy in every process.
     """
 
     widths: tuple[int, ...]
@@ -36,20 +36,20 @@ class Part:
 
     @property
     def columns(self) -> int:
-        """Columns of the part in the end."""
+        """Columns of the part in the output."""
         return self.widths[0] if self.is_summed or self.is_local else sum(self.widths)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Columns that stay together.
+    """Adjacent columns with one source.
 
     Attributes:
-        part: Their part.
-        owner: Who looks them up; 0 where all do.
-        start: First column in what the owner looks up.
-        first: First column in the end.
-        width: How many.
+        part: Number of the part.
+        owner: Process that looks up the columns; 0 if all do.
+        start: First column in the lookup of the owner.
+        first: First column in the output.
+        width: Number of columns.
     """
 
     part: int
@@ -60,13 +60,13 @@ class _Run:
 
 
 class SharedVectors:
-    """See the module; every process calls it at the same time, with equal numbers of samples.
+    """Exchange of pooled vectors; every process must call it at the same time, with equal numbers of samples.
 
     Args:
-        memory: Memory of the processes.
-        parts: What is looked up.
-        order: For each column in the end its place among the columns of all parts one after the other, of each part
-            owner by owner.
+        memory: Shared memory of the processes.
+        parts: Parts of the lookup.
+        order: For each output column its index in the concatenated columns of all parts, where each part is ordered
+            by owner.
     """
 
     def __init__(self, memory: SharedMemory, parts: Sequence[Part], order: Sequence[int]) -> None:
@@ -76,17 +76,17 @@ class SharedVectors:
         self._runs = _runs(self.parts, order)
 
     def __call__(self, vectors: Sequence[Tensor], samples: int) -> Tensor:
-        """`[samples, columns]` of this process's samples.
+        """Return the vectors of this process's samples, `[samples, columns]`.
 
         Args:
-            vectors: Of each part, what this process has looked up: `[samples of all processes, columns]` in the order
-                of the processes, or of a local part `[samples, columns]`; without columns it may have any shape.
+            vectors: Lookup of this process for each part: `[samples of all processes, columns]` in the order of the
+                processes, or `[samples, columns]` for a local part. A part without columns may have any shape.
             samples: Samples of each process.
         """
         return _Exchange.apply(self, samples, *vectors)  # pyright: ignore[reportReturnType]
 
     def gathered(self, vectors: Sequence[Tensor], samples: int) -> Tensor:
-        """The forward pass."""
+        """Exchange the vectors in the forward pass."""
         memory, own = self.memory, self._rows(self.rank, samples)
         memory.reserve(self._floats(samples))
         there = [self._of_owner(rank, samples) for rank in range(self.count)]
@@ -114,10 +114,10 @@ class SharedVectors:
         return gathered
 
     def returned(self, gradient: Tensor, like: Sequence[tuple[int, ...]], samples: int) -> list[Tensor]:
-        """The backward pass: the gradient of each part's vectors, averaged over the processes as TorchRec does it.
+        """Return the gradient of each part's vectors, averaged over the processes as in TorchRec.
 
         Args:
-            gradient: Of what `gathered` gave.
+            gradient: Gradient of the result of `gathered`.
             like: Shape of each part's vectors.
             samples: Samples of each process.
         """
@@ -156,13 +156,13 @@ class SharedVectors:
         return slice(rank * samples, (rank + 1) * samples)
 
     def _floats(self, samples: int) -> int:
-        """Numbers that the process with most of them writes in either direction."""
+        """Return the numbers that a process writes at most, in the forward or the backward pass."""
         exchanged = [part for part in self.parts if not part.is_local]
         forth = max(sum(part.widths[rank] for part in exchanged) for rank in range(self.count))
         return samples * max(self.count * forth, sum(part.columns for part in exchanged))
 
     def _of_owner(self, rank: int, samples: int) -> list[Tensor | None]:
-        """Where a process writes the vectors that it looked up; None for those of local parts and without columns."""
+        """Return the memory for the vectors that a process looked up; None for local and empty parts."""
         places: list[Tensor | None] = []
         memory, used = self.memory.of(rank), 0
         for part in self.parts:
@@ -173,7 +173,7 @@ class SharedVectors:
         return places
 
     def _of_reader(self, rank: int, samples: int) -> dict[tuple[int, int], Tensor]:
-        """Where a process writes the gradients of its samples, by part and owner of the columns."""
+        """Return the memory for the gradients of a process's samples, by part and owner of the columns."""
         places = {}
         memory, used = self.memory.of(rank), 0
         for number, part in enumerate(self.parts):
@@ -196,8 +196,8 @@ class _Exchange(torch.autograd.Function):
 
 
 def _runs(parts: Sequence[Part], order: Sequence[int]) -> list[_Run]:
-    """Columns that stay together, in their order in the end."""
-    blocks = []  # part and owner of columns next to each other
+    """Return the runs of adjacent columns, in output order."""
+    blocks = []  # part, owner and width of adjacent columns
     for number, part in enumerate(parts):
         widths = part.widths[:1] if part.is_summed or part.is_local else part.widths
         blocks += [(number, owner, width) for owner, width in enumerate(widths)]

@@ -1,4 +1,4 @@
-"""Which row of a large table lies in which slot of a small one: the book-keeping of a cache, without its memory."""
+"""Bookkeeping of a row cache, without its memory: which row of a large table is in which slot of a small table."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ import numpy as np
 from shunter.errors import TooLargeError
 from shunter.models.embeddings.row_use import LEVELS
 
-# Where a row is that has no slot, and one that has not begun: nobody has asked for it, and the file lacks it too. A
-# slot whose row the file lacks has the row's number negative, this much below zero.
+# States of a row without a slot: in the file (NOWHERE), or not begun (UNBEGUN), which means never looked up and not in
+# the file. A slot whose row is not in the file has the negative number UNWRITTEN - row.
 NOWHERE, UNBEGUN, UNWRITTEN = -1, -2, -3
-# What the book-keeping itself takes: a place and a level for each row, and for each slot its row, last use and entries.
+# Memory of the bookkeeping: a slot and a level for each row; for each slot its row, last use and queue entries.
 BYTES_A_ROW, BYTES_A_SLOT = 5, 28
-# Batches are numbered from 0; the slots that were never used come before all of them.
+# Batches are numbered from 0; slots that were never used have a smaller number.
 NEVER = np.iinfo(np.int64).min
-_Entry = tuple[int, np.ndarray]  # slots that a batch used
+_Entry = tuple[int, np.ndarray]  # number of a batch, and slots that it used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
-    """What a batch asks the cache to do: first write `leaving` back, then fetch `arriving`.
+    """Tasks of the cache for a batch: first write the `leaving` rows back, then read the `arriving` rows.
 
     Attributes:
-        slots: `[distinct rows of the batch]` where each row lies from now on.
-        arriving: Rows that were not there.
-        arriving_slots: Slots where they go.
-        is_new: Of each whether it has not begun, so that the file lacks it.
-        leaving: Rows that make room; at most as many as `arriving`.
-        leaving_slots: Slots where they lay.
+        slots: Slot of each distinct row of the batch, `[distinct rows of the batch]`.
+        arriving: Rows that were not in the cache.
+        arriving_slots: New slots of these rows.
+        is_new: Whether each of these rows has not begun, so that it is not in the file.
+        leaving: Evicted rows, at most as many as `arriving`.
+        leaving_slots: Former slots of the evicted rows.
     """
 
     slots: np.ndarray
@@ -41,21 +41,22 @@ class Admission:
 
 
 class SlotMap:
-    """Gives slots to the rows of one batch after the other.
+    """Assigns slots to the rows of consecutive batches.
 
-    The batches of the window, the one at hand and those admitted just before it, keep their slots: their rows may
-    still be read and written. Of all other slots those of the lowest level are given away first, and among these the
-    least recently used, which is exact to the batch; within a batch, rows go in the order in which they were given.
+    The batches of the window, which are the present batch and those just before it, keep their slots, since their rows
+    may still be read and written. Of the other slots, those of the lowest level are reassigned first, and within a
+    level the least recently used. The order of use is exact between batches; within a batch it is the order of the
+    rows.
 
     Args:
         rows: Rows of the large table.
-        slots: Rows of the small one.
+        slots: Rows of the small table.
         window_batches: Batches that keep their slots, at least 1.
-        levels: uint8 `[rows]`, how often each row is expected to be asked for (`shunter.models.embeddings.row_use`);
-            None takes all alike, so that the least recently used goes.
+        levels: Expected access frequency of each row, uint8 `[rows]` (`shunter.models.embeddings.row_use`); None
+            treats all rows alike, so that the least recently used row is evicted.
 
     Attributes:
-        unbegun: How many rows the file lacks, those in slots that were never written back among them; at first none.
+        unbegun: Number of rows that are not in the file, including rows in slots that were never written back.
     """
 
     def __init__(self, rows: int, slots: int, window_batches: int, levels: np.ndarray | None = None) -> None:
@@ -71,27 +72,27 @@ class SlotMap:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows, but not which the file lacks; also what makes the map whole again after an error."""
+        """Forget all rows in slots, but not which rows the file lacks; this also repairs the map after an error."""
         self._batch = 0
         rows, slots = self.residents()
         self._slot_of_row[rows] = np.where(self._row_of_slot[slots] < NOWHERE, UNBEGUN, NOWHERE)
         self._row_of_slot.fill(NOWHERE)
         self._last_use.fill(NEVER)
-        # Of each level slots by the batch that used them, oldest first; stale once `_last_use` says otherwise. A slot
-        # that was never used is on the lowest.
+        # Slots of each level by the batch that used them, oldest first; an entry is stale if `_last_use` differs. Slots
+        # that were never used are on the lowest level.
         self._used: list[deque[_Entry]] = [deque() for _ in range(1 if self._levels is None else LEVELS)]
         self._used[0].append((NEVER, np.arange(self.slots, dtype=np.int32)))
         self._entries = self.slots
 
     def have_begun(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Whether the file holds each of some rows."""
+        """Return whether each of these rows is in the file."""
         slots = self._slot_of_row[rows]
-        found, in_slots = slots != UNBEGUN, np.flatnonzero(slots >= 0)  # of all rows these are few
+        found, in_slots = slots != UNBEGUN, np.flatnonzero(slots >= 0)  # few of all rows
         found[in_slots] = self._row_of_slot[slots[in_slots]] >= NOWHERE
         return found
 
     def note_begun(self, rows: np.ndarray) -> None:
-        """The file holds distinct rows now, if it did not."""
+        """Record that distinct rows are in the file."""
         new = rows[~self.have_begun(rows)]
         slots = self._slot_of_row[new]
         self._slot_of_row[new[slots < 0]] = NOWHERE
@@ -99,29 +100,29 @@ class SlotMap:
         self.unbegun -= len(new)
 
     def note_all_begun(self) -> None:
-        """The file holds all rows."""
+        """Record that all rows are in the file."""
         self._slot_of_row[self._slot_of_row == UNBEGUN] = NOWHERE
         rows, slots = self.residents()
         self._row_of_slot[slots] = rows
         self.unbegun = 0
 
     def note_unbegun(self, first: int, last: int) -> None:
-        """No row of a range has begun; the map was cleared before."""
+        """Record that no row of a range has begun; `clear` must have been called before."""
         self.unbegun += int(np.count_nonzero(self.have_begun(slice(first, last))))
         self._slot_of_row[first:last] = UNBEGUN
 
     def leave_window(self) -> None:
-        """Let go of all batches admitted so far: nobody works on their slots any more."""
+        """Release all batches admitted so far, since their slots are not used any more."""
         self._batch += self.window_batches
 
     def admit(self, rows: np.ndarray) -> Admission:
-        """Give a slot to each row of the next batch.
+        """Assign a slot to each row of the next batch.
 
         Args:
-            rows: The batch's rows, each once.
+            rows: Distinct rows of the batch.
 
         Raises:
-            TooLargeError: The rows of the window are more than there are slots; then nothing has changed.
+            TooLargeError: The window has more rows than there are slots; nothing has changed then.
         """
         slots = self._slot_of_row[rows]
         missing = np.flatnonzero(slots < 0)
@@ -155,12 +156,12 @@ class SlotMap:
         )
 
     def residents(self) -> tuple[np.ndarray, np.ndarray]:
-        """All rows that have a slot, in ascending order, and their slots."""
+        """Return all rows that have a slot, in ascending order, and their slots."""
         rows = np.flatnonzero(self._slot_of_row >= 0)
         return rows, self._slot_of_row[rows]
 
     def _take(self, count: int) -> np.ndarray:
-        """Take the slots that are missed least of those not in the window; all that are asked for, or none."""
+        """Take the first `count` slots of the eviction order that are not in the window; raise if there are too few."""
         taken = [np.empty(0, dtype=np.int32)]
         looked_through: list[tuple[deque[_Entry], _Entry]] = []
         missing = count
@@ -168,7 +169,7 @@ class SlotMap:
             while missing and used and used[0][0] <= self._batch - self.window_batches:
                 batch, entries = used.popleft()
                 looked_through.append((used, (batch, entries)))
-                # Those that were never used are so still: of a large cache they need not be looked through each time.
+                # Slots that were never used are never stale; skipping the check is faster for a large cache.
                 slots = entries if batch == NEVER else entries[self._last_use[entries] == batch]
                 self._entries -= len(entries)
                 if len(slots) > missing:
@@ -188,22 +189,22 @@ class SlotMap:
             self._used[level].append((self._batch, part))
         self._entries += len(slots)
         self._batch += 1
-        if self._entries > 2 * self.slots + len(slots):  # so that the entries stay bounded where all rows are found
+        if self._entries > 2 * self.slots + len(slots):  # bounds the number of entries if most rows are found
             self._used = [self._alive(used) for used in self._used]
             self._entries = sum(len(entries) for used in self._used for _, entries in used)
 
     def _by_level(self, rows: np.ndarray, slots: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """The slots of some rows in parts of one level, each in the order given."""
+        """Group the slots of rows by level, each group in the given order."""
         if self._levels is None:
             return [(0, slots)]
         levels = self._levels[rows]
-        order = np.argsort(levels, kind="stable")  # by radix, for they are of one byte
+        order = np.argsort(levels, kind="stable")  # a fast radix sort, because levels are bytes
         levels, slots = levels[order], slots[order]
         bounds = [0, *(np.flatnonzero(np.diff(levels)) + 1).tolist(), len(levels)]
         return [(int(levels[begin]), slots[begin:end]) for begin, end in pairwise(bounds) if end > begin]
 
     def _alive(self, used: deque[_Entry]) -> deque[_Entry]:
-        """Without what is stale."""
+        """Return the queue without stale entries."""
         alive = ((batch, entries[self._last_use[entries] == batch]) for batch, entries in used)
         return deque((batch, entries) for batch, entries in alive if len(entries))
 

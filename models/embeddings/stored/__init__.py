@@ -1,1 +1,1 @@
-"""Embedding tables for scoring that are larger than memory: rows in a file, those that are asked for most in memory."""
+"""Embedding tables larger than memory, for scoring: rows in a file, with the most frequent rows in memory."""

@@ -1,8 +1,8 @@
-"""Reads at many places of a file that are under way at once, by Linux's asynchronous reads (`io_submit(2)`).
+"""Concurrent reads at many positions of a file by Linux's asynchronous I/O (`io_submit(2)`).
 
-One call hands the kernel all of them and another waits for them, without threads that each take Python's lock before
-and after a read. Sandboxes that forbid `io_uring` mostly allow these calls, and they need no library; where they are
-forbidden too, whoever reads takes threads. Only reads past the page cache are asynchronous so.
+One call submits all reads and another waits for them, without threads that need Python's lock before and after each
+read. Sandboxes that forbid `io_uring` mostly allow these calls, which need no library. If they are forbidden too, the
+caller uses threads. Only reads that bypass the page cache are asynchronous in this way.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-DEPTH = 64  # reads under way at most
+DEPTH = 64  # largest number of concurrent reads
 _PREAD = 0
 _CONTROL = np.dtype(  # struct iocb of linux/aio_abi.h, little-endian
     [
@@ -39,7 +39,7 @@ _EVENT = np.dtype([("data", "<u8"), ("control", "<u8"), ("result", "<i8"), ("res
 
 @dataclass(frozen=True)
 class _Calls:
-    """Numbers of the system calls."""
+    """System call numbers."""
 
     setup: int
     destroy: int
@@ -51,13 +51,13 @@ _CALLS = {"x86_64": _Calls(206, 207, 208, 209), "aarch64": _Calls(0, 1, 4, 2)}
 
 
 class KernelReads:
-    """Reads of one open file; one thread at a time.
+    """Asynchronous reads of one open file; for one thread at a time.
 
     Args:
-        file: Descriptor of the file, opened past the page cache; whoever opened it closes it, after this.
+        file: Descriptor of the file, opened to bypass the page cache; the caller closes it after `close`.
 
     Raises:
-        OSError: There is no such thing here.
+        OSError: The system does not support asynchronous reads.
     """
 
     def __init__(self, file: int) -> None:
@@ -73,18 +73,18 @@ class KernelReads:
         self._end_of_life = weakref.finalize(self, _call, calls.destroy, self._context)
 
     def read(self, begins: np.ndarray, lengths: np.ndarray, addresses: np.ndarray) -> np.ndarray:
-        """Read some pieces, `DEPTH` at most, and wait for all of them.
+        """Read up to `DEPTH` pieces, and wait for all of them.
 
         Args:
-            begins: Where each begins in the file.
-            lengths: Bytes of each.
-            addresses: Where each goes in memory; all aligned as the file system wants it.
+            begins: Position of each piece in the file.
+            lengths: Bytes of each piece.
+            addresses: Memory address of each piece; all values aligned as the file system needs it.
 
         Returns:
-            Bytes that came, of each piece.
+            Number of bytes read, for each piece.
 
         Raises:
-            OSError: One could not be read.
+            OSError: A piece could not be read.
         """
         count = len(begins)
         controls = self._controls[:count]
@@ -93,7 +93,7 @@ class KernelReads:
         controls["begin"], controls["length"], controls["address"] = begins, lengths, addresses
         results = np.zeros(count, np.int64)
         sent, error = self._submit(count)
-        self._wait(sent, results)  # all that is under way, for it writes to the memory of whoever asked
+        self._wait(sent, results)  # wait for all submitted reads, since they write to the caller's memory
         if error is not None:
             raise error
         if (failed := results[results < 0]).size:
@@ -101,11 +101,11 @@ class KernelReads:
         return results
 
     def close(self) -> None:
-        """Give the kernel its queue back."""
+        """Release the queue of the kernel."""
         self._end_of_life()
 
     def _submit(self, count: int) -> tuple[int, OSError | None]:
-        """How many were taken, and why not all."""
+        """Submit the reads; return how many were accepted, and the error if not all were."""
         sent = 0
         while sent < count:
             pointer = ctypes.c_void_p(int(self._pointers.ctypes.data) + self._pointers.itemsize * sent)
@@ -120,7 +120,7 @@ class KernelReads:
             most, events = ctypes.c_long(count), ctypes.c_void_p(self._events.ctypes.data)
             try:
                 found = self._events[: _call(self._calls.events, self._context, most, most, events, None)]
-            except InterruptedError:  # by a signal: they are under way still
+            except InterruptedError:  # by a signal: the reads are still running
                 continue
             results[found["data"].astype(np.int64)] = found["result"]
             count -= len(found)
@@ -128,17 +128,17 @@ class KernelReads:
 
 @cache
 def _system_call() -> Any:
-    """The C library's `syscall`."""
+    """Return the C library's function `syscall`."""
     found = ctypes.CDLL(None, use_errno=True).syscall
     found.restype = ctypes.c_long
     return found
 
 
 def _call(number: int, *arguments: object) -> int:
-    """A system call.
+    """Make a system call.
 
     Raises:
-        OSError: It failed.
+        OSError: The call failed.
     """
     found = _system_call()(ctypes.c_long(number), *arguments)
     if found < 0:

@@ -1,9 +1,9 @@
-"""What becomes of the memory that stored tables may take: rows that stay, rows that come and go, and working memory.
+"""Division of the memory of stored tables into pinned rows, cached rows and working memory.
 
-Ids of a vocabulary are ranks: id 1 is the value that training saw most. So the first ids of each table are those that
-are asked for most, and they stay in memory for good; where a table is small, that is the whole table (placement by
-accesses per byte, SDM 2.3 A, for accesses that fall with the rank as they do in clicks). What is hot by the day, and
-not by the training log, has the cache beside them.
+Ids of a vocabulary are ranks: id 1 is the most frequent value in training. So the first ids of each table are accessed
+most, and their rows stay in memory (pinned); for a small table this is the whole table. (This is placement by accesses
+per byte, SDM 2.3 A, for accesses that fall with the rank as in clicks.) Rows that are frequent on the present day, but
+not in the training log, are in the cache.
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ from shunter.errors import RequestError
 from shunter.models.embeddings.stored.row_cache import BYTES_A_SLOT, Policy
 from shunter.models.embeddings.stored.row_file import FLOAT_BYTES, MOST_BUFFER_BYTES, READERS, least_buffer_bytes
 
-WORKING_SHARE = 8  # one over the part for the rows of a batch, and as much for reading
+WORKING_SHARE = 8  # one over the share of memory for the rows of a batch; reading gets the same share
 POOLED_SHARE = 8
 MOST_WORKING_BYTES = 64 << 20
-PINNED_SHARE = 0.5  # of what the rows have, for those that stay
+PINNED_SHARE = 0.5  # of the memory for rows, for pinned rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """How the memory is divided.
+    """Division of the memory.
 
     Attributes:
-        pinned: Of each table, how many of its first rows stay in memory.
-        cached_rows: Rows in the cache of the others.
-        policy: How that cache makes room.
+        pinned: Number of first rows of each table that stay in memory.
+        cached_rows: Rows in the cache for the other rows.
+        policy: Eviction policy of the cache.
         pooled_bytes: Memory for sums of whole lists.
-        batch_rows: Distinct rows that are put together at a time.
+        batch_rows: Largest number of distinct rows that are assembled at a time.
         buffer_bytes: Memory for reading.
     """
 
@@ -56,17 +56,17 @@ def divide(
     """Divide the memory.
 
     Args:
-        memory_bytes: All that the tables may take.
+        memory_bytes: Memory of the tables.
         rows: Rows of each table.
         dim: Width of a row.
         bags: Bags of a sample.
-        is_ranked: Whether the ids of a table are ranks; of one whose are not, all rows are alike. None: all are.
-        has_lists: Whether sums of lists are worth keeping.
-        pinned_share: Share of the rows' memory for those that stay.
-        policy: How the cache makes room.
+        is_ranked: Whether the ids of each table are ranks; if not, all rows are equally frequent. None: all are ranks.
+        has_lists: Whether sums of lists are cached.
+        pinned_share: Share of the rows' memory for pinned rows.
+        policy: Eviction policy of the cache.
 
     Raises:
-        RequestError: It is too little for one sample.
+        RequestError: The memory is too small for one sample.
     """
     row_bytes = dim * FLOAT_BYTES
     least = WORKING_SHARE * max(least_buffer_bytes(dim), bags * row_bytes)
@@ -93,9 +93,9 @@ def divide(
 
 
 def first_rows(room: int, rows: Sequence[int], is_ranked: Sequence[bool]) -> tuple[int, ...]:
-    """Of each table so many first rows that there is room for all: whole small tables, and of the others one number.
+    """Return the number of first rows to pin of each table: whole small tables, and the same number of all others.
 
-    A table whose ids are no ranks stays whole or not at all.
+    A table whose ids are not ranks is pinned as a whole or not at all.
     """
     sizes = np.sort(np.array([size for size, is_rank in zip(rows, is_ranked, strict=True) if is_rank], np.int64))
     taken = [0] * len(rows)

@@ -1,7 +1,7 @@
-"""A set-associative cache of rows: a row may lie in the few places of its set, so that a look is the same for all.
+"""Set-associative row cache: a row may only be in the few slots of its set, so that every lookup costs the same.
 
-Beside each row stand its number and its last use or how often it was used, twelve bytes together: nothing is kept of
-rows that are not in it, however many there are.
+The number of each row and its last use or its number of uses are stored next to the row, twelve bytes together. Nothing
+is stored for rows outside the cache.
 """
 
 from typing import Literal
@@ -10,19 +10,19 @@ import numpy as np
 
 Policy = Literal["lru", "lfu"]
 WAYS = 16
-BYTES_A_SLOT = 12  # of the number and the use of a row, beside the row
+BYTES_A_SLOT = 12  # number and use of a row, in addition to the row
 _NOBODY = -1
 _LARGEST_USE = np.iinfo(np.uint32).max >> 1
 
 
 class RowCache:
-    """Rows by their numbers.
+    """Cache of rows by their numbers.
 
     Args:
-        slots: Rows that it holds; rounded down to whole sets.
-        dim: Numbers of a row.
-        policy: Whether the row that was used longest ago makes room, or the one that was used least. Uses are halved
-            now and then, so that what was once frequent does not stay for ever.
+        slots: Capacity in rows; rounded down to whole sets.
+        dim: Width of a row.
+        policy: Whether the least recently used row is evicted, or the least frequently used. Counts of uses are
+            halved from time to time, so that formerly frequent rows do not stay for ever.
     """
 
     def __init__(self, slots: int, dim: int, policy: Policy) -> None:
@@ -37,7 +37,7 @@ class RowCache:
         self._noted = 0
 
     def find(self, rows: np.ndarray) -> np.ndarray:
-        """Where each of some distinct rows lies, -1 where it does not; it counts as a use."""
+        """Return the slot of each of these distinct rows, -1 if it is not in the cache; this counts as a use."""
         if not self._sets:
             return np.full(len(rows), _NOBODY, np.int64)
         sets = self._set_of(rows)
@@ -50,33 +50,33 @@ class RowCache:
         return slots
 
     def take(self, slots: np.ndarray) -> np.ndarray:
-        """The rows in some places, `[slots, dim]`."""
+        """Return the rows in these slots, `[slots, dim]`."""
         return self._rows[slots]
 
     def put(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Keep rows that are not here; of more than a set has places for, some are passed over.
+        """Insert rows that are not in the cache; rows beyond the slots of a set are skipped.
 
         Args:
-            rows: Their numbers, each once.
-            values: `[rows, dim]`.
+            rows: Distinct row numbers.
+            values: Rows, `[rows, dim]`.
         """
         if not self._sets or not len(rows):
             return
         sets = self._set_of(rows)
         order = np.argsort(sets, kind="stable")
         sets, rows = sets[order], rows[order]
-        first = np.searchsorted(sets, sets)  # of the rows of the same set
+        first = np.searchsorted(sets, sets)  # first index of each row's set
         rank = np.arange(len(sets)) - first
         kept = np.flatnonzero(rank < self._tags.shape[1])
         sets, rank, order, rows = sets[kept], rank[kept], order[kept], rows[kept]
-        # The place of the rank-th row is the rank-th in the order in which places of its set are given away.
+        # The rank-th row of a set gets the rank-th slot in the eviction order of the set.
         ways = np.argsort(self._uses[sets], axis=1, kind="stable")[np.arange(len(sets)), rank]
         self._tags[sets, ways] = rows
         self._uses[sets, ways] = self._clock if self._policy == "lru" else 1
         self._rows[sets * self._tags.shape[1] + ways] = values[order]
 
     def residents(self) -> np.ndarray:
-        """The rows that it holds, ascending."""
+        """Return the numbers of all rows in the cache, ascending."""
         return np.sort(self._tags[self._tags != _NOBODY]).astype(np.int64)
 
     def _note(self, sets: np.ndarray, ways: np.ndarray) -> None:
@@ -94,6 +94,6 @@ class RowCache:
             self._noted = 0
 
     def _set_of(self, rows: np.ndarray) -> np.ndarray:
-        """Multiplicative hashing (Knuth): neighbours go to different sets."""
+        """Return the set of each row by multiplicative hashing (Knuth), which spreads adjacent rows."""
         mixed = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         return ((mixed >> np.uint64(32)) % np.uint64(self._sets)).astype(np.int64)

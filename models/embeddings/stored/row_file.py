@@ -1,10 +1,10 @@
-"""Rows of embedding tables in an open file, read block by block, many blocks at once.
+"""Rows of embedding tables in an open file, read in blocks, with many concurrent reads.
 
-A block device reads whole blocks, so rows that lie in blocks side by side are one read. Where the file system allows
-it, reads go past the page cache of the operating system: the memory of the tables is then what their owner gave them,
-and nothing that other programs may push out again. The kernel then has a bounded number of them under way, whatever is
-asked for; where it does not do that, a fixed number of readers shares the blocks of a request. Elsewhere rows come
-through the page cache, each by itself.
+A block device reads whole blocks, so rows in adjacent blocks are one read. If the file system allows it, reads bypass
+the page cache of the operating system. The memory of the tables is then exactly what was reserved, and other programs
+cannot evict it. The kernel then runs a bounded number of asynchronous reads; if the kernel does not support them, a
+fixed number of reader threads shares the blocks. If the page cache cannot be bypassed, rows are read through it one by
+one.
 """
 
 import mmap
@@ -27,13 +27,13 @@ FLOAT_BYTES = 4
 
 @dataclass(kw_only=True)
 class FileCounts:
-    """What was read.
+    """Statistics of reads.
 
     Attributes:
-        rows: Rows that were asked for.
-        reads: Reads of neighbouring blocks.
-        read_bytes: Bytes of them.
-        seconds: Time that somebody waited for rows.
+        rows: Requested rows.
+        reads: Reads of adjacent blocks.
+        read_bytes: Bytes of these reads.
+        seconds: Time that callers waited for rows.
     """
 
     rows: int = 0
@@ -43,18 +43,18 @@ class FileCounts:
 
 
 class RowFile:
-    """Float32 rows of one width in a file that somebody has opened and looked at.
+    """Float32 rows of one width in a file that the caller has opened and checked.
 
     Args:
-        descriptor: The open file; it may be closed afterwards, and the file be removed.
-        start: Where the first row begins, a multiple of four.
-        rows: How many there are.
-        dim: Numbers of each.
+        descriptor: The open file; afterwards it may be closed and the file removed.
+        start: Position of the first row, a multiple of four.
+        rows: Number of rows.
+        dim: Width of a row.
         buffer_bytes: Memory of all readers together, at least `least_buffer_bytes`.
 
     Attributes:
-        counts: What was read.
-        is_direct: Whether reads go past the page cache.
+        counts: Statistics of the reads.
+        is_direct: Whether reads bypass the page cache.
     """
 
     def __init__(self, descriptor: int, start: int, rows: int, dim: int, buffer_bytes: int) -> None:
@@ -67,7 +67,7 @@ class RowFile:
             raise CheckpointError("The file of the embedding tables is too short for their rows: restore it.")
         readers = min(buffer_bytes // least_buffer_bytes(dim), READERS)
         assert readers >= 1, "there is memory for a reader"
-        # A piece may reach beyond its share by one row and its rest of a block.
+        # A piece may be longer than its share by one row and the rest of a block.
         self._share = min(buffer_bytes // readers - _overhang(dim), MOST_BUFFER_BYTES) // BLOCK * BLOCK
         sizes = [self._share + _overhang(dim)] * readers
         self._kernel = _kernel_reads(self._file) if self.is_direct else None
@@ -84,14 +84,14 @@ class RowFile:
         """Read rows.
 
         Args:
-            rows: Their numbers, ascending, each once.
+            rows: Distinct row numbers, ascending.
 
         Returns:
-            `[rows, dim]` float32.
+            Rows, float32 `[rows, dim]`.
 
         Raises:
-            CheckpointError: The file was changed, or cut off, since it was opened.
-            HardwareError: It cannot be read.
+            CheckpointError: The file was changed or truncated since it was opened.
+            HardwareError: The file cannot be read.
         """
         begin = time.perf_counter()
         out = np.empty((len(rows), self._dim), np.float32)
@@ -118,7 +118,7 @@ class RowFile:
         self._end_of_life()
 
     def _pieces(self, rows: np.ndarray) -> "_Pieces":
-        """Neighbouring blocks, each run of them a piece no longer than a reader's share, and who reads which."""
+        """Divide the blocks of the rows into pieces of adjacent blocks within a reader's share, and assign readers."""
         row_bytes = self._dim * FLOAT_BYTES
         begin = self._start + rows * row_bytes
         first, last = begin // BLOCK, (begin + row_bytes - 1) // BLOCK
@@ -136,7 +136,7 @@ class RowFile:
         return _Pieces(begins, length, row_at, row_end, parts)
 
     def _fill_out(self, rows: np.ndarray, out: np.ndarray) -> BaseException | None:
-        """Read all rows and count the reads; what failed."""
+        """Read all rows and count the reads; return the error, if any."""
         if not self.is_direct:
             try:
                 self._read_runs(rows, out)
