@@ -1,4 +1,4 @@
-"""The rules that there are, and programs after they have been applied."""
+"""List of the rules, and application of rules to programs."""
 
 import importlib
 import pkgutil
@@ -14,7 +14,7 @@ from shunter.extensions.rewriting.rule import Rule
 
 @lru_cache(maxsize=1)
 def known_rules() -> dict[str, Rule]:
-    """All rules by name: those of every file of `extensions/rewriting/rules`."""
+    """Return all rules by name, from all files of `extensions/rewriting/rules`."""
     names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__))
     modules = [importlib.import_module(f"{rules.__name__}.{name}") for name in names]
     found: list[Rule] = [rule for module in modules for rule in module.RULES]
@@ -22,15 +22,15 @@ def known_rules() -> dict[str, Rule]:
 
 
 def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
-    """A program with a rule applied at a site, tidied.
+    """Return a program with a rule applied at a site, tidied.
 
     Args:
-        program: Stays as it is.
-        rule: The rule.
-        site: Numbers of the nodes.
+        program: Program, not changed.
+        rule: Rule to apply.
+        site: Indices of the nodes.
 
     Raises:
-        ValueError: The rule does not fit there.
+        ValueError: The rule does not fit at this site.
     """
     made = program.copy()
     nodes = made.names()
@@ -48,7 +48,7 @@ def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
 
 
 def tidied(program: Program) -> None:
-    """Apply in place what never costs anything, until nothing of it is left to do."""
+    """Apply the rules that never have a cost, in place, until none of them fits."""
     tidying = [rule for rule in known_rules().values() if rule.is_tidying]
     program.sweep()
     program.constants_first()
@@ -72,11 +72,11 @@ def tidied(program: Program) -> None:
 
 
 def _share_equal(program: Program) -> None:
-    """Compute once what is computed twice alike."""
+    """Merge equal nodes, so that each value is computed once."""
     first: dict[str, fx.Node] = {}
     for node, digest in digests(program.graph.nodes).items():
         if node.op in ("placeholder", "output", "call_module"):
-            continue  # a module may draw random numbers
+            continue  # modules may be random
         same = first.setdefault(digest, node)
         if same is not node:
             node.replace_all_uses_with(same)
@@ -84,7 +84,7 @@ def _share_equal(program: Program) -> None:
 
 
 def sites(program: Program, rule: Rule) -> Iterator[tuple[int, ...]]:
-    """Where a rule fits, as numbers of nodes."""
+    """Yield the sites where a rule fits, as indices of nodes."""
     numbers = {node: number for number, node in enumerate(program.graph.nodes)}
     for site in rule.find(program):
         yield tuple(numbers[node] for node in site)

@@ -1,4 +1,4 @@
-"""The steps that a model is best computed with on this machine: searched by single operators, measured whole."""
+"""Choice of a model's fastest rewriting steps on this machine: search by operator costs, then measure models."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,20 +19,20 @@ from shunter.extensions.rewriting.search import BY_DEFAULT, Candidate, Limits
 from shunter.extensions.rewriting.split import search_in_parts
 from shunter.models.registry import Model
 
-GATE_BATCHES = (3, 1, 8)  # rows at which programs are compared
+GATE_BATCHES = (3, 1, 8)  # batch sizes of the comparison of programs
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """How a model is best computed.
+    """Fastest computation of a model.
 
     Attributes:
-        steps: The steps.
-        layers: Layers that are computed so.
-        foreseen: Sum over the operators, of the best program over that of the layers as they are.
-        operators_measured: Operators that were not known yet.
-        seconds: Time that the search took.
+        steps: Rewriting steps.
+        layers: Layers after these steps.
+        foreseen: Sum of the operators' times, relative to that of the original layers.
+        operators_measured: Number of operators that were measured anew.
+        seconds: Duration of the search.
     """
 
     steps: tuple[str, ...]
@@ -45,17 +45,17 @@ class Chosen:
 def choose_steps(
     model: Model, rows: int, mode: Mode, stopwatch: Stopwatch = alternating_seconds, limits: Limits = BY_DEFAULT
 ) -> Chosen:
-    """The fastest of what the search finds for a model, each measured whole beside the layers as they are.
+    """Return the fastest of the programs found for a model; each is measured whole, like the original layers.
 
     Args:
-        model: The model, on the CPU, in the mode that it is to be computed in.
+        model: Model on the CPU, in the mode of the computation.
         rows: Rows of a batch.
-        mode: Forward alone, or with its backward.
-        stopwatch: Measures works in turns.
-        limits: How far the search goes.
+        mode: Forward only, or forward and backward.
+        stopwatch: Measures several works alternately.
+        limits: Limits of the search.
 
     Raises:
-        InfeasibleError: The layers cannot be written as a graph, or nothing that equals them is faster.
+        InfeasibleError: The layers cannot be traced as a graph, or no equivalent program is faster.
     """
     try:
         problem = Problem(
@@ -73,15 +73,15 @@ def choose_steps(
 
 @dataclass(frozen=True)
 class Problem:
-    """Layers whose best way of computation is looked for.
+    """Layers for which the fastest computation is searched.
 
     Attributes:
-        layers: The layers, in the mode that they are to be computed in.
+        layers: Original layers, in the mode of the computation.
         large: Their program, with the shapes of a whole batch.
-        small: The same with those of a few rows, as whoever replays steps makes it.
-        inputs: A whole batch, on which the best are measured.
-        batches: Small ones, on which programs are compared.
-        mode: Forward alone, or with its backward.
+        small: Their program with the shapes of a few rows, as used when steps are replayed.
+        inputs: A whole batch, for the measurement of the best programs.
+        batches: Small batches, for the comparison of programs.
+        mode: Forward only, or forward and backward.
     """
 
     layers: nn.Module
@@ -96,7 +96,7 @@ def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) 
     """See `choose_steps`.
 
     Raises:
-        InfeasibleError: Nothing that equals the layers is faster.
+        InfeasibleError: No equivalent program is faster.
     """
     began = time.perf_counter()
     is_scoring = problem.mode == "scoring"
@@ -117,11 +117,11 @@ def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) 
 
 
 def _equal(problem: Problem, found: Sequence[Candidate]) -> list[tuple[Candidate, nn.Module]]:
-    """Those that compute what the layers do, with layers for each."""
+    """Return the candidates that compute the same as the layers, each with its layers."""
     kept: list[tuple[Candidate, nn.Module]] = []
     for candidate in found:
         try:
-            again = replayed(problem.small, candidate.steps)  # as whoever loads the model does
+            again = replayed(problem.small, candidate.steps)  # as when the model is loaded
             is_same = again.digest() == candidate.program.digest()
             if not is_same or not deviation(problem.small, again, problem.batches).is_none:
                 continue
@@ -129,7 +129,7 @@ def _equal(problem: Problem, found: Sequence[Candidate]) -> list[tuple[Candidate
                 kept.append((candidate, ScoringLayers(problem.layers, again, candidate.steps)))
             elif candidate.steps:
                 kept.append((candidate, TrainingLayers(problem.layers, again, candidate.steps).train()))
-        except ValueError:  # a step does not fit there, or weights would not learn as those of the layers
+        except ValueError:  # a step does not fit, or weights would learn differently
             continue
     return kept
 
@@ -143,7 +143,7 @@ def _work(layers: nn.Module, problem: Problem) -> Callable[[], object]:
                 layers(*inputs)
 
         return score
-    given = [inputs[0], inputs[1].requires_grad_(), *inputs[2:]]  # embeddings learn too, dense features do not
+    given = [inputs[0], inputs[1].requires_grad_(), *inputs[2:]]  # embeddings need gradients, dense features do not
 
     def learn() -> None:
         with torch.enable_grad():

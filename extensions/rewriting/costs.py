@@ -1,4 +1,4 @@
-"""What operators take on this machine, measured one by one and kept between runs in the home."""
+"""Measured times of operators on this machine, saved between runs in the home."""
 
 import contextlib
 import hashlib
@@ -20,15 +20,15 @@ ROUNDS, SHORTEST_SECONDS, LONGEST_SECONDS = 8, 2e-4, 0.12
 
 
 class OperatorCosts:
-    """Seconds of operators by what they do and the shapes that they do it on.
+    """Seconds of operators by function and shapes.
 
-    An operator is measured alone, on random numbers in memory of its own, as often as its shortest time needs: the sum
-    over a graph leaves out what lies in the caches between two of them, so that the best graphs are measured whole.
+    Each operator is measured alone, on random numbers in its own memory. A sum over a graph therefore ignores data that
+    stays in the caches between two operators, so the best graphs are also measured whole.
 
     Args:
-        mode: Forward alone, or with its backward.
-        threads: Threads of the measurement, which the caller has set.
-        folder: Folder where they are kept; None keeps none.
+        mode: Forward only, or forward and backward.
+        threads: Number of threads of the measurement, which the caller has set.
+        folder: Folder of the saved times; None to save nothing.
     """
 
     def __init__(self, mode: Mode, threads: int, folder: Path | None) -> None:
@@ -39,11 +39,11 @@ class OperatorCosts:
         self._known = self._read()
 
     def of(self, program: Program) -> float:
-        """Seconds of a whole graph: the sum over what hangs on inputs."""
+        """Return the seconds of a whole graph: the sum over all operators that depend on inputs."""
         return sum(self.of_node(program, node) for node in operators(program))
 
     def of_node(self, program: Program, node: fx.Node) -> float:
-        """Seconds of one operator."""
+        """Return the seconds of one operator."""
         if not isinstance(node.meta[VALUE], Tensor | tuple | list):
             return 0.0
         key = _key(program, node)
@@ -53,10 +53,10 @@ class OperatorCosts:
         return self._known[key]
 
     def save(self) -> None:
-        """Keep what was measured, beside what others have kept meanwhile."""
+        """Save the new measurements, merged with those that other processes have saved."""
         if self._path is None or not self.measured:
             return
-        with contextlib.suppress(OSError):  # without room on the disk it is measured again
+        with contextlib.suppress(OSError):  # if the disk is full, it is measured again
             write_checked(self._path, json.dumps({**self._read(), **self._known}, indent=0))
 
     def _read(self) -> dict[str, float]:
@@ -85,7 +85,7 @@ class OperatorCosts:
 
 
 def home_folder() -> Path | None:
-    """Folder of the home; None on a machine that trains alone and has no home."""
+    """Return the folder in the home; None where only the training code is installed."""
     try:
         from shunter.settings import Settings
     except ImportError:
@@ -94,7 +94,7 @@ def home_folder() -> Path | None:
 
 
 def shortest_seconds(work: Callable[[], object]) -> float:
-    """The shortest of several times, each of as many calls as the clock can tell."""
+    """Return the shortest of several times; each covers as many calls as the clock's resolution needs."""
     work()
     began = time.perf_counter()
     work()
@@ -121,7 +121,7 @@ def _key(program: Program, node: fx.Node) -> str:
 
 
 class _Told:
-    """An operand as it stands in a key."""
+    """Operand as represented in a key."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -143,7 +143,7 @@ def _function(program: Program, node: fx.Node) -> Callable[..., Any]:
 
 
 def _real(program: Program, node: fx.Node, *, learns: bool) -> Any:
-    """An operand with numbers in it; of indices, those that the program has."""
+    """Return an operand filled with numbers; indices are those of the program."""
     value = node.meta[VALUE]
     if isinstance(value, tuple | list):
         return type(value)(_random(one, learns=learns) for one in value)

@@ -1,4 +1,4 @@
-"""Whether a program computes what another one does: values and gradients, in float64, at several sizes of the batch."""
+"""Equality check of two programs: values and gradients, in float64, for several batch sizes."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shunter.extensions.rewriting.program import Program
 
-VALUE_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # of the largest number
+VALUE_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # relative to the largest number
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Deviation:
     """The largest differences between two programs, relative to the largest number.
 
     Attributes:
-        values: Of the logits.
-        gradients: Of the gradients of inputs and of the original weights.
+        values: Difference of the logits.
+        gradients: Difference of the gradients of inputs and of the original weights.
     """
 
     values: float
@@ -31,12 +31,12 @@ class Deviation:
 
 
 def deviation(one: Program, other: Program, batches: Sequence[Sequence[Tensor]]) -> Deviation:
-    """Compare two programs over the same layers, which are in evaluation mode meanwhile.
+    """Compare two programs of the same layers, which are switched to evaluation mode temporarily.
 
     Args:
-        one: The original.
-        other: What rules have made of it; what it makes of weights is followed by the gradients.
-        batches: Inputs, which are widened to float64.
+        one: Original program.
+        other: Rewritten program; gradients flow through its weights to the original ones.
+        batches: Inputs, converted to float64.
     """
     root, was_training = one.root, one.root.training
     values = gradients = 0.0
@@ -52,7 +52,7 @@ def deviation(one: Program, other: Program, batches: Sequence[Sequence[Tensor]])
 
 
 def _both(program: Program, batch: Sequence[Tensor]) -> list[Tensor]:
-    """Logits, and gradients of all that is given."""
+    """Return the logits, and the gradients of all inputs and weights."""
     tensors = {
         name: tensor.detach().double().requires_grad_(isinstance(tensor, torch.nn.Parameter))
         for name, tensor in (*program.root.named_parameters(), *program.root.named_buffers())

@@ -1,7 +1,7 @@
-"""Layers of a program.
+"""Conversion of programs to layers.
 
-For scoring, everything that hangs on weights alone is worked out. For training they have weights of their own, each of
-which is a weight of the original layers that has moved.
+For scoring, everything that depends on weights only is computed once. For training, the layers have their own weights,
+each of which is a rearranged original weight.
 """
 
 from collections.abc import Container, Mapping
@@ -15,15 +15,15 @@ from shunter.models.altered_layers import AlteredLayers
 
 
 class ScoringLayers(AlteredLayers):
-    """Layers that score as a program does; to files they are the original ones, with their names and weights.
+    """Layers that score as a program does; files contain the original layers, with their names and weights.
 
     Args:
-        original: The layers that the program is made of, in evaluation mode.
-        program: The program.
-        steps: What was changed, as `shunter.extensions.rewriting.scheme` has it.
+        original: Original layers of the program, in evaluation mode.
+        program: Rewritten program.
+        steps: Rewriting steps, in the format of `shunter.extensions.rewriting.scheme`.
 
     Attributes:
-        steps: What was changed.
+        steps: Rewriting steps.
     """
 
     alteration = "rewriting"
@@ -38,20 +38,20 @@ class ScoringLayers(AlteredLayers):
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())  # pyright: ignore[reportAttributeAccessIssue]
 
     def refresh(self) -> None:
-        """Work out anew what hangs on weights, which have changed."""
+        """Recompute everything that depends on weights only, after a change of the weights."""
         with torch.no_grad():
             self.__dict__["compute"] = folded(self.__dict__["program"])
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Logits, as the original layers give them."""
+        """Return the logits, as the original layers do."""
         return self.__dict__["compute"](*inputs)
 
     def train(self, mode: bool = True) -> "ScoringLayers":
-        """Scoring layers stay in evaluation mode."""
+        """Do nothing: these layers stay in evaluation mode."""
         return super().train(False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ScoringLayers":
-        """A copy is over the same weights, which scoring does not change."""
+        """Return a copy that shares the weights, which scoring does not change."""
         return ScoringLayers(self.original, self.__dict__["program"], self.steps)
 
 
@@ -69,17 +69,17 @@ def _with_prefix(state: dict[str, Any], prefix: str, *_: Any) -> None:
 
 
 def frontier(program: Program) -> list[fx.Node]:
-    """What hangs on weights alone and is read by what hangs on inputs."""
+    """Return the nodes that depend on weights only and are read by nodes that depend on inputs."""
     constants = program.constants()
     return [node for node in program.graph.nodes if node in constants and set(node.users) - constants]
 
 
 def folded(program: Program, tensors: Mapping[str, Tensor] | None = None) -> nn.Module:
-    """The program as a module whose constants are what hangs on weights alone.
+    """Return the program as a module in which all values that depend on weights only are constants.
 
     Args:
-        program: Stays as it is.
-        tensors: Weights by name instead of those of the layers.
+        program: Program, not changed.
+        tensors: Weights by name, to use instead of those of the layers.
     """
     made, holder = program.copy(), nn.Module()
     values = _constants(program, tensors or {})
@@ -105,7 +105,7 @@ def _hold(holder: nn.Module, path: str, module: nn.Module) -> None:
 
 
 def _constants(program: Program, tensors: Mapping[str, Tensor]) -> list[Tensor]:
-    """Values of the frontier."""
+    """Return the values of the frontier nodes."""
     values: dict[fx.Node, Any] = {}
     constants = program.constants()
     for node in program.graph.nodes:
@@ -122,15 +122,15 @@ def _constants(program: Program, tensors: Mapping[str, Tensor]) -> list[Tensor]:
 
 
 class MovedWeights:
-    """Where each number of the original weights stands in those of a program, and back.
+    """Mapping between the numbers of the original weights and those of a program.
 
-    Every number gets its own, and the program says where it comes to lie; what it only fills up with is zero.
+    Every original number gets an index, and the program moves the indices; padding has none and is zero.
 
     Args:
-        program: The program.
+        program: Rewritten program.
 
     Raises:
-        ValueError: A number of the original has no place, or several, or is changed.
+        ValueError: An original number is missing, duplicated or changed.
     """
 
     def __init__(self, program: Program) -> None:
@@ -150,13 +150,13 @@ class MovedWeights:
             raise ValueError("its weights are not those of the layers in another order")
 
     def moved(self, original: Mapping[str, Tensor]) -> list[Tensor]:
-        """Weights of the program from those of the layers; a state of the optimiser likewise."""
+        """Convert weights, or optimiser state, from the original layers to the program."""
         flat = torch.cat([original[name].reshape(-1) for name in self.shapes])
         padded = torch.cat([flat, flat.new_zeros(1)])
-        return [padded[one] for one in self.places]  # -1, the last, is zero
+        return [padded[one] for one in self.places]  # -1, the last one, is zero
 
     def original(self, moved: list[Tensor]) -> dict[str, Tensor]:
-        """Inverse of `moved`."""
+        """Convert weights of the program back to the original layers; the inverse of `moved`."""
         flat = moved[0].new_empty(self.count)
         for place, value in zip(self.places, moved, strict=True):
             there = place >= 0
@@ -167,7 +167,7 @@ class MovedWeights:
 
 
 def _learned(program: Program, own: Container[str]) -> list[bool]:
-    """Which of the frontier hang on weights that are learned."""
+    """Return for each frontier node True if it depends on trainable weights."""
     constants, learned = program.constants(), set()
     for node in program.graph.nodes:
         if node in constants and (
@@ -178,15 +178,15 @@ def _learned(program: Program, own: Container[str]) -> list[bool]:
 
 
 class TrainingLayers(nn.Module):
-    """Layers that learn as a program computes; their state is told and taken as that of the original layers.
+    """Layers that train as a program computes; their state dict is that of the original layers.
 
     Args:
-        original: The layers that the program is made of; their modules that keep more than weights are shared.
-        program: The program.
-        steps: What was changed.
+        original: Original layers of the program; modules with other state than weights are shared.
+        program: Rewritten program.
+        steps: Rewriting steps.
 
     Raises:
-        ValueError: The program's weights are not those of the layers in another order.
+        ValueError: The program's weights are not a rearrangement of the original ones.
     """
 
     def __init__(self, original: nn.Module, program: Program, steps: tuple[str, ...]) -> None:
@@ -214,20 +214,20 @@ class TrainingLayers(nn.Module):
             _hold(holder, path, original.get_submodule(path))
         self.compute = fx.GraphModule(holder, made.graph)
         fixed = {name for name, _ in self.compute.named_buffers(recurse=False)}
-        self.compute._non_persistent_buffers_set |= fixed  # indices and the like, which torch.fx takes for weights
+        self.compute._non_persistent_buffers_set |= fixed  # constants such as indices
         self.register_state_dict_post_hook(_as_original)
         self._register_load_state_dict_pre_hook(self._as_own)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Logits, as the original layers give them."""
+        """Return the logits, as the original layers do."""
         return self.compute(*inputs)
 
     def parameters_moved(self) -> list[nn.Parameter]:
-        """The weights of the program, in the order of its frontier."""
+        """Return the program's weights, in the order of its frontier."""
         return [self.compute.get_parameter(name) for name in self.own]
 
     def restored(self) -> nn.Module:
-        """The original layers with what was learned."""
+        """Return the original layers with the trained weights."""
         original: nn.Module = self.__dict__["original"]
         found = self.__dict__["moved"].original([one.detach() for one in self.parameters_moved()])
         with torch.no_grad():

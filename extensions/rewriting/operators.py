@@ -1,4 +1,4 @@
-"""Operators that rules put in the place of others; in float32 on a processor they are faster, and everywhere exact."""
+"""Operators that rules use as replacements: exact everywhere, and faster in float32 on a CPU."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ linear = nn.functional.linear
 
 
 def pairwise_products(vectors: Tensor, pairs: Tensor, position: Tensor) -> Tensor:
-    """`[batch, vectors, dim]` to `[batch, pairs]`; see `shunter.models.layers.DotInteraction`."""
+    """Map `[batch, vectors, dim]` to `[batch, pairs]`; see `shunter.models.layers.DotInteraction`."""
     if vectors.device.type == "meta" or not torch.is_grad_enabled() or vectors.dtype != torch.float32:
         return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
     return PairwiseProducts.apply(vectors, pairs, position)  # pyright: ignore[reportReturnType]
 
 
 def fused_linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
-    """A linear layer with its activation in one operator of oneDNN, which writes its result once.
+    """Compute a linear layer with its activation in one oneDNN operator, which writes the result only once.
 
     Args:
         input: `[..., inputs]`.
@@ -49,7 +49,7 @@ def _has_kernel(input: Tensor) -> bool:
 
 
 class _FusedLinear(torch.autograd.Function):
-    """The same with its gradient: the zeros of the result are those of the activation's input, so it alone is kept."""
+    """Fused linear layer with gradient; only the result is saved, because its zeros give the ReLU's gradient."""
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:

@@ -1,29 +1,29 @@
-"""Activations kept without their zeros while a training waits for their backward: less memory, the same weights."""
+"""Pass that stores activations for the backward pass without their zeros: less memory, equal weights."""
 
 from shunter.engine.passes.record import GainFigure
 from shunter.engine.passes.role import Gain
 from shunter.engine.passes.training import TrainingPass, TrainingSubject, step_figure, times_of
 
-MOST_SLOWER, LEAST_SPARED = 1.02, 0.05  # of a step's time, and of the memory
+MOST_SLOWER, LEAST_SPARED = 1.02, 0.05  # limits on step time and on saved memory
 
 
 class PackedActivationsPass(TrainingPass):
-    """A bit for each number, and the numbers that are not zero (`shunter.extensions.rewriting.packed_activations`)."""
+    """Stores a bit mask and the non-zero numbers of activations (`shunter.extensions.rewriting.packed_activations`)."""
 
     name = "packed_activations"
 
     def applies(self, subject: TrainingSubject) -> str | None:
-        """Why activations are kept as they are."""
+        """Return why activations cannot be packed; None otherwise."""
         if subject.job.execution.compiled:
             return "a compiled step keeps what it needs by itself"
         return super().applies(subject)
 
     def apply(self, subject: TrainingSubject) -> TrainingSubject:
-        """The training with packed activations."""
+        """Return the training with packed activations."""
         return subject.with_execution(packs_activations=True)
 
     def gain(self, before: TrainingSubject, after: TrainingSubject) -> Gain:
-        """Time and peak memory of both; memory is worth little time."""
+        """Return time and peak memory of both; only a small increase of time is accepted."""
         times = times_of(before, after)
         memory = [timing.peak_memory_bytes for timing in times]
         figures = (

@@ -1,4 +1,4 @@
-"""What rules look for, and how they put something else in its place."""
+"""Helpers of rules: match nodes of a program and replace them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from shunter.extensions.rewriting.program import Program, target_name, value_of
 
 
 def calls(program: Program, *names: str) -> Iterator[fx.Node]:
-    """Nodes that call one of some functions or methods and hang on inputs."""
+    """Yield nodes that call one of some functions or methods and depend on inputs."""
     constants = program.constants()
     for node in program.graph.nodes:
         if is_call(node, *names) and node not in constants:
@@ -20,55 +20,55 @@ def calls(program: Program, *names: str) -> Iterator[fx.Node]:
 
 
 def operands(node: Any) -> tuple[Any, ...]:
-    """What a node is given; none of what is no node."""
+    """Return the operands of a node; none for other objects."""
     return node.args if isinstance(node, fx.Node) else ()
 
 
 def is_call(node: Any, *names: str) -> TypeIs[fx.Node]:
-    """Whether a node calls a function or a method of one of some names."""
+    """Return True if a node calls a function or method with one of some names."""
     return isinstance(node, fx.Node) and node.op in ("call_function", "call_method") and target_name(node) in names
 
 
 def is_linear(node: Any) -> TypeIs[fx.Node]:
-    """Whether a node is a linear layer, fused with an activation or not."""
+    """Return True if a node is a linear layer, fused with an activation or not."""
     return isinstance(node, fx.Node) and node.op == "call_function" and node.target in (linear, fused_linear)
 
 
 def activation_of(node: fx.Node) -> str | None:
-    """Of a linear layer that is fused, its activation; None of a plain one."""
+    """Return the activation of a fused linear layer; None for a plain one."""
     return str(node.args[3]) if node.target is fused_linear else None
 
 
 def single_use(node: Any) -> TypeIs[fx.Node]:
-    """Whether one node alone reads it."""
+    """Return True if a node has exactly one user."""
     return isinstance(node, fx.Node) and len(node.users) == 1
 
 
 def width(node: fx.Node) -> int:
-    """Length of the last axis."""
+    """Return the length of the last axis."""
     shape = value_of(node).shape
     return shape[-1] if shape else 0
 
 
 def axis_of(node: fx.Node, position: int, default: int, dims: int) -> int:
-    """An axis among the arguments of a node, counted from the front."""
+    """Return an axis among a node's arguments as a non-negative index."""
     given = node.args[position] if len(node.args) > position else node.kwargs.get("dim", default)
     return int(given) % dims if isinstance(given, int) and dims else -1
 
 
 def parts_of(node: fx.Node) -> tuple[fx.Node, ...]:
-    """What a concatenation puts beside each other."""
+    """Return the parts of a concatenation."""
     given = node.args[0] if node.args else node.kwargs["tensors"]
     return tuple(one for one in given if isinstance(one, fx.Node)) if isinstance(given, Sequence) else ()
 
 
 def concat_axis(node: fx.Node) -> int:
-    """Axis of a concatenation."""
+    """Return the axis of a concatenation."""
     return axis_of(node, 1, 0, value_of(node).ndim)
 
 
 def is_concat(node: Any, axis: int | None = None) -> TypeIs[fx.Node]:
-    """Whether a node is a concatenation, along an axis where one is given (-1 is the last)."""
+    """Return True if a node is a concatenation, optionally along a given axis (-1 is the last one)."""
     if not is_call(node, "cat", "concat") or len(parts_of(node)) < 1:
         return False
     dims = value_of(node).ndim
@@ -76,12 +76,12 @@ def is_concat(node: Any, axis: int | None = None) -> TypeIs[fx.Node]:
 
 
 def call(program: Program, function: Any, *args: Any, **kwargs: Any) -> fx.Node:
-    """A node that calls a function."""
+    """Insert a node that calls a function."""
     return program.graph.call_function(function, args, kwargs)
 
 
 def linear_like(program: Program, like: fx.Node, input: fx.Node, weight: fx.Node, bias: Any) -> fx.Node:
-    """A linear layer with the activation of another one."""
+    """Insert a linear layer with the activation of another one."""
     activation = activation_of(like)
     if activation is None:
         return call(program, linear, input, weight, bias)
@@ -89,15 +89,15 @@ def linear_like(program: Program, like: fx.Node, input: fx.Node, weight: fx.Node
 
 
 def narrowed(program: Program, node: Any, axis: int, start: int, length: int) -> fx.Node:
-    """Part of a tensor along an axis."""
+    """Insert a node for a part of a tensor along an axis."""
     return call(program, torch.narrow, node, axis, start, length)
 
 
 def replace(old: fx.Node, new: fx.Node) -> None:
-    """Have everybody read another node; what is then read by nobody goes with the next sweep."""
+    """Replace a node by another one for all its users; the next sweep removes unused nodes."""
     old.replace_all_uses_with(new)
 
 
 def module_of(program: Program, node: fx.Node) -> nn.Module | None:
-    """The module that a node calls whole."""
+    """Return the module that a node calls."""
     return program.root.get_submodule(str(node.target)) if node.op == "call_module" else None

@@ -1,8 +1,8 @@
-"""The layers of a model as a graph of operators that rules can change.
+"""Graph of operators of a model's layers, which rules can change.
 
-Weights are nodes of the graph like any other, so that what a rule makes of them (two matrices beside each other, say)
-is part of the graph too. Whatever hangs on weights alone is worked out once (`materialise`),
-and meanwhile gradients flow through it to the weights that the layers had.
+Weights are nodes of the graph too, so that operations of rules on weights (such as concatenating two matrices) are part
+of the graph. Values that depend on weights only are computed once (`materialise`); during training, gradients flow
+through them to the original weights.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ from torch.fx.node import map_arg
 from shunter.extensions.rewriting.operators import fused_linear, linear, pairwise_products
 from shunter.models.layers import AlignedLinear, BatchNorm, DotInteraction
 
-VALUE = "value"  # in the meta data of a node: its result, of which shape and type count
-PART = "part"  # and the part of a large graph that it is searched with
+VALUE = "value"  # metadata key of a node's result, of which only shape and dtype matter
+PART = "part"  # metadata key of the node's part in the search of a large graph
 
 
-mapped: Any = map_arg  # applies a function to the nodes among the arguments of a node
+mapped: Any = map_arg  # applies a function to all nodes in a node's arguments
 
 
 class UntraceableError(ValueError):
-    """Layers whose computation hangs on the values that they are given, or on what no graph shows."""
+    """Error for layers whose computation depends on values of their inputs, or cannot be represented as a graph."""
 
 
 class Program:
-    """A graph of operators, and the module whose weights it names.
+    """Graph of operators, with the module whose weights it refers to.
 
     Args:
-        graph: The graph; its order is one of computation.
-        root: The layers whose weights and modules the graph names.
-        shapes: Inputs of some batch; on the device `meta` where it is large.
+        graph: Graph, in topological order.
+        root: Layers whose weights and modules the graph refers to.
+        shapes: Inputs that give the shapes; on the device `meta` for large batches.
     """
 
     def __init__(self, graph: fx.Graph, root: nn.Module, shapes: Sequence[Tensor]) -> None:
@@ -42,7 +42,7 @@ class Program:
         self.infer()
 
     def copy(self) -> "Program":
-        """A graph of its own over the same weights."""
+        """Return a copy of the graph over the same weights."""
         made = Program.__new__(Program)
         made.graph, made.root, made.shapes = fx.Graph(), self.root, self.shapes
         made._weightless, made._known = self._weightless, self._known
@@ -51,10 +51,10 @@ class Program:
         return made
 
     def infer(self) -> None:
-        """Work out shape and type of every node; what one of the programs over these layers knows, all know.
+        """Compute shape and dtype of every node; results are cached for all programs of these layers.
 
         Raises:
-            RuntimeError: The graph does not fit together.
+            RuntimeError: The shapes of the graph are inconsistent.
         """
         given = iter(self.shapes)
         for node, digest in digests(self.graph.nodes).items():
@@ -67,7 +67,7 @@ class Program:
             node.meta[VALUE] = self._known[digest]
 
     def run(self, inputs: Sequence[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        """Compute the graph, with weights that are given by name instead of those of the layers."""
+        """Run the graph, optionally with other weights by name instead of those of the layers."""
         values: dict[fx.Node, Any] = {}
         given = iter(inputs)
         held = _Given(self.root, tensors)
@@ -76,7 +76,7 @@ class Program:
         return values[self.names()[-1]]
 
     def constants(self) -> set[fx.Node]:
-        """Nodes that hang on weights alone."""
+        """Return the nodes that depend on weights only."""
         found: set[fx.Node] = set()
         for node in self.graph.nodes:
             is_made = node.op in ("call_function", "call_method") and node.all_input_nodes
@@ -85,7 +85,7 @@ class Program:
         return found
 
     def constants_first(self) -> None:
-        """Put what hangs on weights alone in front, where everything may read it."""
+        """Move the nodes that depend on weights only to the front, where all others may read them."""
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
         constants = self.constants()
         for node in [node for node in self.graph.nodes if node in constants]:
@@ -93,30 +93,30 @@ class Program:
             last = node
 
     def names(self) -> list[fx.Node]:
-        """The nodes by their numbers, by which sites are told."""
+        """Return the nodes in the order of the indices that sites use."""
         return list(self.graph.nodes)
 
     def sweep(self) -> None:
-        """Drop what nobody reads."""
+        """Remove unused nodes."""
         for node in reversed(self.names()):
             if node.op not in ("output", "placeholder") and not node.users:
                 self.graph.erase_node(node)
 
     def digest(self) -> str:
-        """Equal for graphs that compute the same in the same way, whatever their nodes are called."""
+        """Return a hash that is equal for equal graphs, whatever the names of their nodes."""
         known = digests(self.graph.nodes)
         return known[self.names()[-1]]
 
 
 def trace(layers: nn.Module, inputs: Sequence[Tensor]) -> Program:
-    """The layers of a model as a program.
+    """Trace the layers of a model as a program.
 
     Args:
-        layers: The layers, in the mode (training or evaluation) in which they are to be computed.
-        inputs: Inputs of the shapes that they are searched for, float32; on the device `meta` where they are many.
+        layers: Layers, in the mode (training or evaluation) of the computation.
+        inputs: Float32 inputs of the expected shapes; on the device `meta` for large batches.
 
     Raises:
-        UntraceableError: Their computation cannot be written as one graph; the message says why.
+        UntraceableError: The computation cannot be represented as one graph; the message gives the reason.
     """
     try:
         graph = _Tracer().trace(layers)
@@ -124,13 +124,13 @@ def trace(layers: nn.Module, inputs: Sequence[Tensor]) -> Program:
         program.graph, program.root = graph, layers
         _normalise(program)
         return Program(graph, layers, [one.detach() for one in inputs])
-    except Exception as error:  # whatever code of a family torch.fx stumbles over
+    except Exception as error:  # any exception of torch.fx on a family's code
         reason = " ".join(str(error).split())[:160]
         raise UntraceableError(f"{type(layers).__name__} cannot be written as a graph ({reason})") from error
 
 
 def digests(nodes: Sequence[fx.Node] | Any) -> dict[fx.Node, str]:
-    """A digest of each node from what it does and the digests of what it reads (Weisfeiler and Lehman, to the root)."""
+    """Return a hash of each node from its operation and the hashes of its inputs (Weisfeiler and Lehman)."""
     known: dict[fx.Node, str] = {}
     inputs = 0
     for node in nodes:
@@ -144,12 +144,12 @@ def digests(nodes: Sequence[fx.Node] | Any) -> dict[fx.Node, str]:
 
 
 def target_name(node: fx.Node) -> str:
-    """What a node does, in a word."""
+    """Return the name of a node's operation."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
 def value_of(node: fx.Node) -> Tensor:
-    """The result of a node without its memory; a node of no tensor gives an empty one, which fits no rule."""
+    """Return the result of a node without data; for a node that is not a tensor, an empty one that no rule matches."""
     value = node.meta.get(VALUE)
     return value if isinstance(value, Tensor) else torch.empty(0, device="meta")
 
@@ -162,7 +162,7 @@ class _Named(str):
 
 
 class _Tracer(fx.Tracer):
-    """Follows the code of our own modules, and keeps those whole that ask for the batch or keep more than weights."""
+    """Tracer of our modules; modules that depend on the batch or have other state than weights stay whole."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, AlignedLinear | BatchNorm | DotInteraction | nn.Dropout | nn.BatchNorm1d | nn.RNNBase)
@@ -177,12 +177,12 @@ class _Tracer(fx.Tracer):
     def to_bool(self, obj: fx.Proxy) -> bool:
         node = obj.node
         if node.op == "call_function" and node.target is getattr and node.args[1] == "is_cuda":
-            return False  # which kind of autocast to switch off; programs are of full precision anyway
+            return False  # only selects the kind of autocast to disable; programs are full precision anyway
         return super().to_bool(obj)
 
 
 def _normalise(program: Program) -> None:
-    """One form for what can be said in several."""
+    """Convert equivalent forms of operators to a single form."""
     graph, root = program.graph, program.root
     for node in list(graph.nodes):
         with graph.inserting_before(node):
@@ -215,7 +215,7 @@ def _normal_form(graph: fx.Graph, root: nn.Module, node: fx.Node) -> fx.Node | N
 
 
 class _Shapes:
-    """Weights and modules as far as shapes hang on them: without memory where the inputs have none."""
+    """Weights and modules for shape inference: without data if the inputs have none."""
 
     def __init__(self, root: nn.Module, device: torch.device) -> None:
         self._root, self._device, self._known = root, device, dict[str, Tensor]()
@@ -226,14 +226,14 @@ class _Shapes:
         return self._known[name]
 
     def call(self, name: str, *inputs: Any) -> Any:
-        """Modules that are kept whole give what they are given, but for recurrent ones, which are no operators."""
+        """Return the input as the output of a module that stays whole; raise for recurrent modules."""
         if isinstance(self._root.get_submodule(name), nn.RNNBase):
             raise UntraceableError("recurrent layers are no plain operators")
         return inputs[0].clone()
 
 
 class _Given:
-    """Weights by name where they are given, and else those of the layers."""
+    """Weights by name if given, otherwise those of the layers."""
 
     def __init__(self, root: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         self._root, self._tensors = root, tensors
@@ -253,7 +253,7 @@ class _Given:
 
 
 def attribute(root: nn.Module, name: str) -> Any:
-    """A weight, buffer or constant by its path."""
+    """Return a weight, buffer or constant by its path."""
     path, _, last = name.rpartition(".")
     return getattr(root.get_submodule(path), last)
 
@@ -267,15 +267,15 @@ def _result(node: fx.Node, value: Any, held: Any) -> Any:
         return held.call(target, *args)
     if node.op == "call_function":
         if target in (linear, fused_linear) and args[0].device.type == "meta":
-            return args[0].new_empty(*args[0].shape[:-1], args[1].shape[0])  # as torch finds too, in milliseconds
+            return args[0].new_empty(*args[0].shape[:-1], args[1].shape[0])  # torch would infer the same, but slowly
         return target(*args, **kwargs)
     if node.op == "call_method":
         return getattr(args[0], target)(*args[1:], **kwargs)
-    return args[0]  # the output
+    return args[0]  # the output node
 
 
 def operators(program: Program) -> Iterator[fx.Node]:
-    """The nodes that take time at each batch: what hangs on inputs."""
+    """Yield the nodes that are computed for each batch: those that depend on inputs."""
     constants = program.constants()
     for node in program.graph.nodes:
         if node.op in ("call_function", "call_method", "call_module") and node not in constants:

@@ -1,4 +1,4 @@
-"""What a rule is: an exact change of a program at a site."""
+"""Interface of a rule: an exact change of a program at a site."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ Site = tuple[fx.Node, ...]
 
 
 class Rule(ABC):
-    """An exact change: pattern and replacement; what it makes of weights stands in the graph, see `Program`.
+    """Exact change of a program, with pattern and replacement; operations on weights become part of the graph.
 
     Attributes:
         name: Name in the steps of a model.
-        number: Of the table of rules that the project follows, R1 to R12.
-        keeps_learning: Whether a training goes the same way with it: each weight is still one number, that has moved.
-        is_tidying: Whether it never costs anything, so that it is applied wherever it fits, without asking.
+        number: Number in the project's table of rules, R1 to R12.
+        keeps_learning: True if training gives the same results: weights are only rearranged.
+        is_tidying: True if the rule never has a cost, so that it is applied wherever it fits.
     """
 
     name: str
@@ -27,8 +27,8 @@ class Rule(ABC):
 
     @abstractmethod
     def find(self, program: Program) -> Iterator[Site]:
-        """Sites where the rule fits, in the order of the graph."""
+        """Yield the sites where the rule fits, in the order of the graph."""
 
     @abstractmethod
     def apply(self, program: Program, site: Site) -> None:
-        """Change the program in place; `tidied` then drops what nobody reads."""
+        """Change the program in place; `tidied` then removes unused nodes."""

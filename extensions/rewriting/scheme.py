@@ -1,4 +1,4 @@
-"""Which changes a model is computed with: steps as plain texts, `rule:node,node`, which stand in `model.json`."""
+"""Rewriting steps of a model as text, `rule:node,node`, as saved in `model.json`."""
 
 import logging
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from shunter.extensions.rewriting.program import Program, UntraceableError, trac
 from shunter.models.recommender import Recommender
 from shunter.models.registry import layer_inputs
 
-TRACED_ROWS = 61  # for which shapes are worked out where none are asked for: no width is by chance the same
+TRACED_ROWS = 61  # default batch for shape inference; a prime, so that no width is equal by chance
 MOST_STEPS = 500
 log = logging.getLogger(__name__)
 
 
 def program_of(model: Recommender, batch_rows: int | None = None) -> Program:
-    """The layers of a model as a program, tidied; in the mode that the model is in.
+    """Return the tidied program of a model's layers, in the current mode of the model.
 
     Args:
-        model: The model, on the CPU.
-        batch_rows: Rows that shapes are worked out for, without computing; None computes a few.
+        model: Model on the CPU.
+        batch_rows: Batch size for shape inference without computation; None to compute a few rows.
 
     Raises:
-        UntraceableError: They cannot be one; the message names them and says why.
+        UntraceableError: The layers cannot be traced; the message gives the layers and the reason.
     """
     device = "cpu" if batch_rows is None else "meta"
     inputs = layer_inputs(model.spec, model.features, batch_rows or TRACED_ROWS, device)
@@ -38,10 +38,10 @@ def program_of(model: Recommender, batch_rows: int | None = None) -> Program:
 
 
 def replayed(program: Program, steps: Sequence[str]) -> Program:
-    """A program after some steps.
+    """Return a program after some steps.
 
     Raises:
-        ValueError: A step is none, or does not fit: they are of other layers, or of another version.
+        ValueError: A step is invalid or does not fit: it belongs to other layers or another version.
     """
     if len(steps) > MOST_STEPS:
         raise ValueError(f"{len(steps)} steps are more than any search takes")
@@ -55,30 +55,30 @@ def replayed(program: Program, steps: Sequence[str]) -> Program:
 
 
 def step_text(name: str, site: Sequence[int]) -> str:
-    """A step as it stands in files."""
+    """Return the text of a step for files."""
     return f"{name}:{','.join(map(str, site))}"
 
 
 def original_layers(model: Recommender) -> nn.Module:
-    """The layers of a model without what they are computed with."""
+    """Return the original layers of a model, without rewriting."""
     layers = model.layers
     return layers.original if isinstance(layers, ScoringLayers) else layers  # pyright: ignore[reportReturnType]
 
 
 def steps_of(model: Recommender) -> tuple[str, ...]:
-    """The steps that a model scores with; none of one that scores with its layers."""
+    """Return the steps with which a model scores; empty if it is not rewritten."""
     return model.layers.steps if isinstance(model.layers, ScoringLayers) else ()
 
 
 def is_rewritten(model: nn.Module) -> bool:
-    """Whether a model, or a member of an ensemble, scores with steps."""
+    """Return True if a model, or a member of an ensemble, is rewritten."""
     return any(isinstance(module, ScoringLayers) for module in model.modules())
 
 
 def score_with(model: Recommender, steps: Sequence[str]) -> None:
-    """Let a model in evaluation mode score with some steps; where they do not fit, it scores as it is.
+    """Make a model in evaluation mode score with some steps; if they do not fit, the model does not change.
 
-    Its weights are the original ones either way, so that only the rounding of the scores hangs on the steps.
+    The weights are the original ones in both cases, so the steps only affect the rounding of scores.
     """
     if not steps:
         return
@@ -90,10 +90,10 @@ def score_with(model: Recommender, steps: Sequence[str]) -> None:
 
 
 def train_with(model: Recommender, steps: Sequence[str]) -> None:
-    """Let a model in training mode learn with some steps; before its optimiser is built.
+    """Make a model in training mode train with some steps; call it before its optimiser is built.
 
     Raises:
-        ValueError: They do not fit.
+        ValueError: The steps do not fit.
     """
     if steps:
         layers = model.layers
@@ -101,13 +101,13 @@ def train_with(model: Recommender, steps: Sequence[str]) -> None:
 
 
 def original_again(model: Recommender) -> None:
-    """Give a model that has learned with steps its original layers, with what was learned."""
+    """Restore the original layers of a model trained with steps, with the trained weights."""
     if isinstance(model.layers, TrainingLayers):
         model.layers = model.layers.restored()
 
 
 class Rewriting:
-    """Alteration of a finished model: steps that its layers score with."""
+    """Alteration of a trained model: rewriting steps of its layers for scoring."""
 
     def describe(self, model: Recommender) -> list[str]:
         """Return the steps of a model, for its file."""
@@ -117,10 +117,10 @@ class Rewriting:
         """Do nothing: the weights are those of the original layers."""
 
     def finish(self, model: Recommender, description: object) -> None:
-        """Let a loaded model score with the steps of its file.
+        """Make a loaded model score with the steps of its file.
 
         Raises:
-            ValueError: They are no texts.
+            ValueError: The steps are not texts.
         """
         if not isinstance(description, list) or not all(isinstance(step, str) for step in description):
             raise ValueError("steps of rewriting are texts")
@@ -128,7 +128,7 @@ class Rewriting:
 
 
 class RewrittenStep:
-    """Option of a training step: steps that layers learn with."""
+    """Option of a training step: rewriting steps of the layers."""
 
     def apply(self, model: Recommender, value: Sequence[str]) -> None:
         """See `train_with`."""
@@ -143,7 +143,7 @@ REWRITING, REWRITTEN_STEP = Rewriting(), RewrittenStep()
 
 
 def random_inputs(model: Recommender, rows: int, seed: int) -> tuple[Tensor, ...]:
-    """Inputs of the layers drawn at random, float32."""
+    """Return random float32 inputs of the layers."""
     generator = torch.Generator().manual_seed(seed)
     dense, pooled, *lengths = layer_inputs(model.spec, model.features, rows, "cpu")
     drawn = [torch.randn(one.shape, generator=generator) for one in (dense, pooled)]

@@ -1,4 +1,4 @@
-"""Layers computed in another way, where that is faster here: the same weights, the same scores within rounding."""
+"""Pass that rewrites layers for faster scoring: equal weights, and equal scores within rounding."""
 
 from torch import nn
 
@@ -13,21 +13,21 @@ from shunter.models.registry import Model
 
 
 class RewrittenLayers(SmallerModel):
-    """Searches the graphs that rules make of the layers, each equal in float64 to the original."""
+    """Searches equivalent graphs of the layers; each one is compared with the original in float64."""
 
     name = "rewriting"
 
     def applies(self, subject: CompressionSubject) -> str | None:
-        """Why the layers are not to be rewritten."""
+        """Return why the layers cannot be rewritten; None otherwise."""
         if is_compressed(subject.model):
             return "the model is compressed already"
         return "the model is rewritten already" if is_rewritten(subject.model) else None
 
     def apply(self, subject: CompressionSubject) -> CompressionSubject:
-        """Each member with the fastest layers that equal its own.
+        """Replace the layers of each member by the fastest equivalent ones.
 
         Raises:
-            InfeasibleError: No member can be written as a graph, or none of another one is faster.
+            InfeasibleError: No member can be traced as a graph, or none has a faster equivalent.
         """
         made: list[Model] = []
         reasons: list[str] = []

@@ -1,4 +1,4 @@
-"""Search among the programs that rules make of one (MetaFlow, section 4: backtracking by cost)."""
+"""Search among the programs that rules derive from one (MetaFlow, section 4: cost-based backtracking search)."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -10,19 +10,19 @@ from shunter.extensions.rewriting.program import PART, Program
 from shunter.extensions.rewriting.rule import Rule
 from shunter.extensions.rewriting.scheme import step_text
 
-ALPHA = 1.05  # how much worse than the best a program may be that is gone on from
-BUDGET = 300  # programs that are made
-KEPT = 5  # programs that are given back, the best first
+ALPHA = 1.05  # largest cost, relative to the best, of a program that is expanded
+BUDGET = 300  # number of programs to derive
+KEPT = 5  # number of programs to return, the best first
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program that the search has found.
+    """Program found by the search.
 
     Attributes:
         cost: Its cost.
         program: The program.
-        steps: How the rules make it of the first one.
+        steps: Steps that derive it from the first program.
     """
 
     cost: float
@@ -32,12 +32,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a search goes.
+    """Limits of the search.
 
     Attributes:
-        alpha: Programs that cost more than this times the best are given up; 1 takes improvements alone.
-        budget: Programs that are made.
-        part: Part of the graph that sites lie in; None is all of it.
+        alpha: Programs that cost more than this factor times the best are discarded; 1 accepts improvements only.
+        budget: Number of programs to derive.
+        part: Part of the graph that contains the sites; None for all of it.
     """
 
     alpha: float = ALPHA
@@ -51,19 +51,19 @@ BY_DEFAULT = Limits()
 def search(
     start: Candidate, rules: Sequence[Rule], cost: Callable[[Program], float], limits: Limits = BY_DEFAULT
 ) -> list[Candidate]:
-    """The best programs that rules make of one.
+    """Return the best programs that rules derive from one.
 
-    The program of least cost is taken from the queue, and all that a rule makes of it goes into the queue where it
-    costs less than `alpha` times the best so far and is not known yet (MetaFlow, algorithm 1).
+    The program with the lowest cost is taken from the queue. All programs that one rule derives from it are added to
+    the queue if they are new and cost less than `alpha` times the best so far (MetaFlow, algorithm 1).
 
     Args:
-        start: The program to begin with, and its steps.
+        start: First program, with its steps.
         rules: Rules that may be applied.
         cost: Cost of a program.
-        limits: How far to go.
+        limits: Limits of the search.
 
     Returns:
-        The first of them is the best; `start` may be among them.
+        The programs, the best first; `start` may be among them.
     """
     order = count()
     best, made = start, 0
@@ -72,7 +72,7 @@ def search(
     while queue:
         _, _, at_hand = heapq.heappop(queue)
         if at_hand.cost > limits.alpha * best.cost:
-            break  # and so does all that is left
+            break  # all others cost even more
         for rule, site in _choices(at_hand.program, rules, limits.part):
             if made >= limits.budget:
                 return _best(found)
@@ -106,6 +106,6 @@ def _changed(
 ) -> Candidate | None:
     try:
         program = applied(from_one.program, rule, site)
-    except (ValueError, RuntimeError):  # the site does not bear the change after all
+    except (ValueError, RuntimeError):  # the change is invalid at this site
         return None
     return Candidate(cost(program), program, (*from_one.steps, step_text(rule.name, site)))

@@ -1,6 +1,6 @@
-"""Large graphs are searched part by part, divided where the fewest changes are cut (MetaFlow, section 5).
+"""Search of large graphs in parts, divided where the fewest sites are cut (MetaFlow, section 5).
 
-A cut goes where rules fit least: the capacity of an edge is the number of sites that lie on both of its sides.
+The graph is divided by a minimum cut, in which the capacity of an edge is the number of sites on both of its sides.
 """
 
 from collections import Counter
@@ -13,15 +13,15 @@ from shunter.extensions.rewriting.program import PART, Program, operators
 from shunter.extensions.rewriting.rule import Rule
 from shunter.extensions.rewriting.search import BUDGET, BY_DEFAULT, Candidate, Limits, search
 
-LARGEST = 30  # operators of a part
-WINDOW = 3  # edges to both sides of a cut that are searched again
-SHARE = 0.35  # of a part that lies on either side of a cut at least
+LARGEST = 30  # most operators per part
+WINDOW = 3  # edges on both sides of a cut that are searched again
+SHARE = 0.35  # smallest share of a part on either side of a cut
 
 
 def search_in_parts(
     start: Candidate, rules: Sequence[Rule], cost: Callable[[Program], float], limits: Limits = BY_DEFAULT
 ) -> list[Candidate]:
-    """`shunter.extensions.rewriting.search.search`, of a large graph in parts and then around the cuts between them."""
+    """Run `shunter.extensions.rewriting.search.search` on the parts of a large graph, then around their cuts."""
     parts = divided(start.program, rules, LARGEST)
     if len(parts) == 1:
         return search(start, rules, cost, limits)
@@ -37,7 +37,7 @@ def search_in_parts(
 
 
 def divided(program: Program, rules: Sequence[Rule], largest: int) -> list[list[fx.Node]]:
-    """Operators of a program in parts of at most `largest`, in the order of computation."""
+    """Return the operators of a program in parts of at most `largest`, in topological order."""
     crossing = _sites_between(program, rules)
     waiting, done = [list(operators(program))], []
     while waiting:
@@ -51,7 +51,7 @@ def divided(program: Program, rules: Sequence[Rule], largest: int) -> list[list[
 
 
 def _sites_between(program: Program, rules: Sequence[Rule]) -> Counter[frozenset[fx.Node]]:
-    """How many sites hold both of two operators."""
+    """Count the sites that contain both of two operators."""
     found: Counter[frozenset[fx.Node]] = Counter()
     for rule in rules:
         for site in rule.find(program):
@@ -60,7 +60,7 @@ def _sites_between(program: Program, rules: Sequence[Rule]) -> Counter[frozenset
 
 
 def _cut(part: list[fx.Node], crossing: Counter[frozenset[fx.Node]]) -> list[list[fx.Node]]:
-    """Two parts, of which neither is small."""
+    """Return two parts, neither of which is small."""
     import networkx
 
     inside, graph = set(part), networkx.Graph()
@@ -72,7 +72,7 @@ def _cut(part: list[fx.Node], crossing: Counter[frozenset[fx.Node]]) -> list[lis
 
     for node in part:
         for source in inside.intersection(node.all_input_nodes):
-            connect(source, node, 0.01)  # of cuts through equally many sites, the one through fewer tensors
+            connect(source, node, 0.01)  # among equal cuts, prefer the one through fewer tensors
     for pair, times in crossing.items():
         if pair <= inside:
             one, other = pair
@@ -95,7 +95,7 @@ def _label(program: Program, parts: Sequence[Sequence[fx.Node]]) -> None:
 
 
 def _label_windows(program: Program) -> None:
-    """One more part: all that lies near an edge between two parts."""
+    """Label all nodes near an edge between two parts as one more part."""
     edges = [
         (source, node)
         for node in program.graph.nodes

@@ -1,4 +1,4 @@
-"""Layers that learn computed in another way, beside a compiler where that is used; kept where steps become faster."""
+"""Pass that rewrites layers for faster training, with or without a compiler; kept if steps become faster."""
 
 from shunter.engine.loop.step import applied, seeded
 from shunter.engine.passes.role import Gain
@@ -8,19 +8,19 @@ from shunter.models.registry import build_model
 
 
 class RewrittenTraining(TrainingPass):
-    """Searches what the rules that keep learning make of the layers (`shunter.extensions.rewriting`)."""
+    """Searches equivalent graphs of the layers that keep the training results (`shunter.extensions.rewriting`)."""
 
     name = "rewriting"
 
     def applies(self, subject: TrainingSubject) -> str | None:
-        """Why the layers are not to be rewritten."""
+        """Return why the layers cannot be rewritten; None otherwise."""
         return super().applies(subject) or ("it is rewritten already" if subject.job.execution.rewriting else None)
 
     def apply(self, subject: TrainingSubject) -> TrainingSubject:
-        """The training with the fastest layers that learn the same.
+        """Return the training with the fastest layers that learn equally.
 
         Raises:
-            InfeasibleError: The layers cannot be written as a graph, or nothing is faster.
+            InfeasibleError: The layers cannot be traced as a graph, or no equivalent is faster.
         """
         job, execution = subject.job, subject.job.execution
         with applied(execution) as device, seeded(0, device):
@@ -29,7 +29,7 @@ class RewrittenTraining(TrainingPass):
         return subject.with_execution(rewriting=steps)
 
     def gain(self, before: TrainingSubject, after: TrainingSubject) -> Gain:
-        """Whole steps of both, compiled where the training is."""
+        """Return the time of whole steps of both, compiled if the training is."""
         times = times_of(before, after)
         ratio = times[0].step_seconds / times[1].step_seconds
         beside = " beside the compiler" if before.job.execution.compiled else ""

@@ -1,1 +1,1 @@
-"""The rules: each file that sets `RULES` has some (`shunter.extensions.rewriting.rule`)."""
+"""Rules: each file that sets `RULES` contributes some (`shunter.extensions.rewriting.rule`)."""

@@ -1,4 +1,4 @@
-"""R1: a linear layer and its ReLU in one operator, which writes the result once."""
+"""R1: fuse a linear layer and its ReLU into one operator, which writes the result once."""
 
 from collections.abc import Iterator
 
@@ -11,37 +11,37 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class FuseActivation(Rule):
-    """`relu(linear(x))` becomes one operator."""
+    """Fuse `relu(linear(x))` into one operator."""
 
     name, number = "fuse_activation", "R1"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Linear layers that a ReLU alone reads."""
+        """Yield linear layers whose only user is a ReLU."""
         for node in calls(program, "relu"):
             layer = node.args[0]
             if isinstance(layer, fx.Node) and is_linear(layer) and layer.target is linear and single_use(layer):
                 yield layer, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """One operator in the place of both."""
+        """Replace both nodes by one operator."""
         layer, node = site
         with program.graph.inserting_before(node):
             replace(node, call(program, fused_linear, *layer.args[:3], "relu"))
 
 
 class OneLinear(Rule):
-    """`linear(x)` by oneDNN, which is faster than torch's own on large batches of some processors."""
+    """Compute `linear(x)` by oneDNN, which is faster than torch's own kernel for large batches on some CPUs."""
 
     name, number = "one_linear", "R1"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Plain linear layers."""
+        """Yield plain linear layers."""
         for node in calls(program, "linear"):
             if node.target is linear:
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """The same product by the other library."""
+        """Replace the layer by oneDNN's operator."""
         (node,) = site
         with program.graph.inserting_before(node):
             replace(node, call(program, fused_linear, *node.args[:3], "none"))

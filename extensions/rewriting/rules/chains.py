@@ -1,4 +1,4 @@
-"""R5: two linear layers with nothing between them are one."""
+"""R5: merge two consecutive linear layers without an activation between them."""
 
 import operator
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class MultiplyLinears(Rule):
     keeps_learning = False
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Linear layers that read a plain one, which nobody else reads."""
+        """Yield linear layers on a plain linear layer that has no other user."""
         constants = program.constants()
         for node in program.graph.nodes:
             below = node.args[0] if is_linear(node) and node not in constants else None
@@ -29,7 +29,7 @@ class MultiplyLinears(Rule):
                     yield below, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """The product of both matrices."""
+        """Multiply both matrices."""
         below, node = site
         with program.graph.inserting_before(node):
             upper = node.args[1]

@@ -1,4 +1,4 @@
-"""R4: a linear layer over parts beside each other is a sum of linear layers, and the other way."""
+"""R4: split a linear layer on a concatenation into a sum of linear layers, or the inverse."""
 
 import operator
 from collections.abc import Iterator
@@ -23,19 +23,19 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class SplitLinear(Rule):
-    """`linear([a, b])` is `linear_a(a) + linear_b(b)`: no copy, and each may meet others of the same input."""
+    """Replace `linear([a, b])` by `linear_a(a) + linear_b(b)`: no copy, and each may merge with others on its input."""
 
     name, number = "split_linear", "R4"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Plain linear layers over a concatenation that nobody else reads."""
+        """Yield plain linear layers on a concatenation that has no other user."""
         for node in calls(program, "linear"):
             joined = node.args[0]
             if node.target is linear and is_concat(joined, -1) and single_use(joined) and len(parts_of(joined)) > 1:  # pyright: ignore[reportArgumentType]
                 yield joined, node  # pyright: ignore[reportReturnType]
 
     def apply(self, program: Program, site: Site) -> None:
-        """The first part by itself, the others together."""
+        """Split off the first part; the others stay together."""
         joined, node = site
         first, *others = parts_of(joined)
         with program.graph.inserting_before(node):
@@ -48,13 +48,13 @@ class SplitLinear(Rule):
 
 
 class JoinLinears(Rule):
-    """`linear_a(a) + linear_b(b)` is `linear([a, b])`: one product of a longer sum."""
+    """Replace `linear_a(a) + linear_b(b)` by `linear([a, b])`: one matrix product."""
 
     name, number = "join_linears", "R4"
-    keeps_learning = False  # two biases become one
+    keeps_learning = False  # two biases are merged
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Sums of two plain linear layers of different inputs."""
+        """Yield sums of two plain linear layers on different inputs."""
         constants = program.constants()
         for node in calls(program, "add"):
             sides = node.args[:2]
@@ -64,7 +64,7 @@ class JoinLinears(Rule):
                     yield left, right, node  # pyright: ignore[reportReturnType]
 
     def apply(self, program: Program, site: Site) -> None:
-        """Inputs beside each other, weights beside each other."""
+        """Concatenate the inputs and the weights."""
         left, right, node = site
         with program.graph.inserting_before(node):
             inputs = call(program, torch.cat, [left.args[0], right.args[0]], -1)

@@ -1,4 +1,4 @@
-"""R12: crosses, and maps over vectors, multiplied in the cheaper order."""
+"""R12: reorder the products of crosses and of linear maps over vectors to the cheaper order."""
 
 from collections.abc import Iterator
 
@@ -12,12 +12,12 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class Reassociate(Rule):
-    """`(x0 x') w = x0 (x' w)`: the cross of DCN without the matrix of all products."""
+    """Replace `(x0 x') w` by `x0 (x' w)`: the cross of DCN without the matrix of all products."""
 
     name, number = "reassociate", "R12"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Outer products of two vectors of a sample, times a weight."""
+        """Yield outer products of two vectors of a sample, times a weight."""
         for node in calls(program, "matmul"):
             outer = node.args[0]
             if isinstance(outer, fx.Node) and is_call(outer, "bmm") and single_use(outer):
@@ -26,12 +26,12 @@ class Reassociate(Rule):
                     yield outer, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """The inner product first."""
+        """Compute the inner product first."""
         outer, node = site
         column, row = outer.args[:2]
         with program.graph.inserting_before(node):
             inner = call(program, torch.matmul, row, node.args[1])
-            if value_of(node).ndim == 2:  # by a vector: `[batch, 1]` times `[batch, dim]`
+            if value_of(node).ndim == 2:  # weight is a vector: `[batch, 1]` times `[batch, dim]`
                 column = call(program, torch.squeeze, column, 2)
             replace(node, call(program, torch.mul, column, inner))
 
@@ -45,12 +45,12 @@ def _is_row(node: object) -> bool:
 
 
 class AddProduct(Rule):
-    """`x + x0 * y` in one operator."""
+    """Compute `x + x0 * y` in one operator."""
 
     name, number = "add_product", "R12"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Sums of a tensor with a product of the same shape."""
+        """Yield sums of a tensor and a product of the same shape."""
         for node in calls(program, "add"):
             if len(node.args) != 2:
                 continue
@@ -66,19 +66,19 @@ class AddProduct(Rule):
                         break
 
     def apply(self, program: Program, site: Site) -> None:
-        """One operator for both."""
+        """Replace both by one operator."""
         product, other, node = site
         with program.graph.inserting_before(node):
             replace(node, call(program, torch.addcmul, other, *product.args))
 
 
 class MixVectors(Rule):
-    """A linear layer over turned vectors, turned back: the weight from the left, and nothing is turned."""
+    """Replace a linear layer between two transpositions by a multiplication from the left, without transposing."""
 
     name, number = "mix_vectors", "R12"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Linear layers without a bias between two transpositions."""
+        """Yield linear layers without bias between two transpositions."""
         for node in calls(program, "transpose"):
             layer = node.args[0]
             is_layer = isinstance(layer, fx.Node) and is_call(layer, "linear") and layer.target is linear
@@ -88,7 +88,7 @@ class MixVectors(Rule):
                     yield below, layer, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """A product of matrices for each sample."""
+        """Insert a batched matrix product."""
         below, layer, node = site
         with program.graph.inserting_before(node):
             replace(node, call(program, mixed_vectors, layer.args[1], below.args[0]))

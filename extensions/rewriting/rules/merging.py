@@ -1,4 +1,4 @@
-"""R2: several linear maps of the same input as one, whose result is then divided."""
+"""R2: merge several linear maps of the same input into one, and split its result."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,12 +32,12 @@ def _groups(alike: dict[tuple[object, ...], list[fx.Node]]) -> Iterator[Site]:
 
 
 class MergeLinears(Rule):
-    """Linear layers of one input: one product of a higher matrix."""
+    """Merge linear layers of one input into one product with a taller matrix."""
 
     name, number = "merge_linears", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """All of an input that have the same activation, and each two that follow each other."""
+        """Yield all layers of an input with the same activation, and each two successive ones."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         constants = program.constants()
         for node in program.graph.nodes:
@@ -46,7 +46,7 @@ class MergeLinears(Rule):
         yield from _groups(alike)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Weights below each other, results beside each other."""
+        """Stack the weights, and take the results as parts of the output."""
         first = site[0]
         with program.graph.inserting_before(first):
             weights = call(program, torch.cat, [node.args[1] for node in site])
@@ -62,19 +62,19 @@ class MergeLinears(Rule):
 
 
 class MergeMixes(Rule):
-    """Maps over the same vectors: one product of a higher matrix."""
+    """Merge maps over the same vectors into one product with a taller matrix."""
 
     name, number = "merge_mixes", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """All of the same vectors."""
+        """Yield all maps over the same vectors."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         for node in calls(program, mixed_vectors.__name__):
             alike[(node.args[1],)].append(node)
         yield from _groups(alike)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Weights below each other, vectors below each other."""
+        """Stack the weights, and take the results as parts of the vectors."""
         with program.graph.inserting_before(site[0]):
             weights = call(program, torch.cat, [node.args[0] for node in site])
             merged, start = call(program, mixed_vectors, weights, site[0].args[1]), 0
@@ -85,12 +85,12 @@ class MergeMixes(Rule):
 
 
 class LiftActivation(Rule):
-    """ReLUs of all parts of a merged result: one ReLU of the whole."""
+    """Replace ReLUs of all parts of a merged result by one ReLU of the whole."""
 
     name, number = "lift_activation", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Linear layers of which only narrow parts are read, each by a ReLU alone."""
+        """Yield linear layers whose only users are parts of the result, each read by a ReLU only."""
         for node in calls(program, "linear"):
             parts = list(node.users)
             is_divided = len(parts) > 1 and all(part.target is torch.narrow and single_use(part) for part in parts)
@@ -98,7 +98,7 @@ class LiftActivation(Rule):
                 yield (node, *parts)
 
     def apply(self, program: Program, site: Site) -> None:
-        """The ReLU above the division."""
+        """Move the ReLU before the split."""
         node, *parts = site
         with program.graph.inserting_after(node):
             whole = call(program, torch.relu, node)

@@ -1,4 +1,4 @@
-"""R6: batch normalisation as it is in evaluation is part of the linear layer below it."""
+"""R6: fold batch normalisation in evaluation mode into the linear layer before it."""
 
 from collections.abc import Iterator
 
@@ -11,30 +11,30 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 def norm_scale(gamma: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
-    """Factor of each number."""
+    """Return the factor of each output."""
     scale = (variance + epsilon).rsqrt()
     return scale if gamma is None else scale * gamma
 
 
 def scaled_rows(weight: Tensor, scale: Tensor) -> Tensor:
-    """Each row of a matrix, times its factor."""
+    """Multiply each row of a matrix by its factor."""
     return weight * scale.unsqueeze(1)
 
 
 def moved_bias(bias: Tensor | None, mean: Tensor, scale: Tensor, beta: Tensor | None) -> Tensor:
-    """Bias of a linear layer that is normalised."""
+    """Return the bias of a linear layer with folded normalisation."""
     moved = (0 - mean if bias is None else bias - mean) * scale
     return moved if beta is None else moved + beta
 
 
 class FoldNorm(Rule):
-    """`gamma (W x + b - mean) / sqrt(variance + epsilon) + beta` is another linear layer."""
+    """Fold `gamma (W x + b - mean) / sqrt(variance + epsilon) + beta` into one linear layer."""
 
     name, number = "fold_norm", "R6"
     keeps_learning = False
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Normalised linear layers, in evaluation."""
+        """Yield linear layers followed by a normalisation in evaluation mode."""
         for node in program.graph.nodes:
             module = module_of(program, node)
             below = node.args[0] if isinstance(module, nn.BatchNorm1d) and not module.training else None
@@ -42,7 +42,7 @@ class FoldNorm(Rule):
                 yield below, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """The linear layer alone."""
+        """Replace both by one linear layer."""
         below, node = site
         module = module_of(program, node)
         assert isinstance(module, nn.BatchNorm1d)

@@ -1,4 +1,4 @@
-"""R9: widths that end on a multiple of what the processor reads at once; zeros change nothing."""
+"""R9: pad widths with zeros to a multiple of the CPU's vector width; the results do not change."""
 
 from collections.abc import Iterator
 
@@ -22,24 +22,24 @@ from shunter.models.layers import ALIGNMENT
 
 
 def padded_concat(parts: list[Tensor], zeros: int) -> Tensor:
-    """Matrices beside each other, and zeros at the end: one copy instead of two."""
+    """Concatenate matrices with zeros at the end: one copy instead of two."""
     return torch.cat([*parts, parts[0].new_zeros(parts[0].shape[0], zeros)], 1)
 
 
 class PadInput(Rule):
-    """A linear layer whose input and weights get some zeros at the end of their rows."""
+    """Pad the input and the weights of a linear layer with zeros at the end of their rows."""
 
     name, number = "pad_input", "R9"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Linear layers of a width that is no multiple."""
+        """Yield linear layers whose input width is not a multiple."""
         for node in _layers(program):
             source = node.args[0]
             if width(source) % ALIGNMENT and width(source) > ALIGNMENT:  # pyright: ignore[reportArgumentType]
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Zeros for both."""
+        """Pad both with zeros."""
         (node,) = site
         source = node.args[0]
         assert isinstance(source, fx.Node)
@@ -54,18 +54,18 @@ class PadInput(Rule):
 
 
 class PadOutput(Rule):
-    """A linear layer that gives some zeros more, which are cut off."""
+    """Pad the output of a linear layer with zeros, which are cut off afterwards."""
 
     name, number = "pad_output", "R9"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Linear layers of a height that is no multiple."""
+        """Yield linear layers whose output width is not a multiple."""
         for node in _layers(program):
             if width(node) % ALIGNMENT and width(node) > ALIGNMENT:
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Rows of zeros below the weights."""
+        """Append rows of zeros to the weights."""
         (node,) = site
         zeros, dims = -width(node) % ALIGNMENT, value_of(node).ndim
         with program.graph.inserting_before(node):

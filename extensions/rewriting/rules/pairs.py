@@ -1,4 +1,4 @@
-"""R7: the dot products of all pairs of vectors as one product of matrices, read by index."""
+"""R7: compute the dot products of all pairs of vectors as one matrix product, read by index."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,17 +12,17 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 def flat_index(left: Tensor, right: Tensor, count: int) -> Tensor:
-    """Where pairs stand in the flattened matrix of all products."""
+    """Return the positions of pairs in the flattened matrix of all products."""
     return left * count + right
 
 
 class FlatPairs(Rule):
-    """`products[:, left, right]` as a selection of columns, which torch does ten times as fast."""
+    """Replace `products[:, left, right]` by a selection of columns, which is ten times as fast in torch."""
 
     name, number = "flat_pairs", "R7"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Indices of two axes at once, by constants."""
+        """Yield indexing of two axes at once by constants."""
         constants = program.constants()
         for node in calls(program, "getitem"):
             source, index = node.args
@@ -33,7 +33,7 @@ class FlatPairs(Rule):
                 yield source, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """Flattened, and one index."""
+        """Flatten the matrix, and use one index."""
         source, node = site
         index: Any = node.args[1]
         with program.graph.inserting_before(node):
@@ -45,12 +45,12 @@ class FlatPairs(Rule):
 
 
 class BatchDots(Rule):
-    """`[sum(v_i * v_j)]` for many pairs: one product of the stacked vectors with themselves."""
+    """Replace `[sum(v_i * v_j)]` for many pairs by one product of the stacked vectors with themselves."""
 
     name, number = "batch_dots", "R7"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Stacks of dot products of at least three pairs."""
+        """Yield stacks of dot products of at least three pairs."""
         for node in calls(program, "stack"):
             dots = node.args[0]
             is_last = axis_of(node, 1, 0, value_of(node).ndim) == 1
@@ -58,7 +58,7 @@ class BatchDots(Rule):
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """The product, and the pairs that were asked for."""
+        """Insert the product, and select the requested pairs."""
         (node,) = site
         dots: Any = node.args[0]
         sides = [_sides(one) for one in dots]
@@ -72,12 +72,12 @@ class BatchDots(Rule):
 
 
 def columns(values: Tensor, index: tuple[int, ...]) -> Tensor:
-    """Some columns of a matrix."""
+    """Select columns of a matrix."""
     return values.index_select(1, torch.tensor(index, device=values.device))
 
 
 def _is_dot(node: Any) -> bool:
-    """Whether a node is `(a * b).sum(1)` of two matrices, which nobody else reads."""
+    """Return True if a node is `(a * b).sum(1)` of two matrices, with a product that has no other user."""
     if not is_call(node, "sum") or not single_use(node) or axis_of(node, 1, -9, 2) != 1:
         return False
     product = node.args[0]

@@ -1,4 +1,4 @@
-"""R3 and R10: embedding tables below each other, looked up at once."""
+"""R3 and R10: concatenate embedding tables by rows, for a single lookup."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from shunter.extensions.rewriting.patterns import call, replace
 from shunter.extensions.rewriting.program import Program, value_of
 from shunter.extensions.rewriting.rule import Rule, Site
 
-# Arguments of `embedding_bag` behind its offsets, with what they must be for the rules: one bag is one sum or mean.
+# Arguments of `embedding_bag` after its offsets, with the values that the rules need: plain sums or means.
 PLAIN = {"max_norm": None, "scale_grad_by_freq": False, "per_sample_weights": None, "include_last_offset": False}
 NAMES = ("max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights", "include_last_offset")
 
@@ -20,11 +20,11 @@ NAMES = ("max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_s
 def batched_bags(
     ids: Sequence[Tensor], offsets: Sequence[Tensor], weight: Tensor, starts: Sequence[int], mode: str
 ) -> Tensor:
-    """The bags of several tables that lie below each other: `[tables, batch, dim]`.
+    """Look up the bags of several tables that are concatenated by rows: `[tables, batch, dim]`.
 
     Args:
-        ids: Of each table, `[its ids]`.
-        offsets: Of each table, `[batch]`, where each bag begins.
+        ids: Ids for each table, `[its ids]`.
+        offsets: Start of each bag for each table, `[batch]`.
         weight: `[rows of all tables, dim]`.
         starts: First row of each table.
         mode: `sum` or `mean`.
@@ -37,24 +37,24 @@ def batched_bags(
 
 
 def mean_of_sums(sums: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
-    """Means of bags from their sums; an empty bag stays zero."""
+    """Convert sums of bags to means; an empty bag stays zero."""
     ends = torch.cat([offsets[1:], offsets.new_full((1,), len(ids))])
     return sums / (ends - offsets).clamp(min=1).unsqueeze(1).to(sums.dtype)
 
 
 def bag_options(node: fx.Node) -> dict[str, Any]:
-    """The arguments of an `embedding_bag` behind its offsets."""
+    """Return the arguments of an `embedding_bag` after its offsets."""
     given = dict(zip(NAMES, node.args[3:], strict=False))
     return {"mode": "mean", **given, **{key: node.kwargs[key] for key in node.kwargs if key in NAMES}}
 
 
 def offsets_of(node: fx.Node) -> Any:
-    """Offsets of an `embedding_bag`."""
+    """Return the offsets of an `embedding_bag`."""
     return node.args[2] if len(node.args) > 2 else node.kwargs.get("offsets")
 
 
 def bags(program: Program) -> Iterator[fx.Node]:
-    """Lookups of plain bags."""
+    """Yield lookups of plain bags."""
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target is nn.functional.embedding_bag:
             options = bag_options(node)
@@ -64,12 +64,12 @@ def bags(program: Program) -> Iterator[fx.Node]:
 
 
 class BatchTables(Rule):
-    """k lookups: one in a table of all rows."""
+    """Merge lookups in several tables into one lookup in a table of all rows."""
 
     name, number = "batch_tables", "R3"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Tables of one width and one kind of pooling."""
+        """Yield tables with the same width and pooling."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         for node in bags(program):
             weight = value_of(node.args[1])  # pyright: ignore[reportArgumentType]
@@ -77,7 +77,7 @@ class BatchTables(Rule):
         yield from (tuple(nodes) for nodes in alike.values() if len(nodes) > 1)
 
     def apply(self, program: Program, site: Site) -> None:
-        """One lookup, behind all that any of them reads."""
+        """Insert one lookup after the inputs of all of them."""
         rows = [value_of(node.args[1]).shape[0] for node in site]  # pyright: ignore[reportArgumentType]
         starts = tuple(accumulate(rows[:-1], initial=0))
         mode = bag_options(site[0])["mode"]
@@ -97,16 +97,16 @@ class BatchTables(Rule):
 
 
 class MeanAsSum(Rule):
-    """A mean as a sum over its length, so that it can be looked up with sums."""
+    """Compute a mean as a sum divided by the length, so that it can be merged with sums."""
 
     name, number = "mean_as_sum", "R10"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Lookups of means."""
+        """Yield lookups of means."""
         yield from ((node,) for node in bags(program) if bag_options(node)["mode"] == "mean")
 
     def apply(self, program: Program, site: Site) -> None:
-        """The sum, and a division."""
+        """Insert the sum and the division."""
         (node,) = site
         with program.graph.inserting_before(node):
             ids, offsets = node.args[0], offsets_of(node)

@@ -1,4 +1,4 @@
-"""R8 and R11: what does nothing goes, and what undoes each other goes together."""
+"""R8 and R11: remove operations without an effect, and pairs that cancel each other."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,12 +22,12 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class DropIdentities(Rule):
-    """Dropout in evaluation or of nothing, casts and shapes that change nothing."""
+    """Remove dropout without an effect, and casts and reshapes that change nothing."""
 
     name, number, is_tidying = "drop_identities", "R11", True
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Nodes that give what they are given."""
+        """Yield nodes that return their input."""
         constants = program.constants()
         for node in program.graph.nodes:
             if node in constants or not node.args or not isinstance(node.args[0], fx.Node):
@@ -36,7 +36,7 @@ class DropIdentities(Rule):
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """What it was given."""
+        """Replace the node by its input."""
         source = site[0].args[0]
         assert isinstance(source, fx.Node)
         replace(site[0], source)
@@ -57,19 +57,19 @@ def _does_nothing(node: fx.Node) -> bool:
 
 
 class UndoTransposes(Rule):
-    """Two transpositions of the same axes, one after the other."""
+    """Remove two consecutive transpositions of the same axes."""
 
     name, number, is_tidying = "undo_transposes", "R8", True
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Transpositions of transpositions."""
+        """Yield transpositions of transpositions."""
         for node in calls(program, "transpose"):
             below = node.args[0]
             if isinstance(below, fx.Node) and is_call(below, "transpose") and _axes(node) == _axes(below):
                 yield below, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """What was turned."""
+        """Replace both by the original input."""
         source = site[0].args[0]
         assert isinstance(source, fx.Node)
         replace(site[1], source)
@@ -81,19 +81,19 @@ def _axes(node: fx.Node) -> set[int]:
 
 
 class FlattenConcats(Rule):
-    """Parts of parts beside each other: one concatenation."""
+    """Merge nested concatenations into one."""
 
     name, number, is_tidying = "flatten_concats", "R8", True
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Concatenations that alone read another one of the same axis."""
+        """Yield concatenations that contain another one on the same axis without other users."""
         for node in calls(program, "cat", "concat"):
             for part in parts_of(node):
                 if is_concat(part) and len(part.users) == 1 and concat_axis(part) == concat_axis(node):
                     yield part, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """All parts at once."""
+        """Concatenate all parts at once."""
         part, node = site
         parts: list[fx.Node] = []
         for one in parts_of(node):
@@ -103,19 +103,19 @@ class FlattenConcats(Rule):
 
 
 class NarrowConcat(Rule):
-    """A part of a concatenation that is one of its parts, or within one."""
+    """Replace a slice of a concatenation by one of its parts, or a slice of that part."""
 
     name, number, is_tidying = "narrow_concat", "R8", True
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Narrow parts of concatenations."""
+        """Yield slices of concatenations."""
         for node in calls(program, "narrow"):
             source = node.args[0]
             if is_concat(source) and _within(node) is not None:
                 yield source, node  # pyright: ignore[reportReturnType]
 
     def apply(self, program: Program, site: Site) -> None:
-        """The part itself, narrowed where it is longer."""
+        """Use the part itself, sliced if it is longer."""
         node = site[1]
         found = _within(node)
         assert found is not None
@@ -143,18 +143,18 @@ def _within(node: fx.Node) -> tuple[fx.Node, int] | None:
 
 
 class ConcatNarrows(Rule):
-    """Parts of a tensor, put beside each other again as they were."""
+    """Replace a concatenation of adjacent slices of a tensor by that tensor."""
 
     name, number, is_tidying = "concat_narrows", "R8", True
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Concatenations of neighbouring narrow parts of one tensor."""
+        """Yield concatenations of adjacent slices of one tensor."""
         for node in calls(program, "cat", "concat"):
             if len(parts_of(node)) > 1 and _source_of(node) is not None:
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """The tensor, or the part of it that they are together."""
+        """Use the tensor, or one slice of it."""
         (node,) = site
         parts, axis = parts_of(node), concat_axis(node)
         source, start = parts[0].args[0], int(parts[0].args[2])  # pyright: ignore[reportArgumentType]
