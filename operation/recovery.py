@@ -32,9 +32,9 @@ def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> No
     """Clean up the runs of a worker that was killed or was lost with its machine.
 
     These are the runs of this home's worker, and those of workers elsewhere that have sent no heartbeat for `SILENCE`
-    while the server was up. Runs of other workers are skipped. Their remaining processes on this machine are stopped. A
-    run that was being cancelled is cancelled. Any other run is marked as crashed, and the next worker resumes it from
-    its last checkpoint, in at most `MOST_ATTEMPTS` attempts.
+    while the server was up. Runs of other workers are skipped. Remaining processes of the cleaned-up runs on this
+    machine are stopped. A run that was being cancelled is cancelled. Any other run is marked as crashed, and the next
+    worker resumes it from its last checkpoint, in at most `MOST_ATTEMPTS` attempts.
 
     Args:
         say: Called with a message about each run.

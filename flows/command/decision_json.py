@@ -24,7 +24,7 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
 
 
 def error_as_json(error: ShunterError) -> dict[str, Any]:
-    """Return an error as plain values; if no placement keeps the limits, with the nearest one and possible remedies."""
+    """Return an error as plain values; if no placement keeps the limits, with the fastest one and limits to relax."""
     told = {"code": error.code, "message": str(error)}
     if not isinstance(error, NoFeasiblePlacementError):
         return {"status": "error", **told}

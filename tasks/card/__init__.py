@@ -111,7 +111,7 @@ def publish_card(card: ModelCard) -> None:
 
 
 def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
-    """Write quality figures and a link to the card into the description of a registered version.
+    """Write quality, limits and a link to the card into the description of a registered version.
 
     Raises:
         TrackingError: The store fails.
