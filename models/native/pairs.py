@@ -7,9 +7,13 @@ from shunter.models.native.library import check, library
 
 
 def suits(vectors: Tensor) -> bool:
-    """Return whether the compiled kernel takes these vectors: real numbers in float32 on a processor."""
+    """Return whether the compiled kernel takes these vectors: real numbers in float32 on a processor.
+
+    Where a mode of torch watches the operators, as one that counts FLOPs does, torch's own are taken.
+    """
     is_real = type(vectors) is Tensor and vectors.device.type == "cpu" and vectors.dtype == torch.float32
-    return is_real and not torch.compiler.is_compiling() and library() is not None
+    is_watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    return is_real and not is_watched and library() is not None
 
 
 def pairwise_products(vectors: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from shunter.models.layers import DotInteraction
 from shunter.models.native import pairs
@@ -57,6 +58,8 @@ def test_vectors_that_are_no_numbers_in_memory_are_left_to_torch() -> None:
     assert pairs.suits(torch.zeros(1, 2, 4))
     assert not pairs.suits(torch.zeros(1, 2, 4, device="meta"))
     assert not pairs.suits(torch.zeros(1, 2, 4, dtype=torch.bfloat16))
+    with FlopCounterMode(display=False):
+        assert not pairs.suits(torch.zeros(1, 2, 4))
 
 
 def test_torch_does_the_same_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
