@@ -18,7 +18,7 @@ from shunter.models.relu_paths import after_relu
 
 
 class Int8Layers(SmallerModel):
-    """Quantises weights once, and each input row when it is scored (`shunter.extensions.compression.int8`)."""
+    """Pass that quantises weights once, and each input row when it is scored (`compression.int8`)."""
 
     name = "int8"
 

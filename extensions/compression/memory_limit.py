@@ -48,7 +48,7 @@ class Shrunk:
 
 @dataclass(frozen=True, kw_only=True)
 class Shrinker:
-    """Packs members of an ensemble.
+    """Packer of the members of an ensemble.
 
     Attributes:
         dataset: Data set that the members were trained on.

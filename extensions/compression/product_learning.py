@@ -20,7 +20,7 @@ ROUNDS = 12
 
 
 class _Forward(torch.autograd.Function):
-    """Return the second of two tensors, and pass its gradient to the first."""
+    """Autograd function that returns the second of two tensors, and passes its gradient to the first."""
 
     @staticmethod
     def forward(ctx: Any, mixed: Tensor, hard: Tensor) -> Tensor:

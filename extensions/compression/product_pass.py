@@ -40,7 +40,7 @@ SCORED_ROWS = 2_048  # calibration rows for the comparison of points before fine
 
 
 class ProductLayers(SmallerModel):
-    """Searches for the form of each layer, then fine-tunes the model (`product`)."""
+    """Pass that searches for the form of each layer, then fine-tunes the model (`product`)."""
 
     name = "product"
 

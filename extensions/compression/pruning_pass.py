@@ -17,7 +17,7 @@ SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # of the hidden units
 
 
 class PrunedUnits(SmallerModel):
-    """Removes units by the norms of their weights, then fine-tunes the remaining ones (`models.compression.pruned`)."""
+    """Pass that removes units by the norms of their weights, then fine-tunes the model (`compression.pruned`)."""
 
     name = "pruning"
 

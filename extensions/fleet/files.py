@@ -65,8 +65,8 @@ class OwnJob(Finite):
     Attributes:
         name: Name of the job, unique in the file.
         train: Options of `shunter train`; checked here, and passed to the process that runs the job.
-        train_seconds: Seconds of the training by accelerator type, on the requested number, side by side. Without this,
-            `shunter.extensions.fleet.foretell` predicts the times.
+        train_seconds: Seconds of the training by accelerator type, on the requested number in a consolidated placement.
+            Without this, `shunter.extensions.fleet.foretell` predicts the times.
         network_share: Increase of the time across the network, relative to the time within a machine.
         accelerators: Number of accelerators, of any one type; or a number by type such as `{cpu: 4, A100: 1}`, with one
             per process for types that are not named.

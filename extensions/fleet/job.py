@@ -242,7 +242,7 @@ class Job:
 
 
 def tightest(accelerators: int, cluster: Cluster, name: str, speed: float = 1.0) -> Conditions:
-    """Return the conditions of accelerators of a type side by side, if all were free."""
+    """Return the conditions of a consolidated placement of a type, if all accelerators were free."""
     level = cluster.best_level(accelerators, name)
     return Conditions(name, spread(accelerators, cluster, name), level, cluster.network.congestion_at(level), speed)
 
@@ -268,7 +268,7 @@ class JobState:
         saved: Progress at its last checkpoint.
         placement: Accelerators that it holds; None while it waits.
         conditions: Conditions under which it runs; None while it waits.
-        ideal: Conditions on as many accelerators of the same type, side by side and alone.
+        ideal: Conditions of the job alone in a consolidated placement with as many accelerators of the same type.
         waiting_since: Time at which it last began to wait.
         started_at: Time of its last start.
         drawn_since: Time since which its power draw is constant.

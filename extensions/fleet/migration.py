@@ -13,7 +13,7 @@ from shunter.hardware.types import Placement
 
 
 class Mover(Protocol):
-    """Chooses other placements for a running training."""
+    """Interface that chooses other placements for a running training."""
 
     def choose(self, here: Placement, going: Going) -> Placement | None:
         """Return the placement to move to; None to stay. Called in the training thread; reserves nothing."""

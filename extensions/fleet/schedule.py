@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a job; `isolated_seconds` is its time alone, side by side, on its best type."""
+    """Outcome of a job; `isolated_seconds` is its time alone in a consolidated placement on its best type."""
 
     job: str
     accelerators: int

@@ -235,7 +235,7 @@ class _Simulation:
             self._uplinks.cross(state, placement, sign)
 
     def _slow_down(self) -> None:
-        """Update the speed of jobs whose share of an uplink, or the speed of one of whose machines, has changed."""
+        """Update the speed of jobs when their share of an uplink, or the speed of one of their machines, changes."""
         board, states = self._board, self._uplinks.changed()
         if board.changed_machines:
             machines, board.changed_machines = board.changed_machines, set()

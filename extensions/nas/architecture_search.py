@@ -122,7 +122,7 @@ class Learned:
 
 
 class SupernetTraining:
-    """Trains one super-net in stages: the warm-up, then rounds for one weight of the cost after the other.
+    """Trainer of one super-net in stages: the warm-up, then rounds for one weight of the cost after the other.
 
     A sweep over the weights would need as many super-nets. Instead each weight continues from the one before, from the
     smallest to the largest, so that a further point of a front takes one round, or a pass of theta alone. Each stage

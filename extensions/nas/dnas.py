@@ -35,7 +35,7 @@ WARMER = (1.0, 1.5, 2.0, 4.0, 8.0, 1000.0)  # temperatures of the draws; the las
 
 
 class Dnas:
-    """Samples architectures from a super-net (Krishna et al., arXiv 2110.14812), each once.
+    """Search method that samples architectures from a super-net (Krishna et al., arXiv 2110.14812), each once.
 
     Args:
         context: Context of the search.

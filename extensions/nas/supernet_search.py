@@ -192,7 +192,7 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
 
 
 def _at_most_samples(execution: Execution, rates: Hyperparameters) -> tuple[Execution, Hyperparameters]:
-    """On a CPU, limit the batch to `MOST_SAMPLES` and adapt the learning rates: larger batches only mean fewer steps.
+    """Limit the batch to `MOST_SAMPLES` on a CPU and adapt the learning rates: larger batches only mean fewer steps.
 
     Each sample has its own mixture, so the time per sample does not fall with larger batches there.
     """
@@ -229,7 +229,7 @@ def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | No
 
 
 class _Allowance:
-    """Ends the training of a super-net at its share of the budget, or when the search must end."""
+    """Stop criterion of a super-net's training: its share of the budget, or the end of the search."""
 
     def __init__(self, context: SearchContext, left: BudgetLeft, meter: EnergyMeter) -> None:
         self._clock, self._meter = context.clock, meter

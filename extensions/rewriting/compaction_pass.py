@@ -5,7 +5,7 @@ from shunter.engine.passes.training import FASTER, TrainingPass, TrainingSubject
 
 
 class CompactionPass(TrainingPass):
-    """Skips zero units in the products of each layer behind a ReLU (`compaction`)."""
+    """Pass that skips zero units in the products of each layer behind a ReLU (`compaction`)."""
 
     name = "compaction"
 

@@ -8,7 +8,7 @@ MOST_SLOWER, LEAST_SPARED = 1.02, 0.05  # limits on step time and on saved memor
 
 
 class PackedActivationsPass(TrainingPass):
-    """Stores a bit mask and the non-zero numbers of activations (`shunter.extensions.rewriting.packed_activations`)."""
+    """Pass that stores a bit mask and the non-zero numbers of activations (`packed_activations`)."""
 
     name = "packed_activations"
 

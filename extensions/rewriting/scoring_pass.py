@@ -13,7 +13,7 @@ from shunter.models.registry import Model
 
 
 class RewrittenLayers(SmallerModel):
-    """Searches equivalent graphs of the layers; each one is compared with the original in float64."""
+    """Pass that searches equivalent graphs of the layers and compares each one with the original in float64."""
 
     name = "rewriting"
 

@@ -8,7 +8,7 @@ from shunter.models.registry import build_model
 
 
 class RewrittenTraining(TrainingPass):
-    """Searches equivalent graphs of the layers that keep the training results (`shunter.extensions.rewriting`)."""
+    """Pass that searches equivalent graphs of the layers that keep the training results."""
 
     name = "rewriting"
 

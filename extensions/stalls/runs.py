@@ -32,7 +32,7 @@ ONE_DEVICE = "it needs two devices, and there is one"
 
 
 class StallRuns:
-    """Makes the runs of the stall profiler, one after the other.
+    """Executor of the stall profiler's runs, one after the other.
 
     Args:
         plan: Plan of the measurements.

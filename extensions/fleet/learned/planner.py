@@ -45,7 +45,7 @@ class Pick:
 
 
 class Planner:
-    """Makes the decisions for one cluster.
+    """Planner that makes the decisions for one cluster.
 
     Args:
         chooser: Chooser among the candidates.

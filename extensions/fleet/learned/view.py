@@ -30,7 +30,7 @@ class Tables:
         self._tightest: dict[tuple[str, int], Conditions] = {}
 
     def conditions(self, pool: Pool, accelerators: int) -> Conditions:
-        """Return the conditions of accelerators of a pool side by side, at the speed of its slowest machine."""
+        """Return the conditions of a consolidated placement in a pool, at the speed of its slowest machine."""
         key = pool.accelerator, accelerators
         if key not in self._tightest:
             self._tightest[key] = tightest(accelerators, self.cluster, pool.accelerator)
@@ -269,7 +269,7 @@ class View:
 
 
 def _those_looked_at(board: Board, fixed: set[str]) -> list[JobState]:
-    """Return the jobs to consider. There are limits: long running, long waiting and short jobs come first."""
+    """Return the jobs to consider; of many, those that run longest, wait longest or have least work left."""
     running = [state for state in board.running.values() if state.name not in fixed]
     waiting = [state for state in board.waiting.values() if state.name not in fixed]
     if len(running) > MOST_RUNNING:

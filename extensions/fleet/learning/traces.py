@@ -11,7 +11,7 @@ LEARNED_SHARE = 0.7  # of the jobs, the earlier ones; the others are for the com
 
 
 class Traces:
-    """Samples short traces from jobs: consecutive jobs, with randomly scaled gaps and lengths.
+    """Sampler of short traces: consecutive jobs, with randomly scaled gaps and lengths.
 
     Args:
         jobs: The user's jobs.

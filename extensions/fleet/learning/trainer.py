@@ -99,7 +99,7 @@ def cyclic_rate(step: int, steps: int, cycles: int, highest: float) -> float:
 
 
 class Trainer:
-    """Trains the agents on a cluster.
+    """Trainer of the agents on a cluster.
 
     Args:
         source: Source of the traces.

@@ -54,7 +54,7 @@ class Surroundings:
 
 
 class Driver:
-    """Runs jobs on machines under a policy until all have ended.
+    """Driver that runs jobs on machines under a policy until all have ended.
 
     Args:
         jobs: Jobs in any order; they arrive at their times after the beginning of the fleet.

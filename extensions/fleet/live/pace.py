@@ -11,7 +11,7 @@ LEAST_SECONDS, LEAST_SHARE = 2.0, 0.02  # shortest measurement, since the first 
 
 @dataclass(slots=True)
 class Pace:
-    """Measures the speed of one job, on one accelerator type at a time.
+    """Speed measurement of one job, on one accelerator type at a time.
 
     Attributes:
         foretold: Predicted work of the job.

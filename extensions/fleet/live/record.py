@@ -76,7 +76,7 @@ class JobRecord(Frozen):
         pace: Measured seconds of the whole job by accelerator type.
         stretches: Periods in which it held accelerators.
         waiting_since: Time at which it last began to wait.
-        ideal_seconds: Time of its progress under ideal conditions, side by side and alone.
+        ideal_seconds: Time of its progress under ideal conditions, alone in a consolidated placement.
         preemptions: Number of stops after which it waited.
         migrations: Number of moves.
         losses: Number of successive losses without progress.

@@ -114,7 +114,7 @@ Event = Granted | Trained | Finished | Stopped | Lost | Failed
 
 
 class Trainings(Protocol):
-    """Runs jobs on machines, and returns events on request only.
+    """Runner of jobs on machines, which returns events on request only.
 
     Each start ends with one of `Finished` (after `Trained`), `Stopped`, `Lost` and `Failed`. Before that comes
     `Granted`, once there was room. A job is started again only after that.

@@ -13,7 +13,7 @@ from shunter.extensions.fleet.live.role import Places, Progress, names_of
 
 @dataclass(slots=True)
 class Costs:
-    """Measures the times of one job.
+    """Time measurement of one job.
 
     Attributes:
         seen: Measurements by accelerator type.

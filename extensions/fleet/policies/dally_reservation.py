@@ -51,8 +51,8 @@ class Reservation:
 def overdue(board: Board) -> list[JobState]:
     """Return the waiting jobs that determine the makespan, the longest first.
 
-    These are the jobs that alone still take longer than all current work would take on the cluster without gaps, and
-    that have already waited for a share of that time. Only waiting jobs of the highest priority count.
+    These are the jobs that alone still take longer than all current work would take on the cluster without gaps. They
+    must also have waited for a share of that time. Only waiting jobs of the highest priority count.
     """
     if not board.waiting:
         return []

@@ -25,7 +25,7 @@ class Timers(NamedTuple):
 
 
 class Tuner(Protocol):
-    """Sets the timers of a job, and records how long others have waited."""
+    """Interface that sets the timers of a job, and records how long others have waited."""
 
     def timers(self, accelerators: int, now: float) -> Timers:
         """Return the timers of a job with this number of accelerators."""

@@ -16,7 +16,7 @@ NEVER_RUN = 1e9  # priority per share of a job that has not run yet
 
 
 class Gavel:
-    """Runs in each round the jobs that are furthest behind their shares, by type; the rest goes to other jobs.
+    """Policy that runs in each round the jobs that are furthest behind their shares; the rest goes to other jobs.
 
     Args:
         name: See `Policy.name`.
@@ -135,7 +135,7 @@ class GavelFifo:
 
 
 def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.ndarray]:
-    """Return each job's progress per second on each type, side by side, and its remaining work; in total 1."""
+    """Return each job's progress per second on each type, consolidated, and its remaining work; in total 1."""
     rates = np.zeros((len(jobs), len(board.cluster.types)))
     left = np.ones(len(jobs))
     for row, state in enumerate(jobs):

@@ -7,7 +7,7 @@ from shunter.extensions.fleet.policies.role import Policy, by_priority, fastest_
 
 
 class Moving:
-    """Serves waiting jobs first; then moves jobs that run on slower accelerators to the remaining ones.
+    """Policy that serves waiting jobs first; then moves jobs on slower accelerators to the remaining ones.
 
     A job moves by a checkpoint if this makes it end earlier by more than twice the time of the move; jobs with the
     longest remaining time come first. The accelerators that a move releases are offered to waiting jobs.

@@ -12,7 +12,7 @@ ROUND_SECONDS = 60.0
 
 
 class Pollux:
-    """Gives each job its smallest option, the oldest first; then the most useful increments until nothing is left.
+    """Policy that gives each job its smallest option, the oldest first; then the most useful increments.
 
     The objective is the harmonic mean of the speed-ups, which weighs the slowest jobs most.
     """

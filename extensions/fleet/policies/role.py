@@ -124,7 +124,7 @@ def seconds_left(state: JobState, board: Board) -> float:
 
 
 def alone(state: JobState, board: Board, accelerator: str) -> float:
-    """Return the remaining time of a job side by side on its number of accelerators of a type."""
+    """Return the remaining time of a job in a consolidated placement of a type."""
     return state.seconds_left(tightest(state.job.asks(accelerator), board.cluster, accelerator))
 
 

@@ -18,14 +18,14 @@ Demands are the accelerators that each job (row) needs on each type (column).
 def max_min(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Max-min fairness that ignores types: all jobs get equal time, on any accelerator."""
+    """Return max-min fair shares that ignore types: all jobs get equal time, on any accelerator."""
     return _largest_least((rates > 0) * demand / weight[:, None], demand, capacity, rates)
 
 
 def max_min_heterogeneous(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Max-min fairness of progress, relative to that of the job on an equal part of the cluster."""
+    """Return max-min fair shares of progress, relative to that of the job on an equal part of the cluster."""
     equal = rates @ (capacity / capacity.sum())
     return _largest_least(rates / equal[:, None] * demand / weight[:, None], demand, capacity, rates)
 
@@ -33,7 +33,7 @@ def max_min_heterogeneous(
 def min_makespan(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Minimise the makespan."""
+    """Return the shares with the smallest makespan."""
     return _largest_least(rates / np.maximum(left, 1e-9)[:, None], demand, capacity, rates)
 
 

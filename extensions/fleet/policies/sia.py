@@ -15,7 +15,7 @@ UNALLOCATED_COST = 1.1
 
 
 class Sia:
-    """Gives each job at most one of its options per round, to maximise the total gain.
+    """Policy that gives each job at most one of its options per round, to maximise the total gain.
 
     Goodput is a job's progress per second, relative to its smallest option. Options that move a job are discounted by
     the cost of its restarts so far.

@@ -305,7 +305,7 @@ def cores_of_gpu(node: ClusterNode) -> int:
 
 
 def kind_of(node: ClusterNode) -> str:
-    """Type of a node's cores: `cpu`, or as set at its start (`--resources '{"accelerator_type:cpu-old": 1}'`)."""
+    """Return the type of a node's cores: `cpu`, or set at start (`--resources '{"accelerator_type:cpu-old": 1}'`)."""
     named = (name.removeprefix(ACCELERATOR_TYPE) for name in node.resources if name.startswith(ACCELERATOR_TYPE))
     return next((name for name in named if is_processor(name)), CPU)
 

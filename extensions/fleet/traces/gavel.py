@@ -79,7 +79,7 @@ def read_throughputs(path: Path) -> tuple[Throughputs, Throughputs]:
     """Read Gavel's table: steps per second by accelerator type, and by model with its number of accelerators.
 
     Returns:
-        Throughputs side by side, and with each accelerator on another machine.
+        Throughputs of consolidated jobs, and of jobs with each accelerator on another machine.
 
     Raises:
         DataError: The file is not a throughput table.

@@ -14,7 +14,7 @@ NumbersOf = Callable[[Parameters], float]
 
 
 class Actions:
-    """Converts points to actions and back, and checks which of them are allowed.
+    """Converter of points to actions and back, with a check of which of them are allowed.
 
     Args:
         factors: Every parameter with its values.

@@ -103,7 +103,7 @@ def pooled_levels(histories: Sequence[History]) -> Levels:
 
 
 class States:
-    """Converts meta-features to vectors of differences from the mean of all known data sets.
+    """Converter of meta-features to vectors of differences from the mean of all known data sets.
 
     They are not divided by their spread, which is unreliable for a handful of data sets; in their units a difference
     of one is relevant.

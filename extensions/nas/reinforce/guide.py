@@ -29,7 +29,7 @@ REFIT_STEPS = 20
 
 
 class Guide:
-    """Predicts the reward of points, as long as its predictions are reliable.
+    """Predictor of the reward of points, used as long as its predictions are reliable.
 
     Args:
         actions: Encoding of the space's points.

@@ -40,7 +40,7 @@ class Lesson:
 
 
 class InverseModel:
-    """Learns from the surrogate's best points which choices meet a target, on each known data set.
+    """Model that learns from the surrogate's best points which choices meet a target, on each known data set.
 
     Args:
         actions: Encoding of the space's points.

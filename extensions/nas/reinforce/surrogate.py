@@ -43,7 +43,7 @@ class Ensemble(nn.Module):
 
 
 class Surrogate:
-    """Predicts standardised figures of points by an ensemble; each member is trained without a fifth of the points.
+    """Ensemble that predicts standardised figures of points; each member is trained without a fifth of the points.
 
     The members' predictions of their held-out points show if the surrogate is reliable.
 

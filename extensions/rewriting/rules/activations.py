@@ -11,7 +11,7 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class FuseActivation(Rule):
-    """Fuse `relu(linear(x))` into one operator."""
+    """Rule that fuses `relu(linear(x))` into one operator."""
 
     name, number = "fuse_activation", "R1"
 
@@ -30,7 +30,7 @@ class FuseActivation(Rule):
 
 
 class OneLinear(Rule):
-    """Compute `linear(x)` by oneDNN, which is faster than torch's own kernel for large batches on some CPUs."""
+    """Rule that computes `linear(x)` by oneDNN, which is faster for large batches on some CPUs."""
 
     name, number = "one_linear", "R1"
 

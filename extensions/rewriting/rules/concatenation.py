@@ -23,7 +23,7 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class SplitLinear(Rule):
-    """Replace `linear([a, b])` by `linear_a(a) + linear_b(b)`: no copy, and each may merge with others on its input."""
+    """Rule that replaces `linear([a, b])` by `linear_a(a) + linear_b(b)`: no copy, and both may merge with others."""
 
     name, number = "split_linear", "R4"
 
@@ -48,7 +48,7 @@ class SplitLinear(Rule):
 
 
 class JoinLinears(Rule):
-    """Replace `linear_a(a) + linear_b(b)` by `linear([a, b])`: one matrix product."""
+    """Rule that replaces `linear_a(a) + linear_b(b)` by `linear([a, b])`: one matrix product."""
 
     name, number = "join_linears", "R4"
     keeps_learning = False  # two biases are merged

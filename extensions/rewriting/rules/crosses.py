@@ -12,7 +12,7 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class Reassociate(Rule):
-    """Replace `(x0 x') w` by `x0 (x' w)`: the cross of DCN without the matrix of all products."""
+    """Rule that replaces `(x0 x') w` by `x0 (x' w)`: the cross of DCN without the matrix of all products."""
 
     name, number = "reassociate", "R12"
 
@@ -45,7 +45,7 @@ def _is_row(node: object) -> bool:
 
 
 class AddProduct(Rule):
-    """Compute `x + x0 * y` in one operator."""
+    """Rule that computes `x + x0 * y` in one operator."""
 
     name, number = "add_product", "R12"
 
@@ -73,7 +73,7 @@ class AddProduct(Rule):
 
 
 class MixVectors(Rule):
-    """Replace a linear layer between two transpositions by a multiplication from the left, without transposing."""
+    """Rule that replaces a linear layer between two transpositions by a multiplication from the left."""
 
     name, number = "mix_vectors", "R12"
 

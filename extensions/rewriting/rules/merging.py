@@ -32,7 +32,7 @@ def _groups(alike: dict[tuple[object, ...], list[fx.Node]]) -> Iterator[Site]:
 
 
 class MergeLinears(Rule):
-    """Merge linear layers of one input into one product with a taller matrix."""
+    """Rule that merges linear layers of one input into one product with a taller matrix."""
 
     name, number = "merge_linears", "R2"
 
@@ -62,7 +62,7 @@ class MergeLinears(Rule):
 
 
 class MergeMixes(Rule):
-    """Merge maps over the same vectors into one product with a taller matrix."""
+    """Rule that merges maps over the same vectors into one product with a taller matrix."""
 
     name, number = "merge_mixes", "R2"
 
@@ -85,7 +85,7 @@ class MergeMixes(Rule):
 
 
 class LiftActivation(Rule):
-    """Replace ReLUs of all parts of a merged result by one ReLU of the whole."""
+    """Rule that replaces ReLUs of all parts of a merged result by one ReLU of the whole."""
 
     name, number = "lift_activation", "R2"
 

@@ -28,7 +28,7 @@ def moved_bias(bias: Tensor | None, mean: Tensor, scale: Tensor, beta: Tensor | 
 
 
 class FoldNorm(Rule):
-    """Fold `gamma (W x + b - mean) / sqrt(variance + epsilon) + beta` into one linear layer."""
+    """Rule that folds `gamma (W x + b - mean) / sqrt(variance + epsilon) + beta` into one linear layer."""
 
     name, number = "fold_norm", "R6"
     keeps_learning = False

@@ -27,7 +27,7 @@ def padded_concat(parts: list[Tensor], zeros: int) -> Tensor:
 
 
 class PadInput(Rule):
-    """Pad the input and the weights of a linear layer with zeros at the end of their rows."""
+    """Rule that pads the input and the weights of a linear layer with zeros at the end of their rows."""
 
     name, number = "pad_input", "R9"
 
@@ -54,7 +54,7 @@ class PadInput(Rule):
 
 
 class PadOutput(Rule):
-    """Pad the output of a linear layer with zeros, which are cut off afterwards."""
+    """Rule that pads the output of a linear layer with zeros, which are cut off afterwards."""
 
     name, number = "pad_output", "R9"
 

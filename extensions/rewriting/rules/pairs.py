@@ -17,7 +17,7 @@ def flat_index(left: Tensor, right: Tensor, count: int) -> Tensor:
 
 
 class FlatPairs(Rule):
-    """Replace `products[:, left, right]` by a selection of columns, which is ten times as fast in torch."""
+    """Rule that replaces `products[:, left, right]` by a selection of columns, which is ten times as fast in torch."""
 
     name, number = "flat_pairs", "R7"
 
@@ -45,7 +45,7 @@ class FlatPairs(Rule):
 
 
 class BatchDots(Rule):
-    """Replace `[sum(v_i * v_j)]` for many pairs by one product of the stacked vectors with themselves."""
+    """Rule that replaces `[sum(v_i * v_j)]` for many pairs by one product of the stacked vectors with themselves."""
 
     name, number = "batch_dots", "R7"
 

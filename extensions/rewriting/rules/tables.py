@@ -64,7 +64,7 @@ def bags(program: Program) -> Iterator[fx.Node]:
 
 
 class BatchTables(Rule):
-    """Merge lookups in several tables into one lookup in a table of all rows."""
+    """Rule that merges lookups in several tables into one lookup in a table of all rows."""
 
     name, number = "batch_tables", "R3"
 
@@ -97,7 +97,7 @@ class BatchTables(Rule):
 
 
 class MeanAsSum(Rule):
-    """Compute a mean as a sum divided by the length, so that it can be merged with sums."""
+    """Rule that computes a mean as a sum divided by the length, so that it can be merged with sums."""
 
     name, number = "mean_as_sum", "R10"
 

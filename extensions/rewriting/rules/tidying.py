@@ -22,7 +22,7 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class DropIdentities(Rule):
-    """Remove dropout without an effect, and casts and reshapes that change nothing."""
+    """Rule that removes dropout without an effect, and casts and reshapes that change nothing."""
 
     name, number, is_tidying = "drop_identities", "R11", True
 
@@ -57,7 +57,7 @@ def _does_nothing(node: fx.Node) -> bool:
 
 
 class UndoTransposes(Rule):
-    """Remove two consecutive transpositions of the same axes."""
+    """Rule that removes two consecutive transpositions of the same axes."""
 
     name, number, is_tidying = "undo_transposes", "R8", True
 
@@ -81,7 +81,7 @@ def _axes(node: fx.Node) -> set[int]:
 
 
 class FlattenConcats(Rule):
-    """Merge nested concatenations into one."""
+    """Rule that merges nested concatenations into one."""
 
     name, number, is_tidying = "flatten_concats", "R8", True
 
@@ -103,7 +103,7 @@ class FlattenConcats(Rule):
 
 
 class NarrowConcat(Rule):
-    """Replace a slice of a concatenation by one of its parts, or a slice of that part."""
+    """Rule that replaces a slice of a concatenation by one of its parts, or a slice of that part."""
 
     name, number, is_tidying = "narrow_concat", "R8", True
 
@@ -143,7 +143,7 @@ def _within(node: fx.Node) -> tuple[fx.Node, int] | None:
 
 
 class ConcatNarrows(Rule):
-    """Replace a concatenation of adjacent slices of a tensor by that tensor."""
+    """Rule that replaces a concatenation of adjacent slices of a tensor by that tensor."""
 
     name, number, is_tidying = "concat_narrows", "R8", True
 
