@@ -1,4 +1,4 @@
-"""Several models that score as one."""
+"""Ensemble of several models that scores as one model."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from shunter.models.registry import Model
 
 
 class Ensemble(nn.Module):
-    """The weighted mean of the logits of its members, or another combination; a single member is a valid ensemble.
+    """Weighted mean of the logits of the members, or another combination; a single member is a valid ensemble.
 
     Args:
-        models: Members over the same features.
-        weights: One each, not negative; they are scaled to sum to one. With several tasks one row each, of a weight
-            for every task.
-        scale: Factor of the mean, positive: below 1 it takes back a certainty that does not hold (Guo et al., "On
-            Calibration of Modern Neural Networks", ICML 2017: 1 / temperature). With several tasks one for each.
-        combination: What takes the place of the mean of logits, with a single task and without a scale.
+        models: Members with the same features.
+        weights: Weight of each member, not negative; they are scaled to sum 1. With several tasks each member has a
+            row with a weight for every task.
+        scale: Factor of the mean, positive; a factor below 1 corrects overconfidence (Guo et al., "On Calibration of
+            Modern Neural Networks", ICML 2017: 1 / temperature). With several tasks one factor for each task.
+        combination: Combination instead of the mean of logits, for a single task and without a scale.
 
     Attributes:
-        weights: The weights times the scale.
+        weights: Weights times scale.
         combiner: Computes the combination; None is the mean of logits.
     """
 
@@ -55,7 +55,7 @@ class Ensemble(nn.Module):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """The members, typed."""
+        """Members with their type."""
         return tuple(self.members)  # pyright: ignore[reportReturnType]
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:

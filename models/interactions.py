@@ -63,7 +63,7 @@ class Mix(nn.Linear):
         super().__init__(vectors, mixed, bias=False)
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, mixed, dim]`."""
+        """Map `[batch, vectors, dim]` to `[batch, mixed, dim]`."""
         return super().forward(input.transpose(1, 2)).transpose(1, 2)
 
 
@@ -78,7 +78,7 @@ class Dot(nn.Module):
         self.project = nn.Linear(width, options.interaction_vectors * options.embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
+        """Map `[batch, m, dim]` to `[batch, l, dim]`."""
         joined = torch.cat([self.interaction(vectors), vectors.flatten(1)], dim=1)
         return self.project(joined).unflatten(1, self.shape)
 
@@ -100,11 +100,11 @@ class Attention(nn.Module):
         self.mix = Mix(vectors, options.interaction_vectors)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
+        """Map `[batch, m, dim]` to `[batch, l, dim]`."""
         return self.mix(self.encode(vectors))
 
     def encode(self, vectors: Tensor) -> Tensor:
-        """The encoder layer: `[batch, m, dim]` to the same."""
+        """The encoder layer: `[batch, m, dim]` to the same shape."""
         attended = self.norms[0](vectors + self._attend(vectors))
         return self.norms[1](attended + self.feed_forward(attended))
 
@@ -126,7 +126,7 @@ class Cross(nn.Module):
         self.mix = Mix(vectors, options.interaction_vectors)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
+        """Map `[batch, m, dim]` to `[batch, l, dim]`."""
         return self.mix(vectors * self.cross(vectors.flatten(1)).view_as(vectors))
 
 
@@ -143,7 +143,7 @@ class Convolution(nn.Module):
         self.mix = Mix(vectors, options.interaction_vectors)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
+        """Map `[batch, m, dim]` to `[batch, l, dim]`."""
         windows = nn.functional.unfold(vectors.unsqueeze(1), KERNEL, padding=KERNEL // 2).transpose(1, 2)
         return self.mix(self.join(self.filters(windows).relu()).view(vectors.shape))
 
@@ -184,7 +184,7 @@ class PairNumbers(nn.Module):
         self.project = nn.Linear(dim, self.count) if self.count < dim else nn.Identity()
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, pairs]` in float32."""
+        """Map `[batch, vectors, dim]` to `[batch, pairs]` in float32."""
         return self.project(self.module(vectors).flatten(1))[:, : self.count].float()
 
 
@@ -205,7 +205,7 @@ class FactorisationMachine(nn.Module):
         self.project = nn.Linear(dim, pair_count(vectors))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, pairs]` in float32."""
+        """Map `[batch, vectors, dim]` to `[batch, pairs]` in float32."""
         with full_precision(vectors):
             machine = (vectors.sum(1).square() - vectors.square().sum(1)) / 2
         return self.project(machine).float()

@@ -29,7 +29,7 @@ class AlignedLinear(nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`."""
+        """Map `[batch, inputs]` to `[batch, outputs]`."""
         if len(input) < LEAST_ALIGNED_BATCH or input.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return super().forward(input)
         zeros = (0, -self.in_features % ALIGNMENT)
@@ -62,7 +62,7 @@ class BatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, features]` to the same."""
+        """Map `[batch, features]` to the same shape."""
         if self.training and len(input) == 1:
             return nn.functional.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
@@ -79,7 +79,7 @@ class PairwiseProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, pairs: Tensor, position: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, pairs]`; see `DotInteraction` for the two index tensors."""
+        """Map `[batch, vectors, dim]` to `[batch, pairs]`; see `DotInteraction` for the two index tensors."""
         ctx.save_for_backward(vectors, position)
         if pairs_of.suits(vectors):
             return pairs_of.pairwise_products(vectors)
@@ -122,7 +122,7 @@ class DotInteraction(nn.Module):
         self.register_buffer("position", torch.tensor(position.ravel()), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, pairs]` in float32."""
+        """Map `[batch, vectors, dim]` to `[batch, pairs]` in float32."""
         # Under autocast too the products are of float32: of so few numbers each, they would gain nothing by casts.
         with full_precision(vectors):
             return PairwiseProducts.apply(vectors, self.pairs, self.position)  # pyright: ignore[reportReturnType]
@@ -150,7 +150,7 @@ class CrossNetwork(nn.Module):
         )
 
     def forward(self, first: Tensor) -> Tensor:
-        """`[batch, width]` to the same."""
+        """Map `[batch, width]` to the same shape."""
         crossed = first
         for layer in self.cross:
             crossed = torch.addcmul(crossed, first, layer(crossed).float())
@@ -187,7 +187,7 @@ class FieldVectors(nn.Module):
         self.width = self.count * dim
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, fields, dim]` to `[batch, vectors, dim]` in float32."""
+        """Map `[batch, dense features]` and `[batch, fields, dim]` to `[batch, vectors, dim]` in float32."""
         if self.numbers is not None:
             vectors = dense.float().unsqueeze(2) * self.numbers
             if self.bins is not None:
@@ -285,7 +285,7 @@ class TaskTowers(nn.Module):
         self.towers = nn.ModuleList(mlp(widths, **regularisation(spec)) for _ in range(tasks))
 
     def forward(self, shared: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, tasks]` logits in float32."""
+        """Map `[batch, inputs]` to `[batch, tasks]` logits in float32."""
         return torch.cat([tower(shared) for tower in self.towers], dim=1)
 
 

@@ -58,7 +58,7 @@ class NumberBins(nn.Module):
         return torch.addcmul(self.starts, numbers.float().unsqueeze(2), self.slopes).clamp(0, 1)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """`[batch, numbers]` to `[batch, numbers * (1 + bins)]`: all numbers, and behind them all shares."""
+        """Map `[batch, numbers]` to `[batch, numbers * (1 + bins)]`: all numbers, and behind them all shares."""
         return torch.cat([numbers.float(), self.shares(numbers).flatten(1)], dim=1)
 
 

@@ -8,7 +8,7 @@ class OutputLayer(nn.Linear):
     """The last layer, in float32 under autocast too: bf16 keeps three digits of a logit, for one small product."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`."""
+        """Map `[batch, inputs]` to `[batch, outputs]`."""
         return self.product(input, self.weight, self.bias)
 
     @staticmethod

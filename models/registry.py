@@ -89,7 +89,7 @@ def build_model(
 
     Args:
         spec: Architecture.
-        features: Features that come in.
+        features: Input features.
         seed: Seed of the initial weights.
         embedding_learning: What the rows of the tables begin with, and what they learn with.
         device: Device where the model shall lie.

@@ -38,7 +38,7 @@ def masked(values: Tensor, kept: Tensor) -> Tensor:
 
 
 def spread(values: Tensor, kept: Tensor, width: int) -> Tensor:
-    """`[batch, kept]` to `[batch, width]`, with zeros for the units that are dropped."""
+    """Map `[batch, kept]` to `[batch, width]`, with zeros for the units that are dropped."""
     return values.new_zeros(len(values), width).index_copy(1, kept, values)
 
 
@@ -61,7 +61,7 @@ class StructuredDropout(nn.Module):
         return width / units_kept(width, self.share)
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, ..., width]` to the same."""
+        """Map `[batch, ..., width]` to the same shape."""
         if not self.training or not self.share:
             return input
         kept = draw_kept(input.shape[-1], self.share, input.device)
@@ -76,7 +76,7 @@ class StructuredMlp(nn.Sequential):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`."""
+        """Map `[batch, inputs]` to `[batch, outputs]`."""
         if not self.training:
             return super().forward(input)
         layers, values, place = list(self), input, 0

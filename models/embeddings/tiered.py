@@ -1,15 +1,15 @@
-"""Embedding tables in a file, of which the rows in work lie in memory (`shunter.models.embeddings.tiers`).
+"""Embedding tables in a file, with a row cache in memory for training (`shunter.models.embeddings.tiers`).
 
-Any in-memory kernel trains the rows in memory; it sees slots as ids. A batch is first admitted by a background thread,
-which brings its rows into slots and renumbers its ids, and later trained. In between, other batches may be trained and
-admitted. There is no hazard between the two, because they never touch the same slot: a trained batch works on its own
-slots only, and its slots are given to other rows only after it has left the window of `EmbeddingCache.window_batches`.
-Nor is there one within admission: one thread at a time writes leaving rows back before it fetches arriving ones. So the
-arithmetic is that of the in-memory kernel, row by row and bit by bit.
+Any in-memory kernel trains the rows in memory; its ids are slots of the cache. A background thread first admits a
+batch: it loads the rows of the batch into slots and renumbers the ids. The batch is trained later, and other batches
+may be trained and admitted in between. Training and admission never touch the same slot. A trained batch uses only its
+own slots, and these are reassigned only after the batch has left the window of `EmbeddingCache.window_batches`. Within
+admission, one thread at a time writes evicted rows back before it reads new rows. So the results are bitwise equal to
+those of the in-memory kernel.
 
-Where the cache is too small for the window, a batch waits: its rows are brought when it is its turn to be trained, and
-every batch before it is done. Those behind it wait as well, until the cache has room for them again. So a cache has to
-hold the rows of one batch only; what a smaller window costs is the time of the transfer, beside no step.
+If the cache is too small for the window, a batch waits: its rows are loaded when every batch before it is trained.
+Later batches wait too, until the cache has room again. So the cache only needs to hold the rows of one batch; with a
+smaller window the transfer takes time that no training step hides.
 """
 
 from collections import deque
@@ -33,13 +33,13 @@ from shunter.models.embeddings.tiers import RowTiers, check_cache
 
 
 class _Admitted(NamedTuple):
-    """A batch that waits for its training.
+    """Admitted batch that waits for training.
 
     Attributes:
-        slots: Its ids in slots, int32; written when its rows have them.
-        rows: Its distinct rows.
-        position: Where among them the row of each id is.
-        is_there: Whether the rows lie in their slots.
+        slots: Slot of each id, int32; written when the rows have slots.
+        rows: Distinct rows of the batch.
+        position: Index of each id's row in `rows`.
+        is_there: Whether the rows are in their slots.
     """
 
     slots: Tensor
@@ -49,27 +49,27 @@ class _Admitted(NamedTuple):
 
 
 class TieredEmbeddings(EmbeddingTables):
-    """Tables in a file behind an in-memory kernel over the slots of a cache.
+    """Tables in a file, with an in-memory kernel over the slots of a cache.
 
-    In training mode it looks up what `admit` returned, batch by batch in the same order; in evaluation mode it takes
-    ids, and reads the rows from the file without disturbing the cache.
+    In training mode a lookup takes the return values of `admit`, in the same order. In evaluation mode it takes ids,
+    and reads the rows from the file without changing the cache.
 
-    `state_dict` and a lookup in evaluation mode write all cached rows to the file first, so `weight` and after them
-    `adagrad_sum` are those of the last trained batch. At other times they lag behind. Rows of large tables are drawn
-    when they are first touched, or all of them when somebody asks for all: `state_dict`, `tables`, `shards`.
+    `state_dict` and a lookup in evaluation mode first write all cached rows to the file, so that `weight` and
+    `adagrad_sum` are those of the last trained batch. At other times they may be older. Rows of large tables are drawn
+    at their first lookup, or all of them when `state_dict`, `tables` or `shards` is called.
 
     Args:
         rows: Rows of each table.
         dim: Width of every row.
         learning_rate: Step size of the row-wise Adagrad.
-        device: The CPU.
-        cache: Size of the cache and place of the file.
-        kernel: Library that does the lookups of the rows in memory.
+        device: Device, which must be the CPU.
+        cache: Size of the cache and folder of the file.
+        kernel: Library of the lookups in memory.
         table_of: See `EmbeddingTables`.
 
     Raises:
         RequestError: The cache has no row, or the device is not the CPU.
-        HardwareError: There is no room for the file.
+        HardwareError: There is not enough disk space for the file.
     """
 
     is_in_memory = False
@@ -88,8 +88,8 @@ class TieredEmbeddings(EmbeddingTables):
         super().__init__(rows, dim, learning_rate, table_of)
         check_cache(cache, device)
         total, slots = sum(rows), min(cache.rows, sum(rows))
-        # Slot 0 stays empty, for the plain torch kernel adds zeros to row 0 while other slots are being filled.
-        # Not part of the module tree: what is saved are the tables, not the cache.
+        # Slot 0 stays empty, because the plain torch kernel adds zeros to row 0 while other slots are being filled.
+        # The kernel is kept out of the module tree, since the tables are saved and not the cache.
         self._kernel = (build_embeddings((slots + 1,), dim, learning_rate=learning_rate, device=device, kernel=kernel),)
         self.decays_rows = self._kernel[0].decays_rows
         kernel_weight, kernel_sum = self._kernel[0].weight[1:], self._kernel[0].adagrad_sum[1:]
@@ -103,10 +103,10 @@ class TieredEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Whether the tables lie behind a cache.
+        """Return True if a request needs tables behind a cache.
 
         Raises:
-            RequestError: They do, and are not of one width with a row for each id.
+            RequestError: A cache is requested for tables of several widths or with shared rows.
         """
         if wanted.cache is not None and wanted.is_mixed:
             raise RequestError(
@@ -131,39 +131,39 @@ class TieredEmbeddings(EmbeddingTables):
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
-        """The weights of each table, in the file."""
+        """Weights of each table, in the file."""
         self._tiers.begin_all()
         return super().tables
 
     @property
     def cache_counts(self) -> CacheCounts:
-        """What the cache did so far."""
+        """Statistics of the cache."""
         return self._tiers.counts
 
     def freeze_tables(self, tables: Collection[int]) -> None:
-        """Let these tables learn nothing; the kernel, which sees slots and no tables, then decays no rows."""
+        """Exclude tables from training; the kernel cannot distinguish tables, so it then does no weight decay."""
         super().freeze_tables(tables)
         self.decays_rows = self._kernel[0].decays_rows and not tables
 
     def begin(self) -> None:
-        """Start a sequence of batches: those admitted and not trained are dropped, and no earlier one is in work."""
+        """Start a sequence of batches; admitted but untrained batches are dropped, and the window is emptied."""
         with self._tiers.lock:
             self._admitted.clear()
             self._tiers.leave_window()
 
     @torch.no_grad()
     def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Bring the rows of a batch into memory; may run in another thread than training.
+        """Load the rows of a batch into memory; may run in another thread than training.
 
         Args:
-            values: Ids, table by table and sample by sample within a table.
-            offsets: `[tables * batch + 1]`, where each bag starts in `values`, and the end.
+            values: Ids, ordered by table and then by sample.
+            offsets: `[tables * batch + 1]`, start of each bag in `values`, and the end.
 
         Returns:
-            The same in slots, int32: what `forward` takes in training mode.
+            Slots of the ids, int32, which `forward` takes in training mode.
 
         Raises:
-            TooLargeError: The rows of the batch alone are more than the cache holds.
+            TooLargeError: The batch alone has more rows than the cache.
         """
         import pandas as pd
 
@@ -180,10 +180,10 @@ class TieredEmbeddings(EmbeddingTables):
         return slots
 
     def _bring_waiting(self, *, is_alone: bool = False) -> None:
-        """Give slots to the batches that have none, first come first, as far as the cache has room.
+        """Assign slots to waiting batches, in their order, as far as the cache has room.
 
         Args:
-            is_alone: Whether every batch before the first that waits is done.
+            is_alone: Whether every batch before the first waiting batch is trained.
         """
         for place, batch in enumerate(self._admitted):
             if batch.is_there:
@@ -200,7 +200,7 @@ class TieredEmbeddings(EmbeddingTables):
             self._tiers.counts.lookups += len(batch.position)
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The rows of the batch that is trained next."""
+        """Return the rows of the batch that is trained next."""
         assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
         return torch.from_numpy(self._admitted[0].rows)
 
@@ -227,12 +227,12 @@ class TieredEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Of what `lookup` was given last."""
+        """Return the row of each id of the last lookup."""
         batch = self._in_work if self.training else None
         return super()._row_of_each(values, offsets) if batch is None else torch.from_numpy(batch.rows[batch.position])
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the kernel of the rows in memory."""
+        """Set the learning rate, also in the kernel of the rows in memory."""
         super().set_learning_rate(rate)
         self._kernel[0].set_learning_rate(rate)
 
@@ -241,34 +241,34 @@ class TieredEmbeddings(EmbeddingTables):
         self._tiers.flush()
 
     def _complete(self) -> None:
-        """Bring the file up to date, with all rows."""
+        """Write cached rows to the file, and draw all rows that it lacks."""
         self._tiers.begin_all()
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **options: Any) -> None:
-        """Where the weights are among what is loaded, they are all of them."""
+        """Load a state dict; if it has the weights, the file then has all rows."""
         super()._load_from_state_dict(state_dict, prefix, *args, **options)
         if f"{prefix}weight" in state_dict:
             self._tiers.note_all_written()
             self.forget_rows()
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimiser's state, in the file."""
+        """Return the optimiser state, in the file."""
         self._complete()
         return super().optimizer_tensors()
 
     def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the optimiser's state into the file, and forget what the cache holds of it."""
+        """Copy the optimiser state into the file, and drop cached rows."""
         self.flush()
         self.adagrad_sum.copy_(tensors["adagrad_sum"])
         self.forget_rows()
 
     def shards(self) -> Iterator[Shard]:
-        """The tables in the file; the cache is flushed first."""
+        """Yield the tables in the file, with all rows; the cache is flushed first."""
         self._complete()
         return super().shards()
 
     def begun_shards(self) -> Iterator[Shard]:
-        """The tables in the file; the cache is flushed first."""
+        """Yield the tables in the file; the cache is flushed first."""
         self.flush()
         parts = zip(self.weight.split(self.rows), self.adagrad_sum.split(self.rows), strict=True)
         for table, (weight, sums) in enumerate(parts):
@@ -285,7 +285,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the tables as every kind does, into the file; large ones later."""
+        """Draw the same initial weights as every kind, into the file; rows of large tables are drawn later."""
         self.forget_rows()
         self._tiers.start_anew()
         starts = [0, *accumulate(self.rows)]
@@ -300,7 +300,7 @@ class TieredEmbeddings(EmbeddingTables):
         self._tiers.leave_pages()
 
     def draw_again(self) -> None:
-        """Those of large tables, when they are next touched."""
+        """Reset the rows of large tables to their initial weights, drawn at their next lookup."""
         self._tiers.as_drawn()
         self.forget_rows()
 
@@ -311,7 +311,7 @@ class TieredEmbeddings(EmbeddingTables):
             self._admitted.clear()
 
     def _rows_of(self, values: Tensor, offsets: Tensor) -> np.ndarray:
-        """Row in `weight` of each id."""
+        """Return the row in `weight` of each id."""
         batch = (len(offsets) - 1) // len(self.table_of)
         ids_of_bag = np.diff(offsets[::batch].numpy())
         return values.numpy() + np.repeat(self._bag_starts, ids_of_bag)

@@ -1,16 +1,16 @@
-"""Rows of embedding tables in a file, some of which lie in slots of memory: the tiers, whoever looks the rows up.
+"""Two tiers of embedding rows: all rows in a file, and some in slots of memory.
 
     file, mapped          weight [rows, dim], adagrad_sum [rows]          slow, as large as the disk
         | fetch   ^ write back
         v         |
     slots                 weight [slots, dim], adagrad_sum [slots]        memory of an in-memory kernel
 
-A row that nobody has asked for yet need not be there: if it can be drawn by itself
-(`shunter.models.embeddings.initial_weights`), it is drawn into its slot when it is first touched, and comes into the
-file when it is written back.
+A row need not be in the file before its first lookup. If it can be drawn independently
+(`shunter.models.embeddings.initial_weights`), it is drawn into its slot at the first lookup, and written to the file
+when it is evicted.
 
-The files have no name: they vanish with the process, however it ends. What survives is a checkpoint, from which the
-tables are written anew.
+The files have no name, so they vanish with the process in any case. Only checkpoints survive; the tables are restored
+from them.
 """
 
 import mmap
@@ -31,23 +31,23 @@ from shunter.models.embeddings.initial_weights import RowsByThemselves
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.slots import Admission, SlotMap
 
-# Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
-# the weights and of the sums.
+# Looked-up rows after which the mapped pages are released: at most 64 MiB, because Linux maps 64 KiB around each
+# access, for weights and for sums.
 MOST_TOUCHED_ROWS = 512
-ROWS_BEGUN_AT_ONCE = 1 << 14  # where all rows are drawn into the file, for which there is little memory
+ROWS_BEGUN_AT_ONCE = 1 << 14  # rows drawn at a time if all rows are drawn into the file, to limit memory
 BROKEN = "Rows cannot be moved to and from the file of the embedding tables"
 REMEDY = "make room on its disk or see to it, and train again, which goes on from the last checkpoint."
 
 
 @dataclass(frozen=True)
 class StartBlock:
-    """Rows of a table that lie one after the other in a file.
+    """Consecutive rows of a table in a file that can be drawn independently.
 
     Attributes:
-        first: Number of the first, counted through the file.
-        rows: How many.
-        first_row: Number of the first within the table.
-        table: Draws them.
+        first: Number of the first row, counted through the file.
+        rows: Number of rows.
+        first_row: Number of the first row within the table.
+        table: Draws the rows.
     """
 
     first: int
@@ -57,10 +57,10 @@ class StartBlock:
 
 
 class StartingRows:
-    """The rows of a file that can be drawn each by itself.
+    """Rows of a file that can be drawn independently of each other.
 
     Attributes:
-        blocks: Where they lie, in the order of the file.
+        blocks: Blocks of these rows, in the order of the file.
     """
 
     def __init__(self) -> None:
@@ -70,8 +70,8 @@ class StartingRows:
         """Draw some rows, float32 `[rows, dim]`.
 
         Args:
-            rows: Their numbers, counted through the file; all lie in a block.
-            dim: Numbers of a row.
+            rows: Row numbers, counted through the file; each row must be in a block.
+            dim: Width of a row.
         """
         block_of_row = np.searchsorted([block.first for block in self.blocks], rows, side="right") - 1
         drawn = np.empty((len(rows), dim), np.float32)
@@ -84,31 +84,31 @@ class StartingRows:
 class RowTiers:
     """Rows in a file and in slots.
 
-    What is in the file lags behind the slots; `flush` brings it up to the last trained batch.
+    The file may be older than the slots; `flush` updates it to the last trained batch.
 
     Args:
-        rows: Rows of all tables that lie here.
+        rows: Rows of all tables.
         dim: Width of every row.
-        cache: Batches in work, how often rows are asked for, and the place of the file.
-        weight: `[slots, dim]` float32, memory of the kernel that trains them.
-        adagrad_sum: `[slots]` float32, the optimiser's state likewise.
+        cache: Size of the window, access frequencies of rows, and folder of the file.
+        weight: Memory of the kernel that trains the rows, float32 `[slots, dim]`.
+        adagrad_sum: Optimiser state of these rows, float32 `[slots]`.
 
     Attributes:
-        weight: `[rows, dim]` float32, in the file.
-        adagrad_sum: `[rows]` float32, in the file.
-        slots: How many rows lie in memory at most.
-        counts: What was moved.
-        lock: Held by whoever calls `bring`, `begin`, `leave_window` or `forget`; the others take it themselves.
+        weight: Rows in the file, float32 `[rows, dim]`.
+        adagrad_sum: Optimiser state in the file, float32 `[rows]`.
+        slots: Largest number of rows in memory.
+        counts: Statistics of moved rows.
+        lock: Must be held by callers of `bring`, `begin`, `leave_window` and `forget`; other methods take it.
 
     Raises:
-        HardwareError: There is no room for the file.
+        HardwareError: There is not enough disk space for the file.
     """
 
     def __init__(self, rows: int, dim: int, cache: EmbeddingCache, weight: Tensor, adagrad_sum: Tensor) -> None:
         self._files = tuple(_MappedFile(floats, cache.directory) for floats in (rows * dim, rows))
         self.weight = self._files[0].tensor.view(rows, dim)
         self.adagrad_sum = self._files[1].tensor
-        # Same memory, but to autograd not the same tensor: rows arrive between a forward and its backward pass.
+        # The same memory in tensors that autograd does not track: rows arrive between a forward and its backward pass.
         self._fast_weight, self._fast_sum = (torch.from_numpy(one.numpy()) for one in (weight, adagrad_sum))
         self.slots = len(weight)
         self._map = SlotMap(rows, self.slots, cache.window_batches, cache.row_levels)
@@ -120,14 +120,14 @@ class RowTiers:
 
     @torch.no_grad()
     def bring(self, rows: np.ndarray, *, counted: bool = True) -> np.ndarray:
-        """Bring the rows of the next batch into slots, and return these.
+        """Load the rows of the next batch into slots, and return the slots.
 
         Args:
-            rows: The batch's rows, each once.
-            counted: Whether it counts among the batches of the training.
+            rows: Distinct rows of the batch.
+            counted: Whether the batch counts in the statistics of the training.
 
         Raises:
-            TooLargeError: The rows of the batches in work are more than there are slots; then nothing has changed.
+            TooLargeError: The batches in the window have more rows than there are slots; nothing has changed then.
             HardwareError: The file cannot be read or written.
         """
         started = time.perf_counter()
@@ -141,16 +141,16 @@ class RowTiers:
         return admission.slots
 
     def start_anew(self) -> None:
-        """Nothing is there before rows are written, or said to be drawn when they are first touched (`add_start`)."""
+        """Reset the tiers: no row exists before it is written or registered by `add_start`."""
         self._starting = StartingRows()
 
     def add_start(self, table: RowsByThemselves, *, first: int, rows: int, first_row: int = 0) -> None:
-        """Let some rows be drawn when they are first touched; see `StartBlock`. No slot holds one of them."""
+        """Register rows that are drawn at their first lookup; see `StartBlock`. No slot may have one of them."""
         self._starting.blocks.append(StartBlock(first, rows, first_row, table))
         self._map.note_unbegun(first, first + rows)
 
     def as_drawn(self) -> None:
-        """Let all rows that can be drawn by themselves be as they were drawn, and empty the slots."""
+        """Reset all rows that can be drawn independently to their initial weights, and empty the slots."""
         with self.lock:
             self.forget()
             for block in self._starting.blocks:
@@ -158,9 +158,9 @@ class RowTiers:
 
     @torch.no_grad()
     def begin(self, rows: np.ndarray) -> None:
-        """Draw those of some rows into the file that it lacks; they may repeat.
+        """Draw the rows that the file lacks among these rows into the file; rows may repeat.
 
-        It is up to date (`flush`): a row in a slot that it lacks was never trained.
+        The file must be up to date (`flush`): a row in a slot that the file lacks was then never trained.
 
         Raises:
             HardwareError: The file cannot be written.
@@ -180,7 +180,7 @@ class RowTiers:
         self.note_touched(len(new))
 
     def begin_all(self) -> None:
-        """Bring the file up to date, and draw all rows into it that it lacks."""
+        """Update the file, and draw all rows that it lacks."""
         self.flush()
         rows = len(self.weight)
         with self.lock:
@@ -188,37 +188,38 @@ class RowTiers:
                 self.begin(np.arange(first, min(first + ROWS_BEGUN_AT_ONCE, rows)))
 
     def note_written(self, rows: np.ndarray) -> None:
-        """Others have written distinct rows into the file."""
+        """Record that other code has written distinct rows into the file."""
         with self.lock:
             self._map.note_begun(rows)
 
     def note_all_written(self) -> None:
-        """Others have written all rows into the file."""
+        """Record that other code has written all rows into the file."""
         with self.lock:
             self._map.note_all_begun()
 
     def starts(self, first: int, rows: int) -> "BlockStarts | None":
-        """Which of some rows have begun; None where all have."""
+        """Return the record of which of these rows have begun; None if all have."""
         return BlockStarts(self, first, rows) if self._map.unbegun else None
 
     def have_begun(self, first: int, last: int) -> Tensor:
-        """Whether the file holds each row of a range: bool."""
+        """Return whether the file has each row of a range, as a bool tensor."""
         with self.lock:
             return torch.from_numpy(self._map.have_begun(slice(first, last)))
 
     def leave_window(self) -> None:
-        """Let go of all batches so far: nobody works on their slots any more."""
+        """Release all batches so far, since their slots are not used any more."""
         self._map.leave_window()
 
     def note_trained(self) -> None:
-        """The slots are about to change: the file lags behind from here on."""
+        """Record that slots are about to change, so that the file is not up to date from now on."""
         self._file_is_current = False
 
     @torch.no_grad()
     def flush(self) -> None:
-        """Write all cached rows to the file, unless nothing was trained since; between two steps, not within one.
+        """Write all cached rows to the file if a batch was trained since the last flush; call this between two steps.
 
-        Until the next step the file stays as it is, though rows may leave the cache: they write the same values again.
+        The content of the file then stays the same until the next step: rows evicted before it are written with equal
+        values.
         """
         if self._file_is_current:
             return
@@ -230,28 +231,28 @@ class RowTiers:
             self._file_is_current = True
 
     def forget(self) -> None:
-        """Empty the slots without writing them back: the file was written by others."""
+        """Empty the slots without writing them back, since other code has written the file."""
         self._map.clear()
         self._file_is_current = self._is_whole = True
 
     def note_touched(self, rows: int) -> None:
-        """Give the pages of the files back now and then: they count as this process's memory while they are mapped."""
+        """Release the pages of the files from time to time; mapped pages count as memory of this process."""
         self._touched_rows += rows
         if self._touched_rows >= MOST_TOUCHED_ROWS:
             self.leave_pages()
 
     def leave_pages(self) -> None:
-        """Give the pages of the files back."""
+        """Release the pages of the files."""
         for file in self._files:
             file.leave_pages()
         self._touched_rows = 0
 
     def _move(self, admission: Admission) -> None:
-        """Write leaving rows back and fetch arriving ones.
+        """Write evicted rows back, and read arriving rows.
 
         Raises:
-            HardwareError: The file cannot be read or written; then what is in memory is no state to save any more, for
-                a slot may hold a row other than that of the book.
+            HardwareError: The file cannot be read or written. The state in memory must then not be saved, since a slot
+                may have another row than recorded.
         """
         self._check_whole()
         self._is_whole = False
@@ -271,7 +272,7 @@ class RowTiers:
         self.note_touched(len(rows))
 
     def _draw(self, rows: np.ndarray, slots: Tensor) -> None:
-        """Draw rows into their slots."""
+        """Draw the initial weights of rows into their slots."""
         drawn = self._starting.draw(rows, self.weight.shape[1])
         self._fast_weight.index_copy_(0, slots, torch.from_numpy(drawn))
         self._fast_sum.index_fill_(0, slots, 0.0)
@@ -288,30 +289,30 @@ class RowTiers:
 
 
 class BlockStarts:
-    """Which rows of a block in the file have begun (`shunter.models.embeddings.shards.RowStarts`)."""
+    """Record of the rows of a block in the file that have begun (`shunter.models.embeddings.shards.RowStarts`)."""
 
     def __init__(self, tiers: RowTiers, first: int, rows: int) -> None:
         self._tiers, self._first, self._rows = tiers, first, rows
 
     def keep_begun(self, wanted: Tensor) -> None:
-        """Of a bool of each row, let those be false that have not begun."""
+        """Set entries of `wanted`, a bool for each row, to False for rows that have not begun."""
         assert len(wanted) == self._rows, "all rows of the block"
         for start in range(0, self._rows, ROWS_BEGUN_AT_ONCE):
             part = wanted[start : start + ROWS_BEGUN_AT_ONCE]
             part &= self._tiers.have_begun(self._first + start, self._first + start + len(part))
 
     def begin(self, rows: Tensor) -> None:
-        """Draw rows that have not begun, counted from the block's first."""
+        """Draw rows that have not begun; row numbers are relative to the block."""
         with self._tiers.lock:
             self._tiers.begin(rows.numpy() + self._first)
 
     def note_written(self, rows: Tensor) -> None:
-        """Whole rows were written, counted from the block's first."""
+        """Record that whole rows were written; row numbers are relative to the block."""
         self._tiers.note_written(rows.numpy() + self._first)
 
 
 def check_cache(cache: EmbeddingCache, device: torch.device) -> None:
-    """Refuse what cannot be.
+    """Raise if tables behind a cache cannot be built.
 
     Raises:
         RequestError: The cache has no row, or the device is not the CPU.
@@ -326,17 +327,17 @@ def check_cache(cache: EmbeddingCache, device: torch.device) -> None:
 
 
 class _MappedFile:
-    """A new file of zeros without a name, mapped.
+    """New, memory-mapped file of zeros without a name.
 
     Args:
-        floats: How many numbers it holds.
-        directory: Its folder; None is the system's for temporary files.
+        floats: Number of floats in the file.
+        directory: Folder of the file; None is the system's folder for temporary files.
 
     Attributes:
-        tensor: `[floats]` float32, in the file.
+        tensor: Content of the file, float32 `[floats]`.
 
     Raises:
-        HardwareError: The folder cannot be written to or has no room.
+        HardwareError: The folder cannot be written to or has not enough space.
     """
 
     def __init__(self, floats: int, directory: Path | None) -> None:
@@ -344,18 +345,18 @@ class _MappedFile:
         self.tensor = torch.frombuffer(self._mapped, dtype=torch.float32)
 
     def leave_pages(self) -> None:
-        """Let the system have the pages: what was written is in its cache of the file, from where it is read again."""
+        """Release the mapped pages; written data stays in the system's page cache of the file."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _map_file(size: int, directory: Path | None) -> mmap.mmap:
-    """Map a new file of zeros without a name, of `size` bytes."""
+    """Map a new file of zeros without a name, `size` bytes long."""
     folder = directory or Path(tempfile.gettempdir())
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.truncate(size)
-            if hasattr(os, "posix_fallocate"):  # a mapped file that found the disk full later would kill the process
+            if hasattr(os, "posix_fallocate"):  # a full disk at a later write to mapped memory would kill the process
                 os.posix_fallocate(file.fileno(), 0, size)
             mapped = mmap.mmap(file.fileno(), size)
     except OSError as error:
@@ -363,7 +364,7 @@ def _map_file(size: int, directory: Path | None) -> mmap.mmap:
             f"The folder {folder} cannot take the {size:,} bytes of an embedding file ({error.strerror}): "
             f"make room or name another one."
         ) from error
-    # Rows are small and far apart, so that reading ahead of a page would only displace what memory holds of the file.
+    # Rows are small and far apart, so read-ahead would only evict useful pages of the file from memory.
     if hasattr(mmap, "MADV_RANDOM"):
         mapped.madvise(mmap.MADV_RANDOM)
     return mapped

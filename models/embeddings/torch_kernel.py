@@ -12,9 +12,9 @@ from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 
 
 class TorchEmbeddings(EmbeddingTables):
-    """The same with torch alone, for machines without a compiled kernel; no synchronisation with the device.
+    """Tables with torch alone, for machines without a compiled kernel; no synchronisation with the device.
 
-    `memory` is the weight and the optimiser's state where they are part of something larger.
+    `memory` is existing memory for the weight and the optimiser state; None allocates memory.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class TorchEmbeddings(EmbeddingTables):
         starts = torch.tensor((0, *rows[:-1]), device=device).cumsum(0)
         starts = starts[torch.tensor(self.table_of, device=device)]
         self.register_buffer("bag_starts", starts, persistent=False)
-        # The update happens in the backward pass, which autograd runs only if something asks for a gradient.
+        # The update is in the backward pass, which autograd runs only if a tensor needs a gradient.
         self.register_buffer("anchor", torch.zeros(0, device=device, requires_grad=True), persistent=False)
 
     bag_starts: Tensor
@@ -43,7 +43,7 @@ class TorchEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Whether plain torch does the lookups."""
+        """Return True if plain torch does the lookups."""
         return choose_kernel(wanted.kernel, wanted.device) == "torch"
 
     @classmethod
@@ -59,14 +59,14 @@ class TorchEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def update(self, rows: Tensor, gradients: Tensor) -> None:
-        """Sum the gradients of each distinct row, then update it once.
+        """Sum the gradients of each distinct row, and update the row once.
 
-        All shapes are known beforehand, so a GPU never waits for the host: the distinct rows fill the first slots,
-        the slots that remain carry a zero gradient to row 0, which changes nothing.
+        All shapes are independent of the ids, so a GPU never waits for the host. The distinct rows are in the first
+        slots; the other slots have a zero gradient for row 0, which changes nothing.
 
         Args:
-            rows: `[ids]` row in `weight` of each looked-up id, with repetitions.
-            gradients: `[ids, dim]` gradient of each looked-up id.
+            rows: Row in `weight` of each looked-up id, with repetitions, `[ids]`.
+            gradients: Gradient of each looked-up id, `[ids, dim]`.
         """
         ordered, order = rows.sort(stable=True)
         is_first = torch.ones_like(ordered, dtype=torch.bool)
@@ -80,11 +80,11 @@ class TorchEmbeddings(EmbeddingTables):
 
 
 class _PooledLookup(torch.autograd.Function):
-    """Bag sums forward, the update of the tables backward."""
+    """Autograd function: bag sums in the forward pass, update of the tables in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, tables: TorchEmbeddings, *batch: Any) -> Tensor:
-        values, offsets, weights = batch  # as `EmbeddingTables.forward` takes them
+        values, offsets, weights = batch  # the arguments of `EmbeddingTables.forward`
         bags = offsets.numel() - 1
         bag_of_value = torch.repeat_interleave(offsets.diff(), output_size=values.numel())
         bag_of_sample = torch.arange(bags, device=values.device) // max(bags // len(tables.table_of), 1)

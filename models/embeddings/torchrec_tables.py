@@ -1,6 +1,6 @@
-"""TorchRec's distributed embedding bags, with row-wise Adagrad fused in the backward pass.
+"""TorchRec's distributed embedding bags, with row-wise Adagrad fused into the backward pass.
 
-How a table is divided is its sharding type (`shunter.models.embeddings.sharding_types`).
+The division of a table is its sharding type (`shunter.models.embeddings.sharding_types`).
 """
 
 import warnings
@@ -29,11 +29,11 @@ MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"],
 
 
 class SentIds:
-    """Ids of a batch on their way to the owners of their rows.
+    """Ids of a batch that are being sent to the owners of their rows.
 
     Args:
-        context: TorchRec's, of the batch.
-        counts: Their numbers on the way.
+        context: TorchRec's context of the batch.
+        counts: Pending transfer of the counts of ids.
         samples: Samples of this process.
     """
 
@@ -42,29 +42,29 @@ class SentIds:
         self._counts, self._ids = counts, None
 
     def on_their_way(self) -> Any:
-        """Wait until the numbers have come, and send the ids; what can be waited for."""
+        """Wait for the counts, and start to send the ids; return an awaitable."""
         if self._ids is None:
             self._ids = self._counts.wait()
         return self._ids
 
 
 class TorchRecTables:
-    """TorchRec's distributed embedding bags; every process calls each method at the same time.
+    """TorchRec's distributed embedding bags; every process must call each method at the same time.
 
     Args:
         tables: Number in the model, rows and width of each table.
-        table_of: Table of each bag of a sample, as a place among `tables`.
+        table_of: Table of each bag of a sample, as an index into `tables`.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device of this process.
-        make_plan: Decision how the tables are divided; equal in every process.
-        precision: Type in which pooled rows and gradients travel.
-        shares_memory: Whether processes of one machine exchange them through memory.
-        is_weighted: Whether lookups bring weights of ids.
+        make_plan: Decides how the tables are divided; equal in every process.
+        precision: Data type of pooled rows and gradients that are sent.
+        shares_memory: Whether processes of one machine exchange pooled rows through memory.
+        is_weighted: Whether lookups have weights of ids.
 
     Attributes:
-        plan: How they are divided.
-        shared: The exchange of vectors through shared memory; None goes through sockets, as TorchRec does: between
-            machines, on GPUs, in reduced precision, and where tables are divided within hosts.
+        plan: Division of the tables.
+        shared: Exchange of vectors through shared memory. None uses TorchRec's exchange through sockets: between
+            machines, on GPUs, in reduced precision, and if tables are divided within hosts.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TorchRecTables:
         collection = table_collection(rows, widths, learning_rate, table_of, is_weighted=is_weighted)
         sharder = build_sharder(precision)
         self.plan = make_plan(collection, sharder)
-        with warnings.catch_warnings():  # TorchRec still uses what torch has renamed
+        with warnings.catch_warnings():  # TorchRec uses deprecated names of torch
             warnings.simplefilter("ignore")
             self._sharded: Any = DistributedModelParallel(
                 collection,
@@ -113,7 +113,7 @@ class TorchRecTables:
         return self.arrived(self.sent(values, offsets, weights))
 
     def sent(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> "SentIds":
-        """Begin to send ids to the owners of their rows: how many they are comes first."""
+        """Start to send ids to the owners of their rows; the counts of ids are sent first."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         bags: Any = self._sharded.module
@@ -122,7 +122,7 @@ class TorchRecTables:
         return SentIds(context, bags.input_dist(context, ids), ids.stride())
 
     def arrived(self, ids: "SentIds") -> Tensor:
-        """What `lookup` gives for ids that were sent."""
+        """Return the result of `lookup` for ids that were sent."""
         bags: Any = self._sharded.module
         features = ids.on_their_way().wait()
         if self.shared is None:
@@ -131,7 +131,7 @@ class TorchRecTables:
         return self.shared(found, ids.samples)
 
     def _in_order(self, pooled: Any) -> Tensor:
-        """The vectors of all bags beside each other in our order, where TorchRec has them group by group."""
+        """Return the concatenated vectors of all bags in bag order; TorchRec orders them by group."""
         vectors = pooled.values()
         if not self._knows_order:
             starts = pooled.offset_per_key()
@@ -141,21 +141,21 @@ class TorchRecTables:
         return vectors if self._columns is None else self._columns.applied(vectors)
 
     def after_backward(self) -> None:
-        """Update the tables that every process holds; the others have updated themselves in the backward pass."""
+        """Update the replicated tables; the other tables were updated in the backward pass."""
         if self._copies is not None:
             self._copies.step()
             self._copies.zero_grad(set_to_none=False)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in TorchRec's kernels, which take it from their optimiser, and for the tables that all hold."""
+        """Set the learning rate, also in TorchRec's kernels, via their optimiser, and for the replicated tables."""
         fused = self._sharded.fused_optimizer
         groups: list[Any] = [*fused.param_groups, *(self._copies.param_groups if self._copies else ())]
         for group in groups:
             group["lr"] = rate
-        fused.step()  # updates no row, for the backward pass does: hands the rate on to the kernels
+        fused.step()  # updates no row (the backward pass does), but passes the rate to the kernels
 
     def shards(self) -> Iterator[Shard]:
-        """The blocks that lie in this process."""
+        """Yield the blocks that are in this process."""
         sums = self._sharded.fused_optimizer.state_dict()["state"]
         for name, weight in self._sharded.state_dict().items():
             table = self._number_of[name]
@@ -191,13 +191,13 @@ class TorchRecTables:
 
 
 def _through_memory(bags: Any, keys: Sequence[str]) -> SharedVectors | None:
-    """The exchange of what TorchRec's `bags` look up through shared memory; None where there is none for them.
+    """Return an exchange through shared memory for the lookups of TorchRec's `bags`; None if it is not possible.
 
-    Called by all processes at the same time.
+    Every process must call this at the same time.
 
     Args:
         bags: TorchRec's sharded collection.
-        keys: The bags of a sample in our order.
+        keys: Bags of a sample, in bag order.
     """
     from torchrec.distributed.sharding.dp_sharding import DpPooledEmbeddingDist
     from torchrec.distributed.sharding.rw_sharding import RwPooledEmbeddingDist
@@ -207,7 +207,7 @@ def _through_memory(bags: Any, keys: Sequence[str]) -> SharedVectors | None:
     columns: list[Tensor] = []
     for sharding, output in zip(bags._embedding_shardings, bags._output_dists, strict=True):
         width = sum(sharding.embedding_dims())
-        if isinstance(output, TwPooledEmbeddingDist):  # by column too
+        if isinstance(output, TwPooledEmbeddingDist):  # tables divided by column too
             part = Part(widths=tuple(output._dim_sum_per_rank))
         elif isinstance(output, RwPooledEmbeddingDist):
             part = Part(widths=(width,) * dist.get_world_size(), is_summed=True)
@@ -217,7 +217,7 @@ def _through_memory(bags: Any, keys: Sequence[str]) -> SharedVectors | None:
             return None
         first = sum(before.columns for before in parts)
         found = torch.arange(first, first + part.columns, dtype=torch.float32).view(1, -1)
-        for permute in getattr(output, "_callbacks", None) or ():  # blocks of columns beside each other
+        for permute in getattr(output, "_callbacks", None) or ():  # reorders concatenated blocks of columns
             found = permute(found)
         parts.append(part)
         columns.append(found.view(-1).long())
@@ -238,7 +238,7 @@ def table_collection(
     *,
     is_weighted: bool = False,
 ) -> "EmbeddingBagCollection":
-    """TorchRec's description of the tables: on the meta device, so of any size, with their optimiser."""
+    """Return TorchRec's description of the tables with their optimiser, on the meta device and thus of any size."""
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
     from torchrec.optim import RowWiseAdagrad, apply_optimizer_in_backward
@@ -259,10 +259,10 @@ def table_collection(
 
 
 def build_sharder(precision: CommunicationPrecision = "fp32") -> "EmbeddingBagCollectionSharder":
-    """TorchRec's sharder with all sharding types on the CPU too, where its own offers those by row on GPUs only.
+    """Return TorchRec's sharder with all sharding types on the CPU too; TorchRec offers those by row only on GPUs.
 
-    FBGEMM's codecs are taken as they are: TorchRec's registry would silently send bf16 as fp16 between CPUs, which can
-    send it as it is.
+    FBGEMM's codecs are used directly: TorchRec's registry would silently send bf16 as fp16 between CPUs, although CPUs
+    can send bf16.
     """
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs
@@ -281,7 +281,7 @@ def build_sharder(precision: CommunicationPrecision = "fp32") -> "EmbeddingBagCo
 
 
 def table_name(table: int) -> str:
-    """Name of a table in TorchRec; the field's own name may hold characters that a name of a module may not."""
+    """Return the name of a table in TorchRec; a field's name may have characters that a module name must not have."""
     return f"table{table}"
 
 

@@ -1,1 +1,1 @@
-"""One file for each model family: what is above the embedding tables."""
+"""Model families, one module each: the layers above the embedding tables."""

@@ -15,12 +15,12 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class AutointSpec(ModelSpec):
-    """An AutoInt; `top_widths` are those of the deep network beside it (AutoInt+), empty for attention alone.
+    """Configuration of AutoInt; `top_widths` are those of the parallel deep network (AutoInt+), empty for none.
 
     Attributes:
-        attention_layers: Interacting layers, each of which raises the order of the interactions.
-        attention_width: Width of the vectors that a layer gives, all heads together.
-        attention_heads: Subspaces in which fields meet; divides `attention_width`.
+        attention_layers: Number of interacting layers, each of which raises the order of the interactions.
+        attention_width: Width of the output vectors of a layer, for all heads together.
+        attention_heads: Number of heads; divides `attention_width`.
     """
 
     family: ClassVar[str] = "autoint"
@@ -31,14 +31,14 @@ class AutointSpec(ModelSpec):
 
 
 class InteractingLayer(nn.Module):
-    """Equations 5 to 8 of the paper: each field becomes what it attends to of all fields, and what it was.
+    """Interacting layer (equations 5 to 8 of the paper): attention over all fields, plus a residual term.
 
     `e'_m = relu(concat_h sum_k softmax_k(<Q_h e_m, K_h e_k>) V_h e_k + R e_m)`, without scaling and biases.
 
     Args:
-        inputs: Width of the vectors that come in.
-        outputs: Width of the vectors that go out.
-        heads: Number of subspaces h; divides `outputs`.
+        inputs: Width of the input vectors.
+        outputs: Width of the output vectors.
+        heads: Number of heads h; divides `outputs`.
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int) -> None:
@@ -48,7 +48,7 @@ class InteractingLayer(nn.Module):
         self.residual = nn.Linear(inputs, outputs, bias=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, vectors, inputs]` to `[batch, vectors, outputs]` in float32."""
+        """Map `[batch, vectors, inputs]` to `[batch, vectors, outputs]` in float32."""
         parts = self.project(vectors).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query, key, value = parts.flatten(1, 2)  # each [batch * heads, vectors, outputs / heads]
         weights = torch.bmm(query, key.transpose(1, 2)).softmax(2)
@@ -57,13 +57,13 @@ class InteractingLayer(nn.Module):
 
 
 class AutointLayers(nn.Module):
-    """All of an AutoInt but its tables: interacting layers, and a deep network over the same vectors.
+    """All layers of AutoInt above the tables: interacting layers, and a deep network over the same vectors.
 
-    Both are read by one last linear layer, which adds their logits.
+    A last linear layer reads both and adds their logits.
 
     Args:
         spec: The interacting layers, and widths of the deep network.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: There is no interacting layer, or the heads do not divide its width.
@@ -82,7 +82,7 @@ class AutointLayers(nn.Module):
         self.output = task_heads(spec, joined, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         vectors = self.vectors(dense, pooled)
         attended = self.attention(vectors).flatten(1)
         if self.deep is not None:

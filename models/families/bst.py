@@ -1,15 +1,16 @@
 """BST: a transformer over a history with the candidate (Chen et al., DLP-KDD 2019, arXiv 1905.06874).
 
-With `transformer_causal` the ids of the history see earlier ones only, as in SASRec (Kang and McAuley, ICDM 2018).
+With `transformer_causal` each id of the history attends only to earlier ids, as in SASRec (Kang and McAuley, ICDM
+2018).
 
-Where the state of the candidate alone goes on, its attention has to find the ids that matter by their place. Drawn
-at random it looks at all of them alike, which hides their order, and for many epochs nothing is learned. So it begins
-with the newest: a number for each place and head is added to its scores, which falls with the distance as in ALiBi
-(Press et al., ICLR 2022), and is learned from there on.
+If only the state of the candidate is used, its attention must learn which positions matter. With random initialisation
+it attends to all positions alike, which hides their order, and for many epochs nothing is learned. So the attention
+starts with a preference for the newest ids: a learned bias for each position and head is added to its scores, which
+initially decreases with the distance as in ALiBi (Press et al., ICLR 2022).
 
-Of several layers the first alone adds something at first: what the others add has a share that begins at 0 and is
-learned, as in ReZero (Bachlechner et al., UAI 2021). Drawn at random they hide what the first has found: of three seeds
-with two layers one had learned no order in 12 epochs, and with the shares each has.
+With several layers, only the first contributes initially: the residual branches of the others have a learned factor
+that starts at 0, as in ReZero (Bachlechner et al., UAI 2021). With random initialisation they hide what the first layer
+has found. With two layers, one of three seeds learned no order in 12 epochs; with the factors every seed does.
 """
 
 from dataclasses import dataclass
@@ -24,19 +25,21 @@ from shunter.models.families.family import Family
 from shunter.models.families.histories import HistoryLayers, candidates, check_histories, is_filled
 from shunter.models.spec import Features, ModelSpec
 
-STEEPEST = 2.0  # by how much the first head's score falls from a place to the next; half as much for each further head
+STEEPEST = 2.0  # initial decrease of the first head's bias per position; half as much for each further head
 
 
 @dataclass(frozen=True, kw_only=True)
 class BstSpec(ModelSpec):
-    """A behaviour sequence transformer; `top_widths` are those of the MLP above it, `dropout` is its own too.
+    """Configuration of a behaviour sequence transformer; `top_widths` are those of the MLP above it.
+
+    `dropout` applies to the transformer too.
 
     Attributes:
-        transformer_layers: Layers of self-attention.
-        attention_heads: Heads of each; divides `embedding_dim`.
-        transformer_output: What goes on: the states of all positions beside each other, or that of the candidate,
-            whose attention begins with the newest ids.
-        transformer_causal: Whether an id of the history sees earlier ones only; the candidate sees all.
+        transformer_layers: Number of self-attention layers.
+        attention_heads: Heads of each layer; divides `embedding_dim`.
+        transformer_output: Output of the transformer: the concatenated states of all positions, or the state of the
+            candidate, whose attention starts with a preference for the newest ids.
+        transformer_causal: Whether an id of the history attends only to earlier ids; the candidate attends to all.
     """
 
     family: ClassVar[str] = "bst"
@@ -50,15 +53,15 @@ class BstSpec(ModelSpec):
 class TransformerLayer(nn.Module):
     """`x' = norm(x + attention(x)); norm(x' + W_2 leaky_relu(W_1 x'))` (equations 4 to 6), with dropout in both sums.
 
-    In a layer that is not the first, what either sum adds is multiplied by a learned share.
+    In layers after the first, each residual branch is multiplied by a learned factor.
 
-    The products are written out, and not left to torch's fused attention, so that what they cost can be counted.
+    The products are computed explicitly instead of by torch's fused attention, so that their cost can be counted.
 
     Args:
         dim: Width of the vectors.
-        heads: Heads of the attention; divides it.
-        dropout: Share of what is added that is dropped.
-        is_first: Whether it lies above the embeddings.
+        heads: Heads of the attention; divides `dim`.
+        dropout: Dropout share of the residual branches.
+        is_first: Whether this is the layer above the embeddings.
     """
 
     def __init__(self, dim: int, heads: int, dropout: float, *, is_first: bool = True) -> None:
@@ -71,15 +74,15 @@ class TransformerLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, vectors: Tensor, is_hidden: Tensor, nearness: Tensor | None = None) -> Tensor:
-        """One layer.
+        """Apply the layer.
 
         Args:
-            vectors: `[batch, n, dim]`.
-            is_hidden: Which n do not see which, bool `[batch, n, n]`.
-            nearness: What is added to the first one's scores of all, `[batch, n, heads]`.
+            vectors: States, `[batch, n, dim]`.
+            is_hidden: Whether a state (first n) must not attend to another (second n), bool `[batch, n, n]`.
+            nearness: Bias of the first state's attention scores, `[batch, n, heads]`.
 
         Returns:
-            `[batch, n, dim]` in float32.
+            New states, `[batch, n, dim]` in float32.
         """
         attended = self.dropout(self._attend(vectors, is_hidden, nearness)).float()
         seen = self.norms[0](vectors + (attended if self.shares is None else self.shares[0] * attended))
@@ -100,18 +103,18 @@ class TransformerLayer(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """The candidate and the history behind it, each with a vector of its place, through transformer layers.
+    """Transformer layers over the candidate followed by the history, each with a position embedding.
 
-    The place of an id is its distance from the candidate: 0 the candidate, 1 the newest id. A history with ids of its
-    own has no candidate: a learned vector stands in its place.
+    The position of an id is its distance from the candidate: 0 for the candidate, 1 for the newest id. A history with a
+    vocabulary of its own has no candidate; a learned vector is used instead.
 
     Args:
         spec: The layers, and width of the embeddings.
-        length: Most ids of the history.
-        has_candidate: Whether the history has one.
+        length: Largest number of ids of the history.
+        has_candidate: Whether the history has a candidate.
 
     Attributes:
-        width: Width of what comes out.
+        width: Width of the output.
     """
 
     def __init__(self, spec: BstSpec, length: int, *, has_candidate: bool) -> None:
@@ -129,7 +132,7 @@ class TransformerEncoder(nn.Module):
         self.width = dim * (length + 1 if self.gives_all else 1)
 
     def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:
-        """`[batch, length, dim]`, `[batch]` ids and `[batch, dim]` to `[batch, width]`."""
+        """Map `[batch, length, dim]`, lengths `[batch]` and candidates `[batch, dim]` to `[batch, width]`."""
         first = self.question if candidate is None else candidate
         assert first is not None, "a history without candidate has a question of its own"
         joined = torch.cat([first.expand(len(vectors), -1).unsqueeze(1), vectors], dim=1)
@@ -150,7 +153,7 @@ class TransformerEncoder(nn.Module):
 
 
 def _as_before(own: TransformerEncoder, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Models that were saved before there was a nearness are those of none, and those before shares have all of it."""
+    """Fill in parameters that older saved models lack: a nearness of 0, and factors of 1."""
     for place in range(1, len(own.layers)):
         state_dict.setdefault(f"{prefix}layers.{place}.shares", torch.ones(2))
     if own.nearness is not None:
@@ -158,17 +161,17 @@ def _as_before(own: TransformerEncoder, state_dict: dict[str, Any], prefix: str,
 
 
 def _nearest_first(length: int, heads: int) -> Tensor:
-    """What the candidate's scores of itself, the newest id and those before it begin with, `[length + 1, heads]`."""
+    """Return the candidate's initial attention bias for itself and the ids, newest first, `[length + 1, heads]`."""
     distance = (torch.arange(length + 1) - 1).clamp(min=0)
     return -STEEPEST * distance.unsqueeze(1) * 0.5 ** torch.arange(heads)
 
 
 class BstLayers(HistoryLayers):
-    """All of a BST but its tables.
+    """All layers of BST above the tables.
 
     Args:
         spec: The transformer, and widths of the MLP.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: There is no history, or the transformer cannot be built.

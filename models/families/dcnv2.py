@@ -1,4 +1,4 @@
-"""DCN-V2: a cross network beside or below a deep network (Wang et al., WWW 2021, arXiv 2008.13535)."""
+"""DCN-V2: a cross network parallel to or below a deep network (Wang et al., WWW 2021, arXiv 2008.13535)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -13,12 +13,12 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Dcnv2Spec(ModelSpec):
-    """A DCN-V2; `top_widths` are those of its deep network.
+    """Configuration of DCN-V2; `top_widths` are those of the deep network.
 
     Attributes:
         cross_layers: Number of cross layers, each of which raises the degree of the interactions by one.
         cross_rank: Rank of each cross layer's matrix; None is full rank.
-        cross_structure: Place of the deep network: beside the cross layers or on top of them.
+        cross_structure: Place of the deep network: parallel to the cross layers or on top of them.
     """
 
     family: ClassVar[str] = "dcnv2"
@@ -29,11 +29,11 @@ class Dcnv2Spec(ModelSpec):
 
 
 class Dcnv2Layers(nn.Module):
-    """All of a DCN-V2 but its tables.
+    """All layers of DCN-V2 above the tables.
 
     Args:
         spec: The cross layers, and widths of the deep network.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: Dcnv2Spec, features: Features) -> None:
@@ -47,7 +47,7 @@ class Dcnv2Layers(nn.Module):
         self.output = task_heads(spec, deep_width if self.stacked else width + deep_width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         first = self.vectors(dense, pooled).flatten(1)
         crossed = self.cross(first)
         if self.stacked:

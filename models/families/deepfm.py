@@ -14,29 +14,29 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class DeepfmSpec(ModelSpec):
-    """A DeepFM; `top_widths` are those of its deep part."""
+    """Configuration of DeepFM; `top_widths` are those of the deep part."""
 
     family: ClassVar[str] = "deepfm"
 
 
 class DeepfmLayers(nn.Module):
-    """All of a DeepFM but its tables: `logit = FM + DNN` (equation 1).
+    """All layers of DeepFM above the tables: `logit = FM + DNN` (equation 1).
 
-    A row of a table holds all that DeepFM knows of an id: `embedding_dim - 1` factors, and in the last column the
-    weight of first order. So the factorisation machine (equation 2)
+    A table row has all parameters of an id: `embedding_dim - 1` factors, and in the last column the first-order weight.
+    So the factorisation machine (equation 2)
 
         `FM = sum_i w_i + sum_{i<j} <v_i, v_j>`
 
-    needs no second table, and each lookup brings both. The pairwise sum is that of Rendle (2010, lemma 3.1),
-    `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors, linear in the number of fields. The dense features are
-    one more field, whose vector is the output of the bottom MLP.
+    needs no second table, and each lookup returns both. The pairwise sum is that of Rendle (2010, lemma 3.1),
+    `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors, which is linear in the number of fields. The dense
+    features are one more field, whose vector is the output of the bottom MLP.
 
-    Several tasks share the factorisation machine, which each weighs by a number of its own; the deep network has a head
-    for each: `logit_t = a_t FM + DNN_t`, with every `a_t` one at first.
+    Several tasks share the factorisation machine, with one factor for each task; the deep network has a head for each:
+    `logit_t = a_t FM + DNN_t`, with every `a_t` initially 1.
 
     Args:
         spec: Widths of the deep network.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: DeepfmSpec, features: Features) -> None:
@@ -47,7 +47,7 @@ class DeepfmLayers(nn.Module):
         self.machine_weights = nn.Parameter(torch.ones(tasks)) if tasks > 1 else None
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         vectors = self.vectors(dense, pooled)
         factors, weights = vectors[:, :, :-1], vectors[:, :, -1]
         with full_precision(vectors):
@@ -59,5 +59,5 @@ class DeepfmLayers(nn.Module):
         return machine.unsqueeze(1) * self.machine_weights + deep
 
 
-# In a row of a table the last number has a meaning of its own, so the tables are all of one width.
+# The last number of a table row is a weight, so all tables must have the same width.
 DEEPFM = Family(spec=DeepfmSpec, layers=DeepfmLayers)

@@ -1,8 +1,8 @@
-"""DHEN: layers that are ensembles of different interactions, stacked (Zhang et al., 2022, arXiv 2203.11014).
+"""DHEN: stacked layers that are ensembles of different interactions (Zhang et al., 2022, arXiv 2203.11014).
 
-Each module of a layer takes `[batch, m, dim]`, the m vectors of a sample, and gives `[batch, l, dim]`. As the modules
-of one layer differ, N layers of k modules hold k^N compositions of interactions. The order of the vectors is that of
-the features of the data, which the convolution depends on.
+Each module of a layer maps `[batch, m, dim]`, the m vectors of a sample, to `[batch, l, dim]`. As the modules of one
+layer differ, N layers of k modules contain k^N compositions of interactions. The vectors are in the order of the
+features of the data, on which the convolution depends.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,13 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class DhenSpec(ModelSpec):
-    """A DHEN; `top_widths` are those of the MLP above its layers.
+    """Configuration of DHEN; `top_widths` are those of the MLP above its layers.
 
     Attributes:
         interactions: Modules of every layer, each name once.
         interaction_layers: Number of layers.
-        interaction_ensemble: How the modules of a layer become one: beside each other, added, or added with learned
-            weights.
-        interaction_vectors: Vectors that each module of a layer gives.
+        interaction_ensemble: Combination of the modules of a layer: concatenation, sum, or sum with learned weights.
+        interaction_vectors: Number of output vectors of each module of a layer.
         attention_heads: Heads of the self-attention; divides `embedding_dim`.
         convolution_channels: Filters of the convolution.
     """
@@ -45,15 +44,15 @@ class DhenSpec(ModelSpec):
 class DhenLayer(nn.Module):
     """`X' = LayerNorm(Ensemble_i(Interaction_i(X)) + ShortCut(X))`, normalised over the numbers of each vector.
 
-    The shortcut is X itself where the number of vectors stays, else a linear map over them.
+    The shortcut is X itself if the number of vectors is unchanged, else a linear map over the vectors.
 
     Args:
-        spec: The modules and their ensemble: `concat` keeps all their vectors, `sum` adds them, `weighted` adds them
+        spec: The modules and their ensemble: `concat` concatenates their vectors, `sum` adds them, `weighted` adds them
             with learned weights, one for each module.
-        vectors: Number of vectors that come in.
+        vectors: Number of input vectors.
 
     Attributes:
-        count: Number of vectors that go out.
+        count: Number of output vectors.
     """
 
     def __init__(self, spec: DhenSpec, vectors: int) -> None:
@@ -67,7 +66,7 @@ class DhenLayer(nn.Module):
         self.norm = nn.LayerNorm(spec.embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, count, dim]` in float32."""
+        """Map `[batch, vectors, dim]` to `[batch, count, dim]` in float32."""
         seen = [module(vectors).float() for module in self.interactions.values()]
         if self.weights is not None:
             seen = [weight * one for weight, one in zip(self.weights, seen, strict=True)]
@@ -76,11 +75,11 @@ class DhenLayer(nn.Module):
 
 
 class DhenLayers(nn.Module):
-    """All of a DHEN but its tables: the feature layer, `interaction_layers` layers, and an MLP over what they give.
+    """All layers of DHEN above the tables: the feature layer, `interaction_layers` layers, and an MLP above them.
 
     Args:
         spec: The modules, their ensemble and the depth, and widths of the MLP.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: A module is unknown or named twice, there is none, or the heads do not divide the width.
@@ -98,7 +97,7 @@ class DhenLayers(nn.Module):
         self.top = scoring_mlp(spec, count * spec.embedding_dim, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         return self.top(self.stack(self.vectors(dense, pooled)).flatten(1)).squeeze(1)
 
 

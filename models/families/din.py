@@ -1,4 +1,4 @@
-"""DIN: each id of a history weighed by what the candidate has to do with it (Zhou et al., KDD 2018, 1706.06978)."""
+"""DIN: a sum of a history's vectors, weighted by relevance for the candidate (Zhou et al., KDD 2018, 1706.06978)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,12 +15,12 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class DinSpec(ModelSpec):
-    """A deep interest network; `top_widths` are those of the MLP above it.
+    """Configuration of a deep interest network; `top_widths` are those of the MLP above it.
 
     Attributes:
-        activation_widths: Hidden widths of the MLP that weighs a position.
-        activation_softmax: Whether the weights of a history add up to one. In the paper they do not, so that many
-            related ids say more than one.
+        activation_widths: Hidden widths of the MLP that computes the weight of a position.
+        activation_softmax: Whether the weights of a history sum to one. In the paper they do not, so that many related
+            ids count more than one.
     """
 
     family: ClassVar[str] = "din"
@@ -32,12 +32,12 @@ class DinSpec(ModelSpec):
 class InterestPooling(nn.Module):
     """`sum_j a(e_j, v) e_j` over the ids e of a history for the candidate v (equation 3 of the paper).
 
-    The weight is an MLP over `[e, v, e - v, e * v]`, with ReLU where the paper has its Dice. A history with ids of its
-    own has no candidate: a learned vector asks in its place.
+    The weight is an MLP over `[e, v, e - v, e * v]`, with ReLU instead of the paper's Dice. A history with a vocabulary
+    of its own has no candidate; a learned vector is used instead.
 
     Args:
         spec: The MLP, and width of the embeddings.
-        has_candidate: Whether the history has one.
+        has_candidate: Whether the history has a candidate.
     """
 
     def __init__(self, spec: DinSpec, *, has_candidate: bool) -> None:
@@ -47,7 +47,7 @@ class InterestPooling(nn.Module):
         self.has_softmax = spec.activation_softmax
 
     def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:
-        """`[batch, length, dim]`, `[batch]` ids and `[batch, dim]` to `[batch, dim]`; zeros for an empty history."""
+        """Map `[batch, length, dim]`, lengths `[batch]` and candidates `[batch, dim]` to `[batch, dim]`."""
         asked = self.question if candidate is None else candidate.unsqueeze(1)
         assert asked is not None, "a history without candidate has a question of its own"
         asked = asked.expand_as(vectors)
@@ -59,14 +59,14 @@ class InterestPooling(nn.Module):
 
 
 class DinLayers(HistoryLayers):
-    """All of a DIN but its tables.
+    """All layers of DIN above the tables.
 
     Args:
-        spec: What weighs positions, and widths of the MLP.
-        features: Features that come in.
+        spec: MLP for the weights of positions, and widths of the MLP above.
+        features: Input features.
 
     Raises:
-        RequestError: There is no history, or a width of the activation is none.
+        RequestError: There is no history, or a width of the activation is below 1.
     """
 
     def __init__(self, spec: DinSpec, features: Features) -> None:

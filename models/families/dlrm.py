@@ -1,4 +1,4 @@
-"""DLRM: embeddings and an MLP over the dense features meet in pairwise products (Naumov et al., arXiv 1906.00091)."""
+"""DLRM: pairwise products of embeddings and an MLP over the dense features (Naumov et al., arXiv 1906.00091)."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,10 +15,10 @@ from shunter.record import OPTIONAL
 
 @dataclass(frozen=True, kw_only=True)
 class DlrmSpec(ModelSpec):
-    """A DLRM.
+    """Configuration of DLRM.
 
     Attributes:
-        interaction: What the vectors of a sample become below the main MLP (`shunter.models.interactions`).
+        interaction: Interaction of the vectors of a sample, below the top MLP (`shunter.models.interactions`).
     """
 
     family: ClassVar[str] = "dlrm"
@@ -27,15 +27,15 @@ class DlrmSpec(ModelSpec):
 
 
 class DlrmLayers(nn.Module):
-    """All of a DLRM but its tables.
+    """All layers of DLRM above the tables.
 
-    The top MLP sees the dot product of each pair of vectors and beside them the dense vector, as in the paper; where
-    there are no dense features, the embeddings themselves take that place. In the place of the dot products another
-    interaction may stand, which gives as many numbers (`shunter.models.interactions`).
+    The input of the top MLP is the dot product of each pair of vectors and the dense vector, as in the paper. Without
+    dense features the embeddings themselves replace the dense vector. Another interaction with as many outputs can
+    replace the dot products (`shunter.models.interactions`).
 
     Args:
         spec: Widths of the layers, and the interaction.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: The interaction is unknown.
@@ -50,7 +50,7 @@ class DlrmLayers(nn.Module):
         self.top = scoring_mlp(spec, pair_count(vectors) + (dim if dense else tables * dim), features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         beside, vectors = pooled.flatten(1), pooled
         if self.bottom is not None:
             beside = self.bottom(dense).float()

@@ -1,4 +1,4 @@
-"""The plain deep network: all vectors of a sample beside each other, and an MLP (Covington et al., RecSys 2016).
+"""Plain deep network: an MLP over the concatenated vectors of a sample (Covington et al., RecSys 2016).
 
 Without any explicit interaction, it is the simplest strong baseline.
 """
@@ -15,17 +15,17 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class DnnSpec(ModelSpec):
-    """A deep network: nothing but what all families share."""
+    """Configuration of a deep network, with only the options that all families share."""
 
     family: ClassVar[str] = "dnn"
 
 
 class DnnLayers(nn.Module):
-    """All of a deep network but its tables.
+    """All layers of a deep network above the tables.
 
     Args:
         spec: Widths of the MLPs.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: DnnSpec, features: Features) -> None:
@@ -34,7 +34,7 @@ class DnnLayers(nn.Module):
         self.top = scoring_mlp(spec, self.vectors.width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         return self.top(self.vectors(dense, pooled).flatten(1)).squeeze(1)
 
 

@@ -1,4 +1,4 @@
-"""ESMM: what follows a click, learned over all impressions (Ma et al., SIGIR 2018, arXiv 1804.07931)."""
+"""ESMM: labels that depend on a click, trained on all impressions (Ma et al., SIGIR 2018, arXiv 1804.07931)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,21 +14,21 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class EsmmSpec(ModelSpec):
-    """An entire space multi-task model; `top_widths` are those of the MLP of each label. It has no options."""
+    """Configuration of an entire space multi-task model without further options; each label's MLP has `top_widths`."""
 
     family: ClassVar[str] = "esmm"
 
 
 class EsmmLayers(nn.Module):
-    """All of an ESMM but its tables: `p(y_k) = p(y_{k-1}) p(y_k given y_{k-1})`, the labels in the order of the schema.
+    """All layers of ESMM above the tables: `p(y_k) = p(y_{k-1}) p(y_k given y_{k-1})`, with labels in schema order.
 
-    Each label has an MLP for its step, such as the conversion of what was clicked, over embeddings that all share. What
-    goes out are the log odds of the labels over all impressions, as the data has them, so that no loss is taken over
-    clicked samples alone (equation 2). Labels that are missing where the one before is 0 belong in the data as 0.
+    Each label has an MLP for its step, such as conversion after a click, over shared embeddings. The outputs are the
+    log odds of the labels over all impressions, as in the data, so that no loss is computed on clicked samples alone
+    (equation 2). A label after a label of 0 must be 0 in the data, not missing.
 
     Args:
         spec: Widths of the MLPs.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: EsmmSpec, features: Features) -> None:
@@ -37,7 +37,7 @@ class EsmmLayers(nn.Module):
         self.steps = nn.ModuleList(scoring_mlp(spec, self.vectors.width) for _ in range(features.outputs))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         inputs = self.vectors(dense, pooled).flatten(1)
         steps = torch.cat([step(inputs) for step in self.steps], dim=1)
         logits = [steps[:, 0]]
@@ -47,7 +47,7 @@ class EsmmLayers(nn.Module):
 
 
 def both(first: Tensor, second: Tensor) -> Tensor:
-    """Log odds of two independent events together, from those of each, without overflow or cancellation."""
+    """Return the log odds that two independent events both occur, without overflow or cancellation."""
     log = nn.functional.logsigmoid
     return log(first) + log(second) - torch.logaddexp(log(-first), log(first) + log(-second))
 

@@ -1,4 +1,4 @@
-"""What families for several labels share: mixing experts by a gate, and a head for each label over what it is given."""
+"""Parts that families for several labels share: a gate that mixes experts, and a head for each label."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from shunter.models.spec import ModelSpec
 
 
 class Gate(nn.Module):
-    """`sum_i softmax_i(W x + b) e_i`: experts, weighed by what comes in.
+    """`sum_i softmax_i(W x + b) e_i`: a mixture of experts, weighted by the input.
 
     Args:
         inputs: Width of x.
@@ -22,18 +22,18 @@ class Gate(nn.Module):
         self.weigh = nn.Linear(inputs, experts)
 
     def forward(self, inputs: Tensor, experts: Sequence[Tensor]) -> Tensor:
-        """`[batch, inputs]` and of each expert `[batch, width]` to `[batch, width]` in float32."""
+        """Map inputs `[batch, inputs]` and expert outputs, `[batch, width]` each, to `[batch, width]` in float32."""
         weights = self.weigh(inputs).float().softmax(1)
         return (weights.unsqueeze(2) * torch.stack([expert.float() for expert in experts], dim=1)).sum(1)
 
 
 class LabelHeads(nn.Module):
-    """For each label a linear layer, or with `task_tower_width` a small MLP, over an input of its own.
+    """A head for each label, with its own input: a linear layer, or a small MLP with `task_tower_width`.
 
     Args:
-        spec: `task_tower_width`, and what regularises.
+        spec: `task_tower_width`, and regularisation.
         inputs: Width of each input.
-        labels: How many.
+        labels: Number of labels.
     """
 
     def __init__(self, spec: ModelSpec, inputs: int, labels: int) -> None:
@@ -43,5 +43,5 @@ class LabelHeads(nn.Module):
         self.heads = nn.ModuleList(mlp(widths, **regularisation(spec)) for _ in range(labels))
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Of each label `[batch, inputs]` to logits as `shunter.models.families.family.Family` says."""
+        """Map `[batch, inputs]` of each label to logits, see `shunter.models.families.family.Family`."""
         return torch.cat([head(one) for head, one in zip(self.heads, inputs, strict=True)], dim=1).squeeze(1)

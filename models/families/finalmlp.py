@@ -1,4 +1,4 @@
-"""FinalMLP: two MLPs that see the features differently and meet bilinearly (Mao et al., AAAI 2023, 2304.00902)."""
+"""FinalMLP: two MLPs with different feature gates, fused by bilinear products (Mao et al., AAAI 2023, 2304.00902)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from shunter.models.spec import Features, ModelSpec, nearest
 
 @dataclass(frozen=True, kw_only=True)
 class FinalmlpSpec(ModelSpec):
-    """A FinalMLP; `top_widths` are those of its first stream.
+    """Configuration of FinalMLP; `top_widths` are those of the first stream.
 
     Attributes:
-        second_widths: Hidden widths of the second stream; empty is those of the first.
-        gate_widths: Hidden widths of the MLP that weighs the input of a stream.
-        first_gate: Names of the fields that decide what the first stream sees; empty is the same for all.
-        second_gate: Names of the fields that decide what the second stream sees, likewise.
-        fusion_heads: Parts in which the streams meet in bilinear products; divides their last widths.
+        second_widths: Hidden widths of the second stream; if empty, those of the first.
+        gate_widths: Hidden widths of the MLP that gates the input of a stream.
+        first_gate: Names of the fields that gate the input of the first stream; if empty, the gate is constant.
+        second_gate: Names of the fields that gate the input of the second stream, likewise.
+        fusion_heads: Number of parts of the streams for the bilinear products; divides their last widths.
     """
 
     family: ClassVar[str] = "finalmlp"
@@ -38,14 +38,14 @@ class FinalmlpSpec(ModelSpec):
 class FeatureGate(nn.Module):
     """Stream-specific feature selection: `h = 2 sigmoid(gate(x)) * e`, elementwise.
 
-    The gate weighs each number of the embeddings between 0 and 2. What it looks at is its context x: the vectors of
-    some fields, such as those of the user, through an MLP. Where no field is named, the context is the same for all
-    samples: then the gate's output is learned as it is, for an MLP over one learned vector can be nothing else.
+    The gate multiplies each number of the embeddings by a factor between 0 and 2. Its context x are the vectors of some
+    fields, such as those of the user, through an MLP. Without context fields the gate is the same for all samples. Its
+    output is then a learned vector, since an MLP over one learned vector could express no more.
 
     Args:
-        width: Width of the input, all vectors beside each other.
+        width: Width of the input, the concatenated vectors.
         dim: Width of one vector.
-        context: Positions of the vectors that are looked at.
+        context: Positions of the context vectors.
         hidden_widths: Hidden widths of the gate's MLP.
     """
 
@@ -57,7 +57,7 @@ class FeatureGate(nn.Module):
         self.learned = None if context else nn.Parameter(torch.zeros(width))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, vectors * dim]`."""
+        """Map `[batch, vectors, dim]` to `[batch, vectors * dim]`."""
         if self.gate is None:
             assert self.learned is not None, "a gate without context has a vector of its own"
             return 2 * torch.sigmoid(self.learned) * vectors.flatten(1)
@@ -68,15 +68,15 @@ class FeatureGate(nn.Module):
 class BilinearFusion(nn.Module):
     """Stream-level fusion by multi-head bilinear products: `b + w_1^T o_1 + w_2^T o_2 + sum_h o_1h^T W_h o_2h`.
 
-    Both outputs are cut into heads, and only equal heads meet, which divides the cost of the product by their number.
+    Both outputs are split into heads, and only equal heads are multiplied, which divides the cost by their number.
 
     Args:
         first: Width of the first stream.
         second: Width of the second stream.
-        heads: Parts of each; divides both widths.
+        heads: Number of heads; divides both widths.
 
     Attributes:
-        bilinear: `[heads, first / heads, second / heads]`, small at first, for the products add up.
+        bilinear: `[heads, first / heads, second / heads]`, initially small, since many products are added.
     """
 
     def __init__(self, first: int, second: int, heads: int) -> None:
@@ -84,7 +84,7 @@ class BilinearFusion(nn.Module):
         self.heads = heads
         self.first, self.second = OutputLayer(first, 1), OutputLayer(second, 1)
         weights = torch.empty(heads, first // heads, second // heads)
-        if not weights.is_meta:  # drawing there would load torch's compiler, as in `normal_parameter`
+        if not weights.is_meta:  # drawing on the meta device would load torch's compiler, as in `normal_parameter`
             nn.init.normal_(weights, std=(2 / weights.numel()) ** 0.5)
         self.bilinear = nn.Parameter(weights)
 
@@ -94,12 +94,12 @@ class BilinearFusion(nn.Module):
         return (self.first(first) + self.second(second)).squeeze(1) + parts.sum((0, 2))
 
     def _by_head(self, output: Tensor) -> Tensor:
-        """`[batch, width]` to `[heads, batch, width / heads]`."""
+        """Map `[batch, width]` to `[heads, batch, width / heads]`."""
         return output.unflatten(1, (self.heads, -1)).transpose(0, 1)
 
 
 class TaskFusions(nn.Module):
-    """The heads of several tasks: each fuses the streams for itself, where asked for after a tower above each stream.
+    """Fusions for several tasks: each fuses the streams itself, optionally after a tower above each stream.
 
     Args:
         spec: Number of heads, and width of a task's tower.
@@ -120,7 +120,7 @@ class TaskFusions(nn.Module):
         self.fusions = nn.ModuleList(BilinearFusion(first, second, spec.fusion_heads) for _ in range(tasks))
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """`[batch, first]` and `[batch, second]` to `[batch, tasks]` in float32."""
+        """Map `[batch, first]` and `[batch, second]` to `[batch, tasks]` in float32."""
         pairs = [(first, second)] * len(self.fusions)
         if self.towers is not None:
             pairs = [(own(first), other(second)) for own, other in self.towers]  # pyright: ignore[reportGeneralTypeIssues]
@@ -128,14 +128,14 @@ class TaskFusions(nn.Module):
 
 
 class FinalmlpLayers(nn.Module):
-    """All of a FinalMLP but its tables. Several tasks share gates and streams, and each has a fusion of its own.
+    """All layers of FinalMLP above the tables. Several tasks share gates and streams, and each has its own fusion.
 
     Args:
         spec: Streams, gates and heads.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
-        RequestError: A gate looks at a field that is not there, or the heads do not divide the widths they fuse.
+        RequestError: A gate names an unknown field, or the heads do not divide the widths of the streams.
     """
 
     def __init__(self, spec: FinalmlpSpec, features: Features) -> None:
@@ -156,7 +156,7 @@ class FinalmlpLayers(nn.Module):
             self.fusion = TaskFusions(spec, lasts[0], lasts[1], tasks)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         vectors = self.vectors(dense, pooled)
         first, second = (stream(gate(vectors)) for gate, stream in zip(self.gates, self.streams, strict=True))
         return self.fusion(first, second)
@@ -173,7 +173,7 @@ def _check_heads(spec: FinalmlpSpec, lasts: Sequence[int]) -> None:
 
 
 def _positions(names: Sequence[str], features: Features, *, offset: int) -> list[int]:
-    """Where the vectors of some fields stand among all vectors."""
+    """Return the positions of the vectors of some fields among all vectors."""
     fields = [field.name for field in features.categorical]
     for name in names:
         if name not in fields:

@@ -1,4 +1,4 @@
-"""The factorisation machine of second order (Rendle, ICDM 2010): a logistic regression, and a product for each pair."""
+"""Second-order factorisation machine (Rendle, ICDM 2010): logistic regression plus a product for each pair."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,7 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class FmSpec(ModelSpec):
-    """A factorisation machine; a row of `embedding_dim` numbers holds the factors of an id and its weights."""
+    """Configuration of a factorisation machine; a row of `embedding_dim` numbers has an id's factors and weights."""
 
     family: ClassVar[str] = "fm"
 
@@ -25,19 +25,19 @@ class FmSpec(ModelSpec):
 
 
 class FmLayers(nn.Module):
-    """All of a factorisation machine but its tables.
+    """All layers of a factorisation machine above the tables.
 
-    Equation 1 of the paper, `logit = b + sum_i w_i x_i + sum_{i<j} <v_i, v_j> x_i x_j`, goes over the ids of a sample,
-    whose `x` is 1, and the dense features. A row of a table holds the factors `v` of an id, and in its last number the
-    weight `w`, or with several tasks in its last numbers that of each. The sum over pairs is that of lemma 3.1,
-    `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors. What is looked up of a bag of ids is their sum, so a
-    bag counts as one feature.
+    Equation 1 of the paper is `logit = b + sum_i w_i x_i + sum_{i<j} <v_i, v_j> x_i x_j`, over the ids of a sample,
+    with `x` = 1, and the dense features. A table row has the factors `v` of an id, and in its last number the weight
+    `w`, or with several tasks in its last numbers one weight for each. The sum over pairs is that of lemma 3.1,
+    `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors. The vectors of a bag of ids are summed, so a bag counts
+    as one feature.
 
-    Several tasks share the factors, which each weighs by numbers of its own, all one at first.
+    Several tasks share the factors; each multiplies them by its own learned weights, which are initially 1.
 
     Args:
         spec: Width of the rows.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: FmSpec, features: Features) -> None:
@@ -54,7 +54,7 @@ class FmLayers(nn.Module):
         self.pairs = PairSum(len(features.dense), factors, self.tasks)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         factors, weights = pooled[:, :, : -self.tasks], pooled[:, :, -self.tasks :]
         return (self.linear(dense) + weights.sum(1) + self.pairs(dense, factors)).squeeze(1)
 
@@ -75,7 +75,7 @@ class PairSum(nn.Module):
         self.task_weights = nn.Parameter(torch.ones(tasks, factors)) if tasks > 1 else None
 
     def forward(self, dense: Tensor, factors: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, factors]` to `[batch, tasks]`."""
+        """Map `[batch, dense features]` and `[batch, tables, factors]` to `[batch, tasks]`."""
         with full_precision(factors):
             total, squares = factors.sum(1), factors.square().sum(1)
             if self.factors is not None:

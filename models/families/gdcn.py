@@ -1,4 +1,4 @@
-"""GDCN: a cross network that weighs what each layer adds by a gate (Wang et al., CIKM 2023, arXiv 2311.04635)."""
+"""GDCN: a cross network with a gate for the output of each layer (Wang et al., CIKM 2023, arXiv 2311.04635)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -13,11 +13,11 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class GdcnSpec(ModelSpec):
-    """A GDCN; `top_widths` are those of its deep network.
+    """Configuration of GDCN; `top_widths` are those of the deep network.
 
     Attributes:
         cross_layers: Number of gated cross layers, each of which raises the degree of the interactions by one.
-        cross_structure: Place of the deep network: beside the cross layers (GDCN-P) or on top of them (GDCN-S).
+        cross_structure: Place of the deep network: parallel to the cross layers (GDCN-P) or on top of them (GDCN-S).
     """
 
     family: ClassVar[str] = "gdcn"
@@ -29,8 +29,8 @@ class GdcnSpec(ModelSpec):
 class GatedCrossNetwork(nn.Module):
     """Gated cross layers: `x_{l+1} = x_0 * (W_l x_l + b_l) * sigmoid(G_l x_l) + x_l`, all products elementwise.
 
-    The gate looks at the layer's input and lets each number of what the cross layer of DCN-V2 would add pass by a share
-    between 0 and 1; it has no bias.
+    The gate is computed from the layer's input, and multiplies each number that the cross layer of DCN-V2 would add by
+    a factor between 0 and 1; it has no bias.
 
     Args:
         width: Width of input and output.
@@ -43,7 +43,7 @@ class GatedCrossNetwork(nn.Module):
         self.gates = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
 
     def forward(self, first: Tensor) -> Tensor:
-        """`[batch, width]` to the same in float32."""
+        """Map `[batch, width]` to the same shape in float32."""
         crossed = first
         for cross, gate in zip(self.cross, self.gates, strict=True):
             gated = first * torch.sigmoid(gate(crossed).float())
@@ -52,11 +52,11 @@ class GatedCrossNetwork(nn.Module):
 
 
 class GdcnLayers(nn.Module):
-    """All of a GDCN but its tables.
+    """All layers of GDCN above the tables.
 
     Args:
         spec: The cross layers, and widths of the deep network.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: GdcnSpec, features: Features) -> None:
@@ -70,7 +70,7 @@ class GdcnLayers(nn.Module):
         self.output = task_heads(spec, deep_width if self.stacked else width + deep_width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         first = self.vectors(dense, pooled).flatten(1)
         crossed = self.cross(first)
         if self.stacked:

@@ -1,4 +1,4 @@
-"""What families that read histories id by id share: all but the encoders, which make one vector of a history."""
+"""Layers that families reading histories id by id share: everything except the encoders of histories."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ from shunter.models.spec import Features, ModelSpec
 
 
 class HistoryLayers(nn.Module):
-    """The vectors of all other fields and what an encoder makes of each history, under an MLP.
+    """MLP over the vectors of all other fields and an encoding of each history.
 
-    Other multi-valued fields are pooled as in every family. The candidate of a history is the field whose ids the
-    history holds: the item that is shown, where it holds items.
+    Other multi-valued fields are pooled as in every family. The candidate of a history is the field with the same ids,
+    such as the item to score for a history of items.
 
     Args:
         spec: Widths of the MLP.
-        features: Features that come in.
-        encoders: For each history a module from its vectors `[batch, length, dim]` and lengths `[batch]` to
-            `[batch, width]`; where they take candidates, from that of the history too, `[batch, dim]`, or None.
-        widths: What the encoders give.
-        take_candidates: Whether they do.
+        features: Input features.
+        encoders: For each history a module that maps its vectors `[batch, length, dim]` and lengths `[batch]` to
+            `[batch, width]`. With `take_candidates` it also takes the candidate `[batch, dim]`, or None.
+        widths: Output widths of the encoders.
+        take_candidates: Whether the encoders take candidates.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class HistoryLayers(nn.Module):
         """Score a batch.
 
         Args:
-            dense: `[batch, dense features]`.
-            pooled: `[batch, bags, dim]`, where each position of a history has a bag (`shunter.models.positions`).
-            lengths: `[batch, histories]` ids.
+            dense: Dense features, `[batch, dense features]`.
+            pooled: Vectors, `[batch, bags, dim]`; each position of a history has a bag (`shunter.models.positions`).
+            lengths: Number of ids of each history, `[batch, histories]`.
 
         Returns:
-            Logits as `shunter.models.families.family.Family` says.
+            Logits, see `shunter.models.families.family.Family`.
         """
         fields = pooled.split(self._widths, dim=1)
         others = [vectors for vectors, is_history in zip(fields, self._is_history, strict=True) if not is_history]
@@ -75,13 +75,13 @@ class HistoryLayers(nn.Module):
 
 
 def candidates(features: Features) -> tuple[int | None, ...]:
-    """Of each history the place of its candidate among the fields; None where it has ids of its own."""
+    """Return the index of each history's candidate field; None for a history with a vocabulary of its own."""
     places = {field.name: place for place, field in enumerate(features.categorical) if field.length is None}
     return tuple(places.get(field.table) if field.table else None for field in features.histories)
 
 
 def check_histories(family: str, features: Features) -> None:
-    """Raise a `RequestError` where there is no history to read."""
+    """Raise `RequestError` if there is no history to read."""
     if not features.histories:
         raise RequestError(
             f"A model of family {family!r} reads histories and the data has none: name one under `sequences` in the "
@@ -90,5 +90,5 @@ def check_histories(family: str, features: Features) -> None:
 
 
 def is_filled(lengths: Tensor, positions: int) -> Tensor:
-    """Which positions hold an id: bool `[batch, positions]` from `[batch]`."""
+    """Return which positions have an id, bool `[batch, positions]`, from lengths `[batch]`."""
     return torch.arange(positions, device=lengths.device) < lengths.unsqueeze(1)

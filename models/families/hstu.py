@@ -1,11 +1,11 @@
 """HSTU: attention without a softmax over a history with the candidate (Zhai et al., ICML 2024, arXiv 2402.17152).
 
-How many ids of a history have to do with the candidate is what a softmax hides, for its weights add up to one. Here
-each weight is for itself, `SiLU(q k + bias) / n`, and what comes of them is normalised and gated (equations 1 to 3).
+The weights of a softmax sum to one, which hides how many ids of a history are related to the candidate. Here each
+weight is independent, `SiLU(q k + bias) / n`, and the result is normalised and gated (equations 1 to 3).
 
-The bias is a number for each head and each distance between two places; it begins, as in ALiBi (Press et al., ICLR
-2022), with the nearest, for drawn at random it would hide their order. A history holds ids alone, so that the paper's
-second bias, of the time between two of them, is not there; nor do what the user did and the ids take turns.
+The bias is a number for each head and each distance between two positions. As in ALiBi (Press et al., ICLR 2022) it
+initially prefers near positions, since a random bias would hide the order. A history has only ids, so the paper's
+second bias, for the time between two ids, is left out; so is the alternation of ids and user actions.
 """
 
 from dataclasses import dataclass
@@ -20,19 +20,21 @@ from shunter.models.families.family import Family
 from shunter.models.families.histories import HistoryLayers, candidates, check_histories, is_filled
 from shunter.models.spec import Features, ModelSpec
 
-NEAREST = 2.0  # bias of the nearest at the beginning; of the first head it halves from place to place
+NEAREST = 2.0  # initial bias of the nearest position; for the first head it halves with each position
 
 
 @dataclass(frozen=True, kw_only=True)
 class HstuSpec(ModelSpec):
-    """Hierarchical sequential transduction units; `top_widths` are those of the MLP above, `dropout` is theirs too.
+    """Configuration of hierarchical sequential transduction units; `top_widths` are those of the MLP above.
+
+    `dropout` applies to the units too.
 
     Attributes:
-        hstu_layers: Layers.
-        attention_heads: Heads of each.
+        hstu_layers: Number of layers.
+        attention_heads: Heads of each layer.
         query_width: Width of the queries and keys of a head; None: `embedding_dim` over the heads, rounded up.
-        value_width: Width of its values and of what gates them; None: the same.
-        relative_bias: Whether the distance of two places adds to what they have to do with each other.
+        value_width: Width of the values and gates of a head; None: the same default.
+        relative_bias: Whether the distance of two positions adds a bias to their attention score.
     """
 
     family: ClassVar[str] = "hstu"
@@ -45,19 +47,19 @@ class HstuSpec(ModelSpec):
 
     @property
     def head_widths(self) -> tuple[int, int]:
-        """Widths of a head's queries, and of its values."""
+        """Width of a head's queries, and width of its values."""
         width = -(-self.embedding_dim // self.attention_heads)
         return self.query_width or width, self.value_width or width
 
 
 class HstuLayer(nn.Module):
-    """`x + W_2 (norm(A v) * u)` with `u, v, q, k = SiLU(W_1 norm(x))` and `A = SiLU(q k + bias) / n` of those seen.
+    """`x + W_2 (norm(A v) * u)` with `u, v, q, k = SiLU(W_1 norm(x))` and `A = SiLU(q k + bias) / n` if visible.
 
-    Of the last layer the candidate's state alone goes on, so that only its row of A is computed.
+    The last layer only outputs the candidate's state, so only its row of A is computed.
 
     Args:
         spec: Widths and dropout.
-        length: Most ids of a history.
+        length: Largest number of ids of a history.
         is_last: Whether it is the last layer.
     """
 
@@ -72,15 +74,15 @@ class HstuLayer(nn.Module):
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, states: Tensor, is_hidden: Tensor, ages: Tensor) -> Tensor:
-        """One layer.
+        """Apply the layer.
 
         Args:
             states: `[batch, n, dim]`, the candidate first, then the ids of the history, the oldest first.
-            is_hidden: Which n do not see which, bool `[batch, n, n]`.
-            ages: Distance of each from the candidate, `[batch, n]`.
+            is_hidden: Whether a state (first n) must not attend to another (second n), bool `[batch, n, n]`.
+            ages: Distance of each state from the candidate, `[batch, n]`.
 
         Returns:
-            `[batch, n, dim]` in float32; of the last layer `[batch, 1, dim]`.
+            New states, `[batch, n, dim]` in float32; in the last layer `[batch, 1, dim]`.
         """
         asking = 1 if self.is_last else states.shape[1]
         normal = self.norms[0](states)
@@ -96,17 +98,17 @@ class HstuLayer(nn.Module):
         return states[:, :asking] + self.dropout(added).float()
 
     def _by_head(self, projected: Tensor) -> tuple[Tensor, Tensor]:
-        """Of `[batch, n, heads * (query + value width)]` both parts, `[batch * heads, n, width]`."""
+        """Split `[batch, n, heads * (query + value width)]` into both parts, `[batch * heads, n, width]` each."""
         parts = nn.functional.silu(projected).unflatten(2, (self.heads, -1)).transpose(1, 2).flatten(0, 1)
         first, second = parts.split(self.widths, dim=2)
         return first, second
 
     def _joined(self, of_heads: Tensor) -> Tensor:
-        """`[batch * heads, n, width]` to `[batch, n, heads * width]`."""
+        """Map `[batch * heads, n, width]` to `[batch, n, heads * width]`."""
         return of_heads.unflatten(0, (-1, self.heads)).transpose(1, 2).flatten(2)
 
     def _biases(self, ages: Tensor, asking: int) -> Tensor:
-        """`[batch, heads, asking, n]`: the candidate's by the ages, those between ids by their places."""
+        """Return biases `[batch, heads, asking, n]`: the candidate's by age, those between ids by their positions."""
         assert self.bias is not None
         of_candidate = nn.functional.embedding(ages, self.bias).transpose(1, 2).unsqueeze(2)
         if asking == 1:
@@ -117,15 +119,15 @@ class HstuLayer(nn.Module):
 
 
 class HstuEncoder(nn.Module):
-    """The candidate and the history behind it through the layers.
+    """HSTU layers over the candidate followed by the history.
 
-    An id sees itself and earlier ones, the candidate sees all. A history with ids of its own has no candidate: a
-    learned vector stands in its place.
+    An id attends to itself and earlier ids, the candidate to all. A history with a vocabulary of its own has no
+    candidate; a learned vector is used instead.
 
     Args:
         spec: The layers, and width of the embeddings.
-        length: Most ids of the history.
-        has_candidate: Whether the history has one.
+        length: Largest number of ids of the history.
+        has_candidate: Whether the history has a candidate.
     """
 
     def __init__(self, spec: HstuSpec, length: int, *, has_candidate: bool) -> None:
@@ -136,7 +138,7 @@ class HstuEncoder(nn.Module):
         )
 
     def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:
-        """`[batch, length, dim]`, `[batch]` ids and `[batch, dim]` to the candidate's state `[batch, dim]`."""
+        """Map `[batch, length, dim]`, lengths `[batch]` and candidates `[batch, dim]` to states `[batch, dim]`."""
         first = self.question if candidate is None else candidate
         assert first is not None, "a history without candidate has a question of its own"
         states = torch.cat([first.expand(len(vectors), -1).unsqueeze(1), vectors], dim=1)
@@ -150,17 +152,17 @@ class HstuEncoder(nn.Module):
 
 
 def _nearest_first(length: int, heads: int) -> Tensor:
-    """What the bias begins with at distances of 0 to `length`, `[length + 1, heads]`; flatter from head to head."""
+    """Return the initial bias at distances from 0 to `length`, `[length + 1, heads]`; flatter from head to head."""
     distance = (torch.arange(length + 1) - 1).clamp(min=0)
     return NEAREST * 0.5 ** (distance.unsqueeze(1) * 0.5 ** torch.arange(heads))
 
 
 class HstuLayers(HistoryLayers):
-    """All of an HSTU but its tables.
+    """All layers of HSTU above the tables.
 
     Args:
         spec: Its layers, and widths of the MLP.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: There is no history, or the layers cannot be built.

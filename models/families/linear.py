@@ -1,4 +1,4 @@
-"""What the families without hidden layers share: the linear term, and the options that they do not have."""
+"""Parts that families without hidden layers share: the linear term, and the check of unsupported options."""
 
 from dataclasses import fields
 
@@ -14,13 +14,13 @@ HIDDEN_OPTIONS = ("bottom_widths", "top_widths", "dropout", "batch_norm", "task_
 
 
 class LinearTerm(nn.Module):
-    """A weight for each dense feature, or share of a bin of one, and a bias, for each task.
+    """Linear term for each task: a weight for each dense feature (or each share of its bins), and a bias.
 
-    They are zero at first, and in float32 under autocast too.
+    Weights and biases are initially zero, and stay in float32 under autocast.
 
     Args:
         spec: `numeric_bins`.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: ModelSpec, features: Features) -> None:
@@ -31,7 +31,7 @@ class LinearTerm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(features.outputs))
 
     def forward(self, dense: Tensor) -> Tensor:
-        """`[batch, dense features]` to `[batch, tasks]`."""
+        """Map `[batch, dense features]` to `[batch, tasks]`."""
         if self.weight is None:
             return self.bias.expand(len(dense), -1)
         with full_precision(dense):
@@ -40,10 +40,10 @@ class LinearTerm(nn.Module):
 
 
 def check_no_hidden_layers(spec: ModelSpec) -> None:
-    """Refuse options of hidden layers, so that none is silently ignored.
+    """Raise if options of hidden layers are set, so that none is silently ignored.
 
     Raises:
-        RequestError: One of them is not at its default.
+        RequestError: Such an option is not at its default.
     """
     defaults = {option.name: option.default for option in fields(spec)}
     for name in HIDDEN_OPTIONS:

@@ -1,6 +1,6 @@
 """Logistic regression: one weight for each id and each dense feature (Richardson et al., WWW 2007).
 
-The baseline of click prediction: what a deeper model does not win over it, it does not win by its depth.
+A baseline of click prediction: it shows how much a deeper model gains.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class LrSpec(ModelSpec):
-    """A logistic regression; of a row of `embedding_dim` numbers it uses one for each task."""
+    """Configuration of logistic regression; only one number per task of a row of `embedding_dim` numbers is used."""
 
     family: ClassVar[str] = "lr"
 
@@ -26,14 +26,14 @@ class LrSpec(ModelSpec):
 
 
 class LrLayers(nn.Module):
-    """All of a logistic regression but its tables: `logit = b + sum_d w_d x_d + sum_i w_i` over the ids of a sample.
+    """All layers of logistic regression above the tables: `logit = b + sum_d w_d x_d + sum_i w_i` over a sample's ids.
 
-    The weight of an id is the first number of its row, and with several tasks, which are regressions of their own, the
-    first few. The kernels have no rows of fewer than four numbers; the others stay as they were drawn.
+    The weight of an id is the first number of its row; several tasks, which are separate regressions, use the first few
+    numbers. The kernels need rows of at least four numbers; the unused ones keep their initial values.
 
     Args:
         spec: Width of the rows.
-        features: Features that come in.
+        features: Input features.
     """
 
     def __init__(self, spec: LrSpec, features: Features) -> None:
@@ -48,11 +48,11 @@ class LrLayers(nn.Module):
         self.linear = LinearTerm(spec, features)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         return (self.linear(dense) + pooled[:, :, : self.tasks].sum(1)).squeeze(1)
 
 
-# In a row the first number has a meaning of its own, so the tables are all of one width.
+# The first number of a table row is a weight, so all tables must have the same width.
 LR = Family(
     spec=LrSpec,
     layers=LrLayers,

@@ -14,14 +14,14 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class MasknetSpec(ModelSpec):
-    """A MaskNet; `top_widths` are those of the MLP above its blocks, of which the paper has none above serial ones.
+    """Configuration of MaskNet; `top_widths` are those of the MLP above its blocks (none for serial ones in the paper).
 
     Attributes:
         mask_blocks: Number of mask blocks.
-        mask_block_width: Width of what a block gives.
-        mask_expansion: Width of the hidden layer that makes a mask, as a multiple of the mask's width.
-        mask_structure: Whether the blocks all read the embeddings, or each the block below.
-        mask_field_norm: Whether each embedding is normalised by itself before the blocks, as in the paper.
+        mask_block_width: Output width of a block.
+        mask_expansion: Width of the hidden layer that computes a mask, as a multiple of the mask's width.
+        mask_structure: Whether all blocks read the embeddings, or each block reads the block below.
+        mask_field_norm: Whether each embedding is normalised separately before the blocks, as in the paper.
     """
 
     family: ClassVar[str] = "masknet"
@@ -34,11 +34,11 @@ class MasknetSpec(ModelSpec):
 
 
 class FieldNorm(nn.Module):
-    """Layer normalisation of each vector by itself, with a gain and a bias of its own (equation 8).
+    """Layer normalisation of each vector separately, with its own gain and bias (equation 8).
 
     Args:
-        vectors: Vectors of a sample.
-        dim: Their width.
+        vectors: Number of vectors of a sample.
+        dim: Width of the vectors.
     """
 
     def __init__(self, vectors: int, dim: int) -> None:
@@ -47,20 +47,20 @@ class FieldNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vectors, dim))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to the same in float32."""
+        """Map `[batch, vectors, dim]` to the same shape in float32."""
         return nn.functional.layer_norm(vectors.float(), vectors.shape[2:]) * self.gain + self.bias
 
 
 class MaskBlock(nn.Module):
-    """`relu(LayerNorm(W (mask * x)))`, where the mask is made of the embeddings of the sample (equations 4, 11, 12).
+    """`relu(LayerNorm(W (mask * x)))` with a mask from the embeddings of the sample (equations 4, 11, 12).
 
-    `mask = D_2 relu(D_1 v + d_1) + d_2` for the embeddings v, whatever x is.
+    `mask = D_2 relu(D_1 v + d_1) + d_2` for the embeddings v, independent of x.
 
     Args:
-        embeddings: Width of all embeddings beside each other.
-        inputs: Width of x, so of the mask.
-        outputs: Width of what comes out.
-        expansion: Width of the mask's hidden layer by that of the mask.
+        embeddings: Width of the concatenated embeddings.
+        inputs: Width of x and of the mask.
+        outputs: Output width.
+        expansion: Width of the mask's hidden layer as a multiple of the mask's width.
     """
 
     def __init__(self, embeddings: int, inputs: int, outputs: int, expansion: float) -> None:
@@ -71,19 +71,19 @@ class MaskBlock(nn.Module):
         self.norm = nn.LayerNorm(outputs)
 
     def forward(self, embeddings: Tensor, inputs: Tensor) -> Tensor:
-        """`[batch, embeddings]` and `[batch, inputs]` to `[batch, outputs]` in float32."""
+        """Map `[batch, embeddings]` and `[batch, inputs]` to `[batch, outputs]` in float32."""
         return self.norm(self.hidden(self.mask(embeddings) * inputs).float()).relu()
 
 
 class MasknetLayers(nn.Module):
-    """All of a MaskNet but its tables: the blocks, and an MLP above them.
+    """All layers of MaskNet above the tables: the blocks, and an MLP above them.
 
     Args:
         spec: The blocks, their order, and widths of the MLP.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
-        RequestError: There is no block, its width or expansion is none, or the structure is unknown.
+        RequestError: There is no block, its width or expansion is not positive, or the structure is unknown.
     """
 
     def __init__(self, spec: MasknetSpec, features: Features) -> None:
@@ -98,7 +98,7 @@ class MasknetLayers(nn.Module):
         self.top = scoring_mlp(spec, block if self.is_serial else block * spec.mask_blocks, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         vectors = self.vectors(dense, pooled)
         embeddings, hidden = vectors.flatten(1), self.norm(vectors).flatten(1)
         if not self.is_serial:

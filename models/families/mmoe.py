@@ -1,4 +1,4 @@
-"""MMoE: several labels share experts, which each weighs by a gate of its own (Ma et al., KDD 2018)."""
+"""MMoE: several labels share experts, with a gate for each label (Ma et al., KDD 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,7 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class MmoeSpec(ModelSpec):
-    """A multi-gate mixture of experts; `top_widths` are those of each expert.
+    """Configuration of a multi-gate mixture of experts; `top_widths` are those of each expert.
 
     Attributes:
         experts: Number of experts.
@@ -26,13 +26,13 @@ class MmoeSpec(ModelSpec):
 
 
 class MmoeLayers(nn.Module):
-    """All of an MMoE but its tables: `logit_k = h_k(sum_i softmax_i(W_k x) f_i(x))` for label k (equations 5 to 7).
+    """All layers of MMoE above the tables: `logit_k = h_k(sum_i softmax_i(W_k x) f_i(x))` for label k (equations 5-7).
 
     With one label it is a mixture of experts with one gate.
 
     Args:
         spec: The experts, and the width of a label's tower.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: There are fewer than two experts.
@@ -49,7 +49,7 @@ class MmoeLayers(nn.Module):
         self.heads = LabelHeads(spec, spec.top_widths[-1] if spec.top_widths else width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         inputs = self.vectors(dense, pooled).flatten(1)
         experts = [expert(inputs) for expert in self.experts]
         return self.heads([gate(inputs, experts) for gate in self.gates])

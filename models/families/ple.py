@@ -1,4 +1,4 @@
-"""PLE: experts of each label beside shared ones, level upon level (Tang et al., RecSys 2020)."""
+"""PLE: levels of experts, some for each label and some shared (Tang et al., RecSys 2020)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class PleSpec(ModelSpec):
-    """A progressive layered extraction; `top_widths` are those of each expert.
+    """Configuration of progressive layered extraction; `top_widths` are those of each expert.
 
     Attributes:
-        extraction_levels: Levels of experts; one is the customised gate control (CGC) of the paper.
+        extraction_levels: Number of levels of experts; one level is the customised gate control (CGC) of the paper.
         label_experts: Experts of each label in a level.
-        shared_experts: Experts of all labels in a level.
+        shared_experts: Shared experts in a level.
     """
 
     family: ClassVar[str] = "ple"
@@ -31,16 +31,16 @@ class PleSpec(ModelSpec):
 
 
 class ExtractionLevel(nn.Module):
-    """One level: each label mixes its own experts with the shared ones, and the shared part mixes all.
+    """Level of experts: each label mixes its own experts with the shared ones, and the shared part mixes all experts.
 
     Args:
         spec: The experts.
-        inputs: Width of what comes in, for each label and for the shared part.
+        inputs: Width of the input, for each label and for the shared part.
         labels: Number of labels.
-        is_last: Whether nothing comes above, so that the shared part is not gone on with.
+        is_last: Whether this is the last level, which has no shared output.
 
     Attributes:
-        width: Width of what goes out.
+        width: Output width.
     """
 
     def __init__(self, spec: PleSpec, inputs: int, labels: int, *, is_last: bool) -> None:
@@ -57,7 +57,7 @@ class ExtractionLevel(nn.Module):
         self.width = spec.top_widths[-1] if spec.top_widths else inputs
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """`[batch, inputs]` of each label and of the shared part to `[batch, width]` of them; the last has no such."""
+        """Map `[batch, inputs]` of each label and the shared part to `[batch, width]`; the last level shares none."""
         *labels, common = inputs
         shared = [expert(common) for expert in self.shared]
         own = [[expert(one) for expert in experts] for experts, one in zip(self.own, labels, strict=True)]  # pyright: ignore[reportGeneralTypeIssues]
@@ -68,11 +68,11 @@ class ExtractionLevel(nn.Module):
 
 
 class PleLayers(nn.Module):
-    """All of a PLE but its tables. The first level reads the same for each label and for the shared part.
+    """All layers of PLE above the tables. The first level has the same input for each label and the shared part.
 
     Args:
         spec: Levels and experts, and the width of a label's tower.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: There is no level, or no expert of a kind.
@@ -94,7 +94,7 @@ class PleLayers(nn.Module):
         self.heads = LabelHeads(spec, width, self.labels)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         states = [self.vectors(dense, pooled).flatten(1)] * (self.labels + 1)
         for level in self.levels:
             states = level(states)

@@ -1,7 +1,7 @@
-"""Recurrent networks over histories: what a sample's ids say in their order, beside its other fields.
+"""Recurrent networks over histories, which use the order of a sample's ids, in addition to its other fields.
 
 Each history goes through a GRU (Cho et al., EMNLP 2014; GRU4Rec: Hidasi et al., ICLR 2016) or an LSTM (Hochreiter and
-Schmidhuber, 1997), whose state joins the vectors of the other fields under an MLP.
+Schmidhuber, 1997). Its state and the vectors of the other fields are the input of an MLP.
 """
 
 from abc import abstractmethod
@@ -25,14 +25,14 @@ from shunter.record import OPTIONAL
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceSpec(ModelSpec):
-    """A recurrent network over histories; `top_widths` are those of the MLP above it.
+    """Configuration of a recurrent network over histories; `top_widths` are those of the MLP above it.
 
     Attributes:
         encoder: Kind of the layers that read the histories, position by position.
         encoder_widths: Hidden width of each of the encoder's layers.
-        encoder_output: What of the last layer goes on: its state after the newest position, or the mean of its states.
-        encoder_dropout: Share of the units of each encoder layer's inputs and states that is dropped while training,
-            drawn anew at each position; `dropout_kind` says whether each sample drops its own.
+        encoder_output: Output of the last layer: its state after the newest position, or the mean of its states.
+        encoder_dropout: Dropout share of the inputs and states of each encoder layer in training, drawn again at each
+            position; `dropout_kind` decides whether each sample drops its own units.
     """
 
     family: ClassVar[str] = "sequence"
@@ -46,17 +46,17 @@ class SequenceSpec(ModelSpec):
 class RecurrentLayer(SelfInitialised):
     """One layer of an encoder, with the same weights at every position.
 
-    What the gates take from the inputs is one product for all positions; what they take from the state is one a step.
-    The elementwise part is in float32 under autocast too, so that a state does not lose digits at each step.
+    The input part of the gates is one matrix product for all positions; the state part is one product per step. The
+    elementwise part is in float32 under autocast too, so that a state does not lose precision at each step.
 
     Args:
         inputs: Width of a position.
         hidden: Width of the state.
-        dropout: Share of the units of inputs and states that is dropped while training, anew at each position.
-        dropout_kind: Whether each sample drops its own, or all of a batch the same.
+        dropout: Dropout share of inputs and states in training, drawn again at each position.
+        dropout_kind: Whether each sample drops its own units, or all samples of a batch the same.
 
     Attributes:
-        gates: Blocks of `hidden` rows in the weights of `input_gates` and `state_gates`.
+        gates: Number of gates: blocks of `hidden` rows in the weights of `input_gates` and `state_gates`.
     """
 
     gates: int
@@ -83,14 +83,14 @@ class RecurrentLayer(SelfInitialised):
         return torch.stack(outputs, dim=1)
 
     def _from_inputs(self, positions: Tensor) -> Sequence[Tensor]:
-        """What the gates take from the inputs that are kept, of each position `[batch, gates * hidden]`."""
+        """Return the input part of the gates with dropout, for each position `[batch, gates * hidden]`."""
         if self.dropout_kind == "random":
             return self.input_gates(dropout(positions, self.dropout)).float().unbind(1)
         dropped = _DroppedProduct(self.input_gates, self.dropout)
         return [dropped(position).float() for position in positions.unbind(1)]
 
     def _from_state(self) -> Callable[[Tensor], Tensor]:
-        """What the gates take from the units of a state that are kept, drawn anew at each call."""
+        """Return a function that computes the state part of the gates, with a new dropout mask at each call."""
         if self.dropout_kind == "random":
             return lambda state: self.state_gates(dropout(state, self.dropout))
         return _DroppedProduct(self.state_gates, self.dropout)
@@ -98,7 +98,7 @@ class RecurrentLayer(SelfInitialised):
     state_vectors: int
 
     def initialise(self) -> None:
-        """Draw what is to begin otherwise than the weights of an MLP; nothing but for an LSTM."""
+        """Draw weights that need another initialisation than those of an MLP; only an LSTM has such weights."""
 
     @abstractmethod
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -115,13 +115,13 @@ class RecurrentLayer(SelfInitialised):
 
 
 class _DroppedProduct:
-    """A linear layer over inputs of which all samples drop the same units, other ones at each call.
+    """Linear layer with dropout where all samples drop the same input units, drawn again at each call.
 
-    The weights are turned once, so that those of the units that are kept lie one behind the other.
+    The weights are transposed once, so that the weights of each kept unit are contiguous.
 
     Args:
         layer: The layer.
-        share: Share of the units that is dropped.
+        share: Share of the units to drop.
     """
 
     def __init__(self, layer: nn.Linear, share: float) -> None:
@@ -131,7 +131,7 @@ class _DroppedProduct:
         self.turned = layer.weight.t().contiguous() if is_worth else None
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`."""
+        """Map `[batch, inputs]` to `[batch, outputs]`."""
         kept = draw_kept(self.layer.in_features, self.share, inputs.device)
         if self.turned is None:
             return self.layer(masked(inputs, kept) * self.factor)
@@ -140,13 +140,13 @@ class _DroppedProduct:
 
 
 class GruLayer(RecurrentLayer):
-    """A gated recurrent unit as in torch: gates reset, update, new; `h = (1 - z) n + z h`."""
+    """Gated recurrent unit as in torch, with the gates reset, update and new: `h = (1 - z) n + z h`."""
 
     gates = 3
     state_vectors = 1
 
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """One position."""
+        """Compute one position; see `RecurrentLayer.step`."""
         both = 2 * self.hidden
         reset, update = torch.sigmoid(from_input[:, :both] + from_state[:, :both]).chunk(2, dim=1)
         new = torch.tanh(torch.addcmul(from_input[:, both:], reset, from_state[:, both:]))
@@ -154,16 +154,17 @@ class GruLayer(RecurrentLayer):
 
 
 class LstmLayer(RecurrentLayer):
-    """A long short-term memory as in torch: gates input, forget, cell, output; `c = f c + i g`, `h = o tanh(c)`."""
+    """Long short-term memory as in torch; gates input, forget, cell, output: `c = f c + i g`, `h = o tanh(c)`."""
 
     gates = 4
     state_vectors = 2
 
     def initialise(self) -> None:
-        """Recurrence that keeps lengths, a block for each gate, and a cell that keeps what it holds.
+        """Initialise the recurrence to preserve norms, and the forget gate to remember.
 
-        Orthogonal blocks (Saxe et al., ICLR 2014) and a bias of 1 at the forget gate (Jozefowicz et al., ICML 2015).
-        Drawn as the weights of an MLP, some seeds never learn what stood early in a history.
+        The weights are an orthogonal block for each gate (Saxe et al., ICLR 2014), with a bias of 1 at the forget gate
+        (Jozefowicz et al., ICML 2015). With the initialisation of an MLP, some seeds never learn from early positions
+        of a history.
         """
         for block in self.state_gates.weight.detach().chunk(self.gates):
             nn.init.orthogonal_(block)
@@ -173,7 +174,7 @@ class LstmLayer(RecurrentLayer):
             bias[1] = forget
 
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """One position."""
+        """Compute one position; see `RecurrentLayer.step`."""
         enter, forget, candidate, leave = (from_input + from_state).chunk(4, dim=1)
         cell = torch.sigmoid(forget) * states[1] + torch.sigmoid(enter) * torch.tanh(candidate)
         return torch.sigmoid(leave) * torch.tanh(cell), cell
@@ -183,9 +184,9 @@ LAYERS: dict[str, type[RecurrentLayer]] = {"gru": GruLayer, "lstm": LstmLayer}
 
 
 class HistoryEncoder(nn.Module):
-    """From the vectors of one history to one vector, whatever stands behind the newest position.
+    """Encoder of one history into one vector, independent of the padding after the newest position.
 
-    A state depends on the positions before it only, so that empty ones at the end change nothing that is taken.
+    A state depends only on earlier positions, so padding at the end does not change the states that are used.
 
     Args:
         spec: The encoder, and width of the embeddings.
@@ -203,7 +204,7 @@ class HistoryEncoder(nn.Module):
         self.width = widths[-1]
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """`[batch, length, dim]` and `[batch]` ids to `[batch, width]` in float32; zeros for an empty history."""
+        """Map `[batch, length, dim]` and lengths `[batch]` to `[batch, width]` in float32; zeros without ids."""
         position = torch.arange(vectors.shape[1], device=vectors.device)
         length = lengths.unsqueeze(1)
         mean, last = (position < length) / length.clamp(min=1), (position == length - 1).float()
@@ -212,11 +213,11 @@ class HistoryEncoder(nn.Module):
 
 
 class SequenceLayers(HistoryLayers):
-    """All of a sequence model but its tables.
+    """All layers of a sequence model above the tables.
 
     Args:
         spec: The encoder, and widths of the MLP.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
         RequestError: There is no history, or the encoder cannot be built.
@@ -229,7 +230,7 @@ class SequenceLayers(HistoryLayers):
 
 
 def check_encoder(spec: SequenceSpec, features: Features) -> None:
-    """Raise a `RequestError` for histories or an encoder that a sequence model cannot be built with."""
+    """Raise `RequestError` if a sequence model cannot be built with these histories or this encoder."""
     check_histories(spec.family, features)
     if spec.encoder not in LAYERS:
         raise RequestError(f"The encoder {spec.encoder!r} is not known: use {' or '.join(LAYERS)}.")

@@ -1,4 +1,4 @@
-"""Wukong: stacked factorisation machines, whose interactions double in order a layer (Zhang et al., arXiv 2403.02545).
+"""Wukong: stacked factorisation machines; each layer doubles the interaction order (Zhang et al., arXiv 2403.02545).
 
 Each layer takes `[batch, n, dim]`, the n vectors of a sample X. Section 3.2 of the paper:
 
@@ -24,14 +24,14 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class WukongSpec(ModelSpec):
-    """A Wukong; `top_widths` are those of the MLP above its layers.
+    """Configuration of Wukong; `top_widths` are those of the MLP above its layers.
 
     Attributes:
-        interaction_layers: Number of layers: l of them reach interactions of order 2^l.
-        machine_vectors: Vectors that the factorisation machine block of a layer gives.
-        linear_vectors: Vectors that its linear compression block gives.
-        machine_rank: Projections k that take the place of the n columns of the products of all pairs.
-        machine_widths: Hidden layers of the block's MLP.
+        interaction_layers: Number of layers; l layers reach interactions of order 2^l.
+        machine_vectors: Output vectors of the factorisation machine block of a layer.
+        linear_vectors: Output vectors of the linear compression block of a layer.
+        machine_rank: Number k of projections, which replace the n columns of the products of all pairs.
+        machine_widths: Hidden widths of the factorisation machine block's MLP.
     """
 
     family: ClassVar[str] = "wukong"
@@ -44,11 +44,11 @@ class WukongSpec(ModelSpec):
 
 
 class MachineBlock(nn.Module):
-    """The factorisation machine block, FMB.
+    """Factorisation machine block (FMB).
 
     Args:
-        spec: Its rank, its MLP and the vectors that it gives.
-        vectors: Number of vectors that come in.
+        spec: Rank, MLP and output vectors of the block.
+        vectors: Number of input vectors.
     """
 
     def __init__(self, spec: WukongSpec, vectors: int) -> None:
@@ -60,21 +60,21 @@ class MachineBlock(nn.Module):
         self.shape = (spec.machine_vectors, spec.embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, n, dim]` to `[batch, machine vectors, dim]`."""
-        with full_precision(vectors):  # products of products: half of the digits would leave few
+        """Map `[batch, n, dim]` to `[batch, machine vectors, dim]`."""
+        with full_precision(vectors):  # products of products would lose too much precision in bfloat16
             products = torch.bmm(vectors, vectors.transpose(1, 2) @ self.projections)
         return self.network(self.norm(products.flatten(1))).unflatten(1, self.shape)
 
 
 class WukongLayer(nn.Module):
-    """One layer, which adds both blocks to what came in.
+    """Layer that adds the outputs of both blocks to its input.
 
     Args:
-        spec: Its blocks.
-        vectors: Number of vectors that come in.
+        spec: The blocks.
+        vectors: Number of input vectors.
 
     Attributes:
-        count: Number of vectors that go out.
+        count: Number of output vectors.
     """
 
     def __init__(self, spec: WukongSpec, vectors: int) -> None:
@@ -86,20 +86,20 @@ class WukongLayer(nn.Module):
         self.norm = nn.LayerNorm(spec.embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, n, dim]` to `[batch, count, dim]` in float32."""
+        """Map `[batch, n, dim]` to `[batch, count, dim]` in float32."""
         together = torch.cat([self.machine(vectors).float(), self.linear(vectors).float()], dim=1)
         return self.norm(together + self.shortcut(vectors).float())
 
 
 class WukongLayers(nn.Module):
-    """All of a Wukong but its tables.
+    """All layers of Wukong above the tables.
 
     Args:
         spec: The layers, and widths of the MLP above them.
-        features: Features that come in.
+        features: Input features.
 
     Raises:
-        RequestError: A layer would give no vectors, or the machine has no projection.
+        RequestError: A layer would have no output vectors, or the rank is below 1.
     """
 
     def __init__(self, spec: WukongSpec, features: Features) -> None:
@@ -116,7 +116,7 @@ class WukongLayers(nn.Module):
         self.top = scoring_mlp(spec, count * spec.embedding_dim, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
         return self.top(self.stack(self.vectors(dense, pooled)).flatten(1)).squeeze(1)
 
 

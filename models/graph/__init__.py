@@ -1,9 +1,9 @@
-"""Graph recommenders: users and items as nodes, what was chosen as edges.
+"""Graph recommenders: users and items are nodes, and interactions are edges.
 
-`spec` is what a model is built from. Some are learned step by step: `propagation` sums over neighbours, `model` is what
-these have in common, `losses` what they learn by, and `lightgcn`, `xsimgcl`, `simplex`, `ultragcn`, `sage`, `hetero`,
-`twotower` and `sasrec` are the models. Others are solved in seconds: `solved` is their role, and `popularity`,
-`itemknn`, `ease` and `ials` play it. `ranker` and `history_rankers` score with what any of them ended with.
+`spec` has the configurations. Some models are trained in steps: `propagation` sums over neighbours, `model` is their
+base class, `losses` has their losses, and `lightgcn`, `xsimgcl`, `simplex`, `ultragcn`, `sage`, `hetero`, `twotower`
+and `sasrec` are the models. Others are solved in seconds: `solved` is their base class, and `popularity`, `itemknn`,
+`ease` and `ials` are the models. `ranker` and `history_rankers` score with the result of any model.
 """
 
 from shunter.models.graph.model import GraphModel

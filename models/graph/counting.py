@@ -1,7 +1,7 @@
-"""What training a graph model asks of a machine: counted from its formulas and the graph.
+"""Resource demand of training a graph model, computed from its formulas and the graph.
 
-The operators of a step are few and known, but sums along edges are no operator that can be traced without memory, as
-`shunter.models.counting` traces dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
+A step has few, known operators, but sums along edges are no operator that can be traced without memory, as
+`shunter.models.counting` does for dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
 """
 
 from shunter.model_families import is_solved
@@ -13,20 +13,20 @@ from shunter.models.graph.spec import Graph, GraphSpec, VectorSpec
 FLOAT_BYTES = 4
 ID_BYTES = 8
 ADAM_STATES = 2
-# Operators of a step beside those of its layers: look-up, scores, loss and weight decay, forward and backward.
+# Operators of a step without those of its layers: lookup, scores, loss and weight decay, forward and backward.
 STEP_OPERATORS = 40
 
 
 def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> ModelCounts:
-    """Count what a step asks for.
+    """Count the resource demand of a step.
 
-    Propagation takes the same whatever the batch size, so its traffic and its products are of the step. In bytes: each
-    vector that is summed is read, each result written, once forward and once backward.
+    Propagation is independent of the batch size, so its traffic and its products count per step. Bytes: each summed
+    vector is read and each result is written, once forward and once backward.
 
     Args:
         spec: The architecture.
-        graph: Its nodes and edges.
-        negatives: For each positive.
+        graph: The graph.
+        negatives: Number of negatives for each positive.
 
     Raises:
         RequestError: The family is unknown, or a size is below one.
@@ -72,15 +72,15 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
 
 
 def count_graph_parameters(spec: GraphSpec, graph: Graph) -> int:
-    """Numbers that are learned."""
+    """Return the number of trained parameters."""
     return count_graph_model(spec, graph).parameter_bytes // FLOAT_BYTES
 
 
 def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
-    """A pass over the graph, in equal parts for each of its edges: there are no steps.
+    """Count a pass over the graph, divided equally among its edges, since there are no steps.
 
-    The products are counted as one of the matrix of all items with the vector of a sample, as long as the arithmetic of
-    the pass asks for.
+    The products are counted as one product of an item matrix with a vector per sample, with as many FLOPs as the pass
+    needs.
     """
     counts = solved_model(spec.family).counts(spec, graph)
     length = max(1, round(counts.flops / (2.0 * graph.edges * graph.items)))
@@ -110,7 +110,7 @@ def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
 
 
 def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
-    """Each product with weights forward, and the two that its gradients take."""
+    """Return each product with weights in the forward pass, and the two products of its gradients."""
     width = spec.embedding_dim
     return tuple(
         MatmulCount(count=1, m=m, n=n, k=k, batch_axis="none", half=False)
@@ -120,7 +120,7 @@ def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
 
 
 def _products_of_sample(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
-    """The same of those that grow with the batch."""
+    """Return the same for products that grow with the batch."""
     width, count = spec.embedding_dim, layers.products_of_sample
     if not count:
         return ()

@@ -13,19 +13,20 @@ from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.solved import SolveCounts, SolvedModel
 from shunter.models.graph.spec import Graph, GraphSpec, Range, Searched
 
-BYTES = 8  # of a number while it is solved: the sums of many users are far from the regularisation
+BYTES = 8  # of a number during the solution: float64, because sums over users differ much from the regularisation
 
 
 @dataclass(frozen=True, kw_only=True)
 class EaseSpec(GraphSpec):
-    """An EASE; the defaults are the paper's own model.
+    """Configuration of EASE; the defaults are the paper's model.
 
     Attributes:
-        regularization: Share of the squared weights in the loss, called lambda in the paper; above 0.
-        dropout: Probability with which a chosen item is left out of what the others are told apart by, at least 0 and
-            below 1 (EDLAE); the items that many chose are held back most.
-        user_exponent: Each user weighs their number of items to the power of minus this in the loss, which at 0 those
-            with long histories rule, while a ranking is judged by the mean over users; edges weigh 1 on average.
+        regularization: Factor of the squared weights in the loss, called lambda in the paper; above 0.
+        dropout: Probability of dropping an item from the input that predicts the others, at least 0 and below 1
+            (EDLAE); frequent items are regularised most.
+        user_exponent: The weight of a user in the loss is the number of their items to the power of minus this. At 0,
+            users with long histories dominate, although a ranking is evaluated by the mean over users. The mean weight
+            of an edge is 1.
     """
 
     family: ClassVar[str] = "ease"
@@ -45,12 +46,12 @@ class EaseSpec(GraphSpec):
 
 
 class Ease(SolvedModel[EaseSpec]):
-    """The linear map from what a user chose to what they chose, in which no item may name itself.
+    """Linear map from the items of a user to scores of all items, where no item predicts itself.
 
     `B = argmin |X - X B|^2 + lambda |B|^2` with a zero diagonal has a closed form (section 3, equation 8): with
-    `P = (X^T X + lambda)^-1`, the weight from item i to item j is `-P_ij / P_jj`. Weights of users stand between the
-    two X. Dropout with probability p adds `p / (1 - p)` times the diagonal of `X^T X` to lambda (Steck, "Autoencoders
-    that don't overfit towards the Identity", NeurIPS 2020, section 3).
+    `P = (X^T X + lambda)^-1`, the weight from item i to item j is `-P_ij / P_jj`. With user weights W, `X^T X` becomes
+    `X^T W X`. Dropout with probability p adds `p / (1 - p)` times the diagonal of `X^T X` to lambda (Steck,
+    "Autoencoders that don't overfit towards the Identity", NeurIPS 2020, section 3).
     """
 
     spec_class = EaseSpec
@@ -58,7 +59,7 @@ class Ease(SolvedModel[EaseSpec]):
 
     @classmethod
     def rankers(cls, spec: EaseSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """One, from one inversion."""
+        """Yield one ranker, from one inversion."""
         weights = _user_weights(graph, spec.user_exponent).to(device)
         gram = torch.cat([block.double() for _, block in co_counts(graph, device, user_weights=weights)], dim=1)
         gram.diagonal().mul_(1 / (1 - spec.dropout)).add_(spec.regularization)
@@ -71,7 +72,7 @@ class Ease(SolvedModel[EaseSpec]):
 
     @classmethod
     def counts(cls, spec: EaseSpec, graph: Graph) -> SolveCounts:
-        """A factorisation and an inversion of items times items; three such matrices at a time."""
+        """Count a factorisation and an inversion of a matrix of items x items, with three such matrices at a time."""
         cells = graph.items**2
         return SolveCounts(
             flops=2.0 * graph.edges * graph.items + cells * graph.items,
@@ -81,7 +82,7 @@ class Ease(SolvedModel[EaseSpec]):
 
 
 def _user_weights(graph: Graph, exponent: float) -> Tensor:
-    """`[users]`, such that the edges weigh 1 on average."""
+    """Return the weight of each user, `[users]`, with a mean weight of 1 per edge."""
     degrees = torch.from_numpy(graph.user_degrees()).double().clamp(min=1)
     weights = degrees**-exponent
     return (weights * graph.edges / weights[torch.from_numpy(graph.edge_users)].sum()).float()

@@ -1,4 +1,4 @@
-"""Several rankers as one: their scores on one scale for each user, or their ranks, added up."""
+"""Ensemble of several rankers: a sum of their standardised scores or of their reciprocal ranks, for each user."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -20,11 +20,11 @@ MEMBERS: dict[str, type[Ranker]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FusionSpec(GraphSpec):
-    """An ensemble of graph models.
+    """Configuration of an ensemble of graph models.
 
     Attributes:
-        members: Families of its members, with a plus between them.
-        by: What is added up.
+        members: Families of the members, joined by plus signs.
+        by: Quantity that is summed.
     """
 
     family: ClassVar[str] = "fusion"
@@ -33,7 +33,7 @@ class FusionSpec(GraphSpec):
     by: By = "z-scores"
 
     def in_words(self) -> str:
-        """Its members: `of ease and lightgcn by z-scores`."""
+        """Return the members as text: `of ease and lightgcn by z-scores`."""
         return f"of {' and '.join(self.members.split('+'))} by {self.by}"
 
 

@@ -41,7 +41,7 @@ class NeighbourSum(ABC):
 
     @abstractmethod
     def __call__(self, vectors: Tensor) -> Tensor:
-        """`[sources, dim]` float32 to `[targets, dim]`, differentiable."""
+        """Map `[sources, dim]` float32 to `[targets, dim]`, differentiable."""
 
 
 class DglSum(NeighbourSum):

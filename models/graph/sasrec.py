@@ -69,7 +69,7 @@ class Block(nn.Module):
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, states: Tensor) -> Tensor:
-        """`[users, length, dim]` to the same; a place sees itself and those before it."""
+        """Map `[users, length, dim]` to the same; a place sees itself and those before it."""
         normal = self.before_attention(states)
         query, key, value = (self._by_head(of(normal)) for of in (self.query, self.key, self.value))
         seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)

@@ -68,7 +68,7 @@ class Tower(nn.Module):
         self.means = [_Mean(one, nodes, device, backend) for one in attributes]
 
     def forward(self, own: Tensor) -> Tensor:
-        """`[nodes, dim]` to the same."""
+        """Map `[nodes, dim]` to the same shape."""
         hidden = own
         for mean, values in zip(self.means, self.values, strict=True):
             hidden = hidden + mean(values)

@@ -146,7 +146,7 @@ class RowFile:
         pieces = self._pieces(rows)
         self.counts.reads += len(pieces.begin)
         self.counts.read_bytes += int(pieces.length.sum())
-        if len(pieces.parts) == 1:  # a reader of its own comes later than the row
+        if len(pieces.parts) == 1:  # for one part, a thread would take longer than the read
             try:
                 self._fill(pieces, pieces.parts[0], rows, out)
             except (OSError, CheckpointError) as error:
@@ -156,7 +156,7 @@ class RowFile:
         return next((found for task in tasks if (found := task.exception()) is not None), None)
 
     def _read_runs(self, rows: np.ndarray, out: np.ndarray) -> None:
-        """Read through the page cache, which needs no whole blocks: neighbouring rows at once, to where they go."""
+        """Read through the page cache, which needs no whole blocks: runs of adjacent rows, directly into the result."""
         row_bytes = self._dim * FLOAT_BYTES
         first = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
         self.counts.reads += len(first)
@@ -167,7 +167,7 @@ class RowFile:
             self._read_piece(target[begin * row_bytes : end * row_bytes], self._start + row * row_bytes)
 
     def _fill(self, pieces: "_Pieces", part: tuple[int, int], rows: np.ndarray, out: np.ndarray) -> None:
-        """Read some pieces one behind the other into a buffer, and take their rows out of it, buffer by buffer."""
+        """Read pieces one after the other into a buffer, and copy their rows out of it, buffer by buffer."""
         which = self._free.pop()
         try:
             buffer = self._buffers[which]
@@ -186,7 +186,7 @@ class RowFile:
             self._free.append(which)
 
     def _read_pieces(self, buffer: mmap.mmap, places: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> None:
-        """Read pieces to their places in a buffer: all at once where the kernel does that."""
+        """Read pieces to their positions in a buffer, concurrently if the kernel supports it."""
         left = np.arange(len(begins))
         if self._kernel is not None and len(begins) > 1:
             addresses = np.frombuffer(buffer, np.uint8).ctypes.data + places
@@ -197,7 +197,7 @@ class RowFile:
             self._read_piece(memoryview(buffer)[place : place + length], begin)
 
     def _read_piece(self, target: memoryview, begin: int) -> None:
-        needed = min(len(target), self._end - begin)  # the last block of the file need not be whole
+        needed = min(len(target), self._end - begin)  # the last block of the file may be incomplete
         done = os.preadv(self._file, [target], begin)
         while 0 < done < needed:
             more = os.preadv(self._file, [target[done:]], begin + done)
@@ -213,7 +213,7 @@ class RowFile:
         moved: np.ndarray,
         rows_and_out: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """Take the rows of some pieces out of a buffer, into which each piece was moved by so many bytes."""
+        """Copy the rows of some pieces out of a buffer; `moved` is the offset of each piece from file to buffer."""
         rows, out = rows_and_out
         counts = pieces.row_end[which] - pieces.row_at[which]
         start, end = int(pieces.row_at[which][0]), int(pieces.row_end[which][-1])
@@ -223,7 +223,7 @@ class RowFile:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """What is read: where each piece begins, its bytes, its rows from one to another, and the part of each task."""
+    """Pieces to read: position and length of each piece, its range of rows, and the pieces of each task."""
 
     begin: np.ndarray
     length: np.ndarray
@@ -233,20 +233,20 @@ class _Pieces:
 
 
 def least_buffer_bytes(dim: int) -> int:
-    """Memory that one reader needs."""
+    """Return the memory that one reader needs."""
     return BLOCK + _overhang(dim)
 
 
 def _overhang(dim: int) -> int:
-    """Bytes by which a piece that begins in a share may reach beyond it."""
+    """Return the bytes by which a piece that begins in a share may extend beyond it."""
     return (dim * FLOAT_BYTES // BLOCK + 2) * BLOCK
 
 
 def _reopened(descriptor: int) -> tuple[int, bool]:
-    """The same file once more, past the page cache where that is possible."""
+    """Open the same file again, bypassing the page cache if possible; return whether it is bypassed."""
     try:
         direct = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECT)
-    except (OSError, AttributeError):  # a file system, or a system, without
+    except (OSError, AttributeError):  # not supported by the file system or the operating system
         return os.dup(descriptor), False
     try:
         with mmap.mmap(-1, BLOCK) as trial:
@@ -265,12 +265,12 @@ def _made(descriptor: int) -> tuple[int, int]:
 def _kernel_reads(descriptor: int) -> KernelReads | None:
     try:
         return KernelReads(descriptor)
-    except OSError:  # another system, a sandbox that forbids it, or all queues taken
+    except OSError:  # not Linux, forbidden by a sandbox, or all queues in use
         return None
 
 
 def _close(descriptor: int, readers: ThreadPoolExecutor, kernel: KernelReads | None) -> None:
-    readers.shutdown(wait=False)  # nothing is read any more, and it may be a reader that calls
+    readers.shutdown(wait=False)  # no read is running, and the caller may be a reader thread
     if kernel is not None:
         kernel.close()
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Embedding tables for scoring whose rows lie in a file: `shunter.models.embeddings.stored` without its parts."""
+"""Embedding tables for scoring with rows in a file, which combines the parts of `shunter.models.embeddings.stored`."""
 
 import threading
 from collections import OrderedDict
@@ -17,18 +17,18 @@ from shunter.models.embeddings.stored.room import Room
 from shunter.models.embeddings.stored.row_cache import RowCache
 from shunter.models.embeddings.stored.row_file import RowFile
 
-SHORTEST = 4  # ids of a list that is worth keeping
-OVERHEAD_BYTES = 300  # of an entry of Python's dictionary with a key and an array
+SHORTEST = 4  # ids of the shortest list whose sum is cached
+OVERHEAD_BYTES = 300  # of a Python dictionary entry with a key and an array
 
 
 class PooledSums:
-    """The lists used last.
+    """Cache of the sums of the most recently used lists.
 
     Args:
-        most_bytes: Memory that it may take.
+        most_bytes: Largest memory of the cache.
 
     Attributes:
-        hits: Lists that were found.
+        hits: Lists whose sum was found.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -37,7 +37,7 @@ class PooledSums:
         self.hits = 0
 
     def find(self, rows: np.ndarray) -> np.ndarray | None:
-        """The sum of these rows; None where it is not known."""
+        """Return the sum of these rows; None if it is not cached."""
         key = rows.tobytes()
         found = self._sums.get(key)
         if found is not None:
@@ -46,7 +46,7 @@ class PooledSums:
         return found
 
     def put(self, rows: np.ndarray, total: np.ndarray) -> None:
-        """Keep the sum of these rows; those that were used longest ago make room."""
+        """Cache the sum of these rows; the least recently used sums are evicted."""
         key = rows.tobytes()
         size = len(key) + total.nbytes + OVERHEAD_BYTES
         if key in self._sums or size > self._most_bytes:
@@ -60,15 +60,15 @@ class PooledSums:
 
 @dataclass(kw_only=True)
 class LookupCounts:
-    """Where rows were found since the tables were opened; of a batch each row counts once.
+    """Counts of where rows were found since the tables were opened; each row counts once per batch.
 
     Attributes:
-        pinned: Among those that stay in memory.
-        cached: In the cache.
-        read: In the file.
-        pooled: Lists whose sum was known.
-        read_bytes: Bytes that were read.
-        read_seconds: Time waited for them.
+        pinned: Rows found among the pinned rows.
+        cached: Rows found in the cache.
+        read: Rows read from the file.
+        pooled: Lists whose sum was cached.
+        read_bytes: Bytes read from the file.
+        read_seconds: Time that scoring waited for reads.
     """
 
     pinned: int = 0
@@ -79,26 +79,26 @@ class LookupCounts:
     read_seconds: float = 0.0
 
     def __add__(self, other: "LookupCounts") -> "LookupCounts":
-        """Both together."""
+        """Return the sum of both counts."""
         return LookupCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 class StoredEmbeddings(EmbeddingTables):
-    """Tables in a file, with memory for some of their rows; they learn nothing.
+    """Tables in a file, with memory for some of their rows; they cannot be trained.
 
-    A lookup takes each distinct row of a batch once, from where it lies, and sums as the kernels in memory do, bit by
-    bit. Several threads may look up, one after the other.
+    A lookup fetches each distinct row of a batch once, and its sums are bitwise equal to those of the kernels in
+    memory. Several threads may call it; they run one after the other.
 
     Args:
         rows: Rows of each table.
         dim: Width of every row.
         table_of: See `EmbeddingTables`.
-        file: Where the rows lie, table below table.
-        room: What the memory is for.
+        file: File of the rows, table by table.
+        room: Division of the memory.
 
     Raises:
         HardwareError: The file cannot be read.
-        CheckpointError: It was changed.
+        CheckpointError: The file was changed.
     """
 
     is_in_memory = False
@@ -106,7 +106,7 @@ class StoredEmbeddings(EmbeddingTables):
     def __init__(self, rows: Sequence[int], dim: int, table_of: Sequence[int], file: RowFile, room: Room) -> None:
         super().__init__(rows, dim, 0.0, table_of)
         self.is_frozen = True
-        # Nothing of the tables is part of the state dict: who loads the model leaves their weights out.
+        # The tables are not in the state dict: the loader of the model leaves their weights out.
         self.register_buffer("weight", torch.empty(0, dim), persistent=False)
         self.register_buffer("adagrad_sum", torch.empty(0), persistent=False)
         self.room = room
@@ -123,7 +123,7 @@ class StoredEmbeddings(EmbeddingTables):
 
     @property
     def placement(self) -> str:
-        """Where the rows lie, in a sentence."""
+        """Sentence on the location of the rows."""
         room, rows = self.room, sum(self.rows)
         whole = sum(pinned == table for pinned, table in zip(room.pinned, self.rows, strict=True))
         how = "past the page cache" if self._file.is_direct else "through the page cache"
@@ -134,7 +134,7 @@ class StoredEmbeddings(EmbeddingTables):
 
     @property
     def counts(self) -> LookupCounts:
-        """Where rows were found."""
+        """Counts of where rows were found."""
         found, of_file = self._counts, self._file.counts
         return LookupCounts(
             pinned=found.pinned,
@@ -159,14 +159,14 @@ class StoredEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw nothing: the file holds what was learned."""
+        """Draw nothing: the file has the trained weights."""
 
     def hot_rows(self) -> np.ndarray:
-        """The rows that the cache holds, ascending."""
+        """Return the numbers of the rows in the cache, ascending."""
         return self._cache.residents()
 
     def warm(self, rows: np.ndarray) -> None:
-        """Bring rows into the cache, ascending."""
+        """Load rows into the cache; their numbers must be ascending."""
         with self._lock:
             for start in range(0, len(rows), self.room.batch_rows):
                 self._gather(rows[start : start + self.room.batch_rows])
@@ -184,7 +184,7 @@ class StoredEmbeddings(EmbeddingTables):
         return pinned
 
     def _sums_with_lists(self, rows: np.ndarray, ends: np.ndarray) -> Tensor:
-        """As `_sums`, with the sums of long lists that are known."""
+        """Sum the rows of each bag like `_sums`, with cached sums for long lists."""
         lengths = np.diff(ends)
         lists = np.flatnonzero(lengths >= SHORTEST).tolist()
         known = {place: self._pooled.find(rows[ends[place] : ends[place + 1]]) for place in lists}
@@ -206,7 +206,7 @@ class StoredEmbeddings(EmbeddingTables):
         return sums
 
     def _sums(self, rows: np.ndarray, ends: np.ndarray, weights: Tensor | None = None) -> Tensor:
-        """`[bags, dim]`; as many bags at a time as there is room for their distinct rows."""
+        """Sum the rows of each bag, `[bags, dim]`; split the bags if memory cannot hold all their distinct rows."""
         distinct, position = np.unique(rows, return_inverse=True)
         if len(distinct) > self.room.batch_rows:
             bags = len(ends) - 1
@@ -223,7 +223,7 @@ class StoredEmbeddings(EmbeddingTables):
         return sum_of_rows(gathered, torch.from_numpy(position.astype(np.int64)), torch.from_numpy(ends), weights)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
-        """Distinct rows, ascending, from where they lie: `[rows, dim]`."""
+        """Return distinct rows, given by ascending numbers, from memory, cache or file: `[rows, dim]`."""
         out = np.empty((len(rows), self.dim), np.float32)
         table = np.searchsorted(self._starts, rows, side="right") - 1
         rank = rows - self._starts[table]
