@@ -14,7 +14,7 @@ from torch import Tensor
 CHECKS = ":checks"  # name of the tensor with the check bits of all other tensors, in the order of their names
 WORD_BYTES = 8
 
-# A 7-bit number for each bit of a word; powers of two are the numbers of the check bits themselves.
+# A 7-bit number for each bit of a word; powers of two are excluded, because they number the check bits.
 _NUMBERS = np.array([number for number in range(1, 128) if number & (number - 1)][: 8 * WORD_BYTES], dtype=np.uint64)
 _BITS = np.left_shift(np.uint64(1), np.arange(8 * WORD_BYTES, dtype=np.uint64))
 _MASKS = [np.bitwise_or.reduce(_BITS[(_NUMBERS >> np.uint64(check)) & np.uint64(1) == 1]) for check in range(7)]

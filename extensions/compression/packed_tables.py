@@ -1,10 +1,10 @@
 """Embedding tables for scoring that are stored in memory in few bits, some of them unpacked.
 
-A packed table (`packing`) has one of three forms in memory. Packed: a lookup finds its row
-among the kept rows and restores the numbers. Restored: the kept rows are float32, and a lookup still finds its row by a
-map. Whole: every id has its row, and there is no map. Each form takes more memory and saves each lookup some work. The
-work saved per byte decides which tables are unpacked (SDM, arXiv 2110.11489: de-quantisation and de-pruning at load).
-All forms give the same numbers bit for bit.
+A packed table (`packing`) has one of three forms in memory. Packed: a lookup finds its row among the kept rows by a map
+and dequantises it. Restored: the kept rows are float32, and a lookup still needs the map. Whole: every id has its row,
+and there is no map. Each form takes more memory than the one before and makes lookups faster. The time saved per byte
+decides which tables are unpacked (SDM, arXiv 2110.11489: de-quantisation and de-pruning at load). All forms give the
+same numbers bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class PackedTable:
             raise CheckpointError("The packed tables are those of another model: save the model again.") from error
         self._bits, self._width, self._rows, self.form = int(codes.removeprefix("codes")), width, rows, PACKED
         count = len(self._stored.codes)
-        # The row after the kept rows stands for all rows that were left out.
+        # The row after the kept rows replaces all removed rows.
         self._numbers = None if "rows" not in parts and count == rows else parts.get("rows", torch.arange(count - 1))
         if self._numbers is not None and (len(self._numbers) != count - 1 or int(self._numbers[-1]) >= rows):
             raise CheckpointError("The packed tables are those of another model: save the model again.")
@@ -156,7 +156,7 @@ class PackedEmbeddings(EmbeddingTables):
     ) -> None:
         super().__init__(rows, dim, 0.0, table_of)
         self.is_frozen = True
-        # No part of the tables is in the state dict: a model is loaded without the weights of its tables.
+        # The state dict contains no part of the tables: a model is loaded without the weights of its tables.
         self.register_buffer("weight", torch.empty(0, dim), persistent=False)
         self.register_buffer("adagrad_sum", torch.empty(0), persistent=False)
         self._tables = list(tables)

@@ -1,9 +1,9 @@
 """Packing of trained models into few bytes: rare table rows and weak hidden units are removed, the rest is quantised.
 
-Of a table the rows that training used most are kept, each quantised by itself (`shunter.engine.checkpoint.quantise`).
-One more row stands for all removed rows: their mean, weighted by their use. Between two consecutive linear layers the
-units with the largest weights are kept. Matrices are quantised row by row; vectors and small matrices stay unchanged.
-Several models thus fit where one did (E2CNN: Ponzina et al., IEEE Transactions on Computers 2021, which prunes the
+Each table keeps the rows that training used most, each quantised separately (`shunter.engine.checkpoint.quantise`). One
+more row replaces all removed rows: their mean, weighted by their use. Between two consecutive linear layers the units
+with the largest weights are kept. Matrices are quantised row by row; vectors and small matrices do not change. Several
+models thus fit into the bytes of one (E2CNN: Ponzina et al., IEEE Transactions on Computers 2021, which prunes the
 members of an ensemble to the memory of one network).
 
 Packed weights are stored in the same file as other weights, under names with a colon:
@@ -160,7 +160,7 @@ def _rows_within(model: Model, bits: int, uses: Sequence[np.ndarray], room: int)
     tables, costs, orders = model.embeddings.tables, [], []
     for table, used in zip(tables, uses, strict=True):
         counts = used.astype(np.int64)
-        counts[0] = np.iinfo(np.int64).max  # row 0 stands for unknown ids and is always kept
+        counts[0] = np.iinfo(np.int64).max  # row 0 is the row of unknown ids and is always kept
         is_ordered = bool((counts[1:] <= counts[:-1]).all())
         row = bytes_of_row(table.shape[1], bits) + ROW_OVERHEAD
         costs.append(row + (0 if is_ordered else NUMBER_BYTES))

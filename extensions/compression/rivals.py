@@ -36,7 +36,7 @@ def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
         title: Display name of the model.
 
     Raises:
-        InfeasibleError: No compression keeps the lowest AUC or the largest size; the message names the nearest one.
+        InfeasibleError: No compression reaches the lowest AUC within the size limit; the message names the nearest one.
     """
     best, winner, least = subject, None, 1.0
     records: list[PassRecord] = []

@@ -22,7 +22,7 @@ from shunter.extensions.fleet.job import Conditions
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
 LARGEST_LOCAL_BATCH = {"yolov3": 8}  # per accelerator; by default the largest measured one
 NEVER_SPREAD = ("ncf",)  # slower on two accelerators than on one
-MOST_MACHINES = 16  # of the measurements
+MOST_MACHINES = 16  # largest number of machines in the measurements
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of accelerators that an elastic job may get
 
 

@@ -53,11 +53,11 @@ class CompactedStep:
     """Option of a training step that skips input units that are zero for the batch."""
 
     def apply(self, model: Recommender, value: bool) -> None:
-        """Skip such units in the steps of a model."""
+        """Enable skipping in the training steps of a model."""
         model.around_forward = Compaction
 
     def remove(self, model: Recommender) -> None:
-        """Multiply all units."""
+        """Disable skipping."""
         model.around_forward = None
 
 

@@ -106,11 +106,11 @@ class PackedStep:
     """Option of a training step that packs the activations that the backward pass reads."""
 
     def apply(self, model: Recommender, value: bool) -> None:
-        """Pack activations in the steps of a model."""
+        """Enable packing in the training steps of a model."""
         model.around_step = PackedActivations
 
     def remove(self, model: Recommender) -> None:
-        """Keep activations as they are."""
+        """Disable packing."""
         model.around_step = None
 
 

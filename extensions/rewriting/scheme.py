@@ -135,7 +135,7 @@ class RewrittenStep:
         train_with(model, value)
 
     def remove(self, model: Recommender) -> None:
-        """Give the model its original layers back, with the weights learned so far; see `original_again`."""
+        """Restore the original layers of a model, with the weights trained so far; see `original_again`."""
         original_again(model)
 
 

@@ -210,7 +210,7 @@ def _match(cost: np.ndarray) -> np.ndarray:
     Each cluster has places for the smaller size and one more. The additional places are for the points that
     remain; a price above the cost of any assignment makes sure that all other places are taken.
     """
-    from scipy.optimize import linear_sum_assignment  # here, so that training itself goes without scipy
+    from scipy.optimize import linear_sum_assignment  # imported here, so that training does not need scipy
 
     points, clusters = cost.shape
     size, left_over = divmod(points, clusters)

@@ -66,7 +66,7 @@ def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apar
     compute, communication = {}, {}
     for accelerator, rates in together.items():
         rate = rates.get((model, scale), 0.0)
-        if rate <= 0:  # it does not fit
+        if rate <= 0:  # too large for this type
             continue
         spread = min(apart.get(accelerator, {}).get((model, scale), rate) or rate, rate)
         compute[accelerator] = 1.0 / rate

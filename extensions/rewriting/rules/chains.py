@@ -13,7 +13,7 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 class MultiplyLinears(Rule):
-    """`W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2)`."""
+    """Rule that replaces `W2 (W1 x + b1) + b2` by `(W2 W1) x + (W2 b1 + b2)`."""
 
     name, number = "multiply_linears", "R5"
     keeps_learning = False
