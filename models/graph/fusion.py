@@ -38,15 +38,15 @@ class FusionSpec(GraphSpec):
 
 
 class FusedRanker(Ranker):
-    """Adds up what its members say of an item, each with equal weight.
+    """Sum of comparable scores of the members, with equal weights.
 
-    By z-scores: a member's scores of all known items for a user, less their mean and over their standard deviation. By
-    reciprocal ranks: `1 / (60 + rank)` among all known items, 1 for the best (Cormack, Clarke and Buettcher,
-    "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009).
+    By z-scores: a member's scores of all known items for a user are standardised by their mean and standard deviation.
+    By reciprocal ranks: `1 / (60 + rank)` among all known items, with rank 1 for the best (Cormack, Clarke and
+    Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009).
 
     Args:
-        members: The rankers, of the same users and items.
-        by: What is added up.
+        members: Rankers of the same users and items.
+        by: Quantity that is summed.
     """
 
     kind = "fused"
@@ -58,7 +58,7 @@ class FusedRanker(Ranker):
 
     @classmethod
     def empty(cls, users: int, items: int, **shape: Any) -> "FusedRanker":
-        """Room for members of their own shapes."""
+        """Create a fusion of uninitialised members of these shapes."""
         members = []
         for one in shape["members"]:
             own = dict(one)
@@ -66,11 +66,11 @@ class FusedRanker(Ranker):
         return cls(members, shape["by"])
 
     def shape(self) -> dict[str, Any]:
-        """What is added up, and the kind and shape of each member."""
+        """Return the summed quantity, and the kind and shape of each member."""
         return {"by": self.by, "members": [{"kind": one.kind, **one.shape()} for one in self.rankers]}
 
     def known_scores(self, users: Tensor) -> Tensor:
-        """By what each member says."""
+        """Return the sum of the members' comparable scores."""
         added = [self._comparable(one.all_scores(users)[:, UNKNOWN + 1 :]) for one in self.rankers]
         return nn.functional.pad(torch.stack(added).sum(0), (UNKNOWN + 1, 0))
 
@@ -80,7 +80,7 @@ class FusedRanker(Ranker):
         return [one for one in self.members if isinstance(one, Ranker)]
 
     def _comparable(self, scores: Tensor) -> Tensor:
-        """A member's scores, such as can be added to another's: the higher, the better."""
+        """Turn a member's scores into numbers that can be added to those of others; higher is better."""
         if self.by == "z-scores":
             centred = scores - scores.mean(1, keepdim=True)
             return centred / scores.std(1, keepdim=True, correction=0).clamp(min=1e-12)

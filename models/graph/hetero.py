@@ -1,4 +1,4 @@
-"""Relational convolution over users, items and what is known of them (Schlichtkrull et al., ESWC 2018)."""
+"""Relational convolution over users, items and their attributes (Schlichtkrull et al., ESWC 2018)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from shunter.models.graph.spec import Graph, LayeredSpec
 
 @dataclass(frozen=True, eq=False)
 class Relation:
-    """One kind of edge in one direction: the mean over the neighbours that it leads to.
+    """Edges of one kind in one direction, which compute the mean over the neighbours of each node.
 
     Attributes:
-        source: Kind of node that the vectors come from.
-        target: Kind of node that they go to.
-        sums: Along the edges.
-        shares: `[targets, 1]`, one over the number of neighbours.
+        source: Kind of the source nodes.
+        target: Kind of the target nodes.
+        sums: Sum over neighbours along the edges.
+        shares: One over the number of neighbours, `[targets, 1]`.
     """
 
     source: str
@@ -30,7 +30,7 @@ class Relation:
     shares: Tensor
 
     def __call__(self, hidden: dict[str, Tensor]) -> Tensor:
-        """`[targets, dim]`, zero for a node without a neighbour."""
+        """Return the mean over neighbours, `[targets, dim]`; zero for a node without neighbours."""
         return self.shares * self.sums(hidden[self.source])
 
 
@@ -39,7 +39,7 @@ class RelationalLayer(nn.Module):
 
     Args:
         width: Width of the vectors.
-        relations: How many there are.
+        relations: Number of relations.
     """
 
     def __init__(self, width: int, relations: int) -> None:
@@ -48,7 +48,7 @@ class RelationalLayer(nn.Module):
         self.others = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(relations))
 
     def forward(self, hidden: dict[str, Tensor], relations: Sequence[Relation]) -> dict[str, Tensor]:
-        """Vectors of each kind of node to those of the next layer."""
+        """Map the vectors of each kind of node to those of the next layer."""
         mixed = {kind: self.own(vectors) for kind, vectors in hidden.items()}
         for relation, weight in zip(relations, self.others, strict=True):
             mixed[relation.target] = mixed[relation.target] + weight(relation(hidden))
@@ -57,23 +57,23 @@ class RelationalLayer(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class HeteroSpec(LayeredSpec):
-    """A relational convolution."""
+    """Configuration of a relational convolution."""
 
     family: ClassVar[str] = "hetero"
 
 
 class Hetero(GraphModel[HeteroSpec]):
-    """Users, items and the values of their attributes as nodes; every kind of edge has weights of its own.
+    """Users, items and attribute values as nodes; every kind of edge has its own weights.
 
-    Each layer is "Modeling Relational Data with Graph Convolutional Networks", equation 2, with the number of a node's
-    neighbours as its constant. A relation is a kind of edge and its direction: a user and an item, an item and one of
-    its genres, and so on. The final vector is the mean of all layers, as in LightGCN, so that a node without any edge
-    still has its own embedding.
+    Each layer is equation 2 of "Modeling Relational Data with Graph Convolutional Networks", with a node's number of
+    neighbours as its constant. A relation is a kind of edge with a direction: from user to item, from item to genre,
+    and so on. The final vector is the mean of all layers, as in LightGCN, so that a node without edges still has its
+    own embedding.
 
     Args:
         spec: Architecture.
         graph: Edges, with attributes.
-        device: Device where the model shall lie.
+        device: Device of the model.
         backend: Library of the sums.
     """
 
@@ -95,7 +95,7 @@ class Hetero(GraphModel[HeteroSpec]):
 
     @classmethod
     def layer_counts(cls, spec: HeteroSpec, graph: Graph) -> LayerCounts:
-        """Every relation in each layer: its mean, and the product with its weights."""
+        """Count every relation in each layer: its mean, and the product with its weights."""
         edges = [edges for both in _edges(graph) for edges in (both, both.reversed())]
         nodes = graph.users + graph.items + sum(attribute.values for attribute in graph.attributes)
         targets = sum(relation.target_count for relation in edges)
@@ -109,7 +109,7 @@ class Hetero(GraphModel[HeteroSpec]):
         )
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Final vectors of all users and items."""
+        """Return the final vectors of all users and items."""
         hidden: dict[str, Tensor] = {"user": self.users, "item": self.items}
         hidden |= {_kind(position): vectors for position, vectors in enumerate(self.values)}
         users, items = self.users, self.items
@@ -134,7 +134,7 @@ class _Edges:
 
 
 def _edges(graph: Graph) -> Iterator[_Edges]:
-    """The edges between users and items, and those of each attribute."""
+    """Yield the edges between users and items, and those of each attribute."""
     counts = {"user": graph.users, "item": graph.items}
     yield _Edges("user", "item", graph.edge_users, graph.edge_items, graph.users, graph.items)
     for position, attribute in enumerate(graph.attributes):

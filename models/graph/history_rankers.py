@@ -1,4 +1,4 @@
-"""Rankers that score an item by what the user chose before: a weight between each of those items and this one."""
+"""Rankers that score an item by a weight between it and each item of the user's history."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from torch import Tensor
 from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.spec import Graph
 
-MOST_CELLS = 2**25  # of items times items, up to which a product with the whole matrix is faster than single sums
+MOST_CELLS = 2**25  # items x items up to which a product with the dense matrix is faster than single sums
 
 
 class Histories(NamedTuple):
-    """What the users chose in training.
+    """Interactions of the users in training.
 
     Attributes:
-        items: All users one after another, `[edges]`, as many of each user as its degree says.
+        items: Items of all users, user by user, `[edges]`; the degree of a user is the number of their items.
         user_degrees: Edges of each user, `[users]`.
         item_degrees: Edges of each item, `[items]`.
     """
@@ -27,24 +27,24 @@ class Histories(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, device: torch.device) -> "Histories":
-        """Those of a graph."""
+        """Return the histories of a graph."""
         order = graph.edge_users.argsort(kind="stable")
         arrays = (graph.edge_items[order], graph.user_degrees(), graph.item_degrees())
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
     @classmethod
     def empty(cls, users: int, items: int, edges: int) -> "Histories":
-        """Room for those of so many."""
+        """Create uninitialised histories of these sizes."""
         return cls(*(torch.zeros(count, dtype=torch.int64) for count in (edges, users, items)))
 
 
 class HistoryRanker(Ranker):
-    """Scores `sum over the items j that the user chose of weight(j, item)`; no user has a vector.
+    """Scores `sum over the items j of the user's history of weight(j, item)`; users have no vectors.
 
-    An item that nobody chose has no weight, so that it scores 0.
+    An item without interactions has no weights, so its score is 0.
 
     Args:
-        histories: What the users chose.
+        histories: Interactions of the users.
     """
 
     history: Tensor
@@ -55,10 +55,10 @@ class HistoryRanker(Ranker):
 
     @abstractmethod
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
-        """The weights of chosen items, summed by row: `[pairs]` rows and `[pairs]` items to `[count, items]`."""
+        """Sum the weights of chosen items by row: `[pairs]` rows and `[pairs]` items to `[count, items]`."""
 
     def known_scores(self, users: Tensor) -> Tensor:
-        """By the histories of the users."""
+        """Return the scores by the histories of the users."""
         lengths = self.user_degrees[users]
         rows = torch.repeat_interleave(torch.arange(len(users), device=self.device), lengths)
         starts = self.user_degrees.cumsum(0)[users] - lengths
@@ -66,11 +66,11 @@ class HistoryRanker(Ranker):
 
 
 class DenseHistoryRanker(HistoryRanker):
-    """With a weight for every two items.
+    """History ranker with a weight for every pair of items.
 
     Args:
-        weights: From each chosen item to each that is scored, `[items, items]`.
-        histories: What the users chose.
+        weights: Weight from each item of a history to each scored item, `[items, items]`.
+        histories: Interactions of the users.
     """
 
     kind = "dense"
@@ -83,26 +83,26 @@ class DenseHistoryRanker(HistoryRanker):
 
     @classmethod
     def empty(cls, users: int, items: int, **shape: int) -> "DenseHistoryRanker":
-        """Room for histories of so many `edges` together."""
+        """Create an uninitialised ranker for histories with `edges` interactions."""
         return cls(torch.zeros(items, items), Histories.empty(users, items, shape["edges"]))
 
     def shape(self) -> dict[str, int]:
-        """The edges."""
+        """Return the number of edges."""
         return {"edges": len(self.history)}
 
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
-        """By a product with the matrix."""
+        """Sum the weights by a product with the matrix."""
         return chosen_times(self.weights, rows, items, count)
 
 
 class SparseHistoryRanker(HistoryRanker):
-    """With weights to some items only.
+    """History ranker with weights for some pairs of items only.
 
     Args:
-        targets: Items that have a weight, those of each chosen item one after another, `[weights]`.
-        weights: The weights, `[weights]`.
-        target_counts: How many each chosen item has, `[items]`.
-        histories: What the users chose.
+        targets: Scored items with a weight, grouped by item of the history, `[weights]`.
+        weights: Weights of these pairs, `[weights]`.
+        target_counts: Number of weights of each item of a history, `[items]`.
+        histories: Interactions of the users.
     """
 
     kind = "sparse"
@@ -125,17 +125,17 @@ class SparseHistoryRanker(HistoryRanker):
 
     @classmethod
     def empty(cls, users: int, items: int, **shape: int) -> "SparseHistoryRanker":
-        """Room for histories of so many `edges` together, and so many `weights`."""
+        """Create an uninitialised ranker for histories with `edges` interactions and for `weights` weights."""
         weights = torch.zeros(shape["weights"])
         counts = torch.zeros(items, dtype=torch.int64)
         return cls(torch.zeros(shape["weights"]), weights, counts, Histories.empty(users, items, shape["edges"]))
 
     def shape(self) -> dict[str, int]:
-        """The edges and the weights."""
+        """Return the numbers of edges and weights."""
         return {"edges": len(self.history), "weights": len(self.weights)}
 
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
-        """By adding each weight to its place; of few items by a product with the whole matrix."""
+        """Add each weight to its score; with few items use a product with the dense matrix instead."""
         if len(self.target_counts) ** 2 <= MOST_CELLS:
             return chosen_times(self._dense(), rows, items, count)
         lengths = self.target_counts[items]
@@ -152,14 +152,14 @@ class SparseHistoryRanker(HistoryRanker):
 
 
 def chosen_times(weights: Tensor, rows: Tensor, items: Tensor, count: int) -> Tensor:
-    """Chosen items as `[count, items]` zeros and ones, times `[items, items]` weights."""
+    """Return chosen items as `[count, items]` zeros and ones, times `[items, items]` weights."""
     chosen = torch.zeros(count, len(weights), device=weights.device)
     chosen[rows, items] = 1.0
     return chosen @ weights
 
 
 def spread(starts: Tensor, lengths: Tensor) -> Tensor:
-    """All positions of ranges one after another: `[ranges]` and `[ranges]` to `[sum of lengths]`."""
+    """Return all positions of ranges, one range after another: `[ranges]` and `[ranges]` to `[sum of lengths]`."""
     before = lengths.cumsum(0) - lengths
     total = int(lengths.sum())
     return torch.arange(total, device=starts.device) + torch.repeat_interleave(starts - before, lengths)

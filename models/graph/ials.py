@@ -16,22 +16,22 @@ from shunter.models.graph.ranker import Ranker, VectorRanker
 from shunter.models.graph.solved import SolveCounts, SolvedModel
 from shunter.models.graph.spec import Graph, GraphSpec, Range, Searched
 
-INITIAL_DEVIATION = 0.1  # of a score: each value of a vector starts with it over the root of the width
-SOLVED_AT_ONCE = 1_024  # nodes whose matrices lie in memory together
-GATHERED_AT_ONCE = 2**17  # vectors of the other side that are gathered for them, where more than one is solved
+INITIAL_DEVIATION = 0.1  # standard deviation of an initial score; a vector's values have this over root of the width
+SOLVED_AT_ONCE = 1_024  # nodes whose matrices are in memory at the same time
+GATHERED_AT_ONCE = 2**17  # vectors of the other side gathered for a batch of more than one node
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class IalsSpec(GraphSpec):
-    """An implicit ALS.
+    """Configuration of implicit ALS.
 
     Attributes:
         embedding_dim: Width of the vectors.
-        relative_regularization: Share of the squared vectors in the loss, times what each node's terms weigh together,
-            as a share of how strongly the log ties its users to its items (`strength`), so that one value suits dense
-            logs and sparse ones. The default was set on Amazon's games, their 10-core and the positives of Frappe.
-        unobserved_weight: Weight of every pair in the loss, as one that was not chosen.
+        relative_regularization: Factor of the squared vectors in the loss, which is multiplied by the total weight of
+            each node's terms and by the `strength` of the graph, so that one value suits dense and sparse logs. The
+            default was set on Amazon's games, their 10-core and the positives of Frappe.
+        unobserved_weight: Weight of every (user, item) pair in the loss as a negative.
     """
 
     family: ClassVar[str] = "ials"
@@ -51,12 +51,12 @@ class IalsSpec(GraphSpec):
 
 
 class Ials(SolvedModel[IalsSpec]):
-    """A vector for each user and item, found by least squares, one side after the other.
+    """A vector for each user and item, found by alternating least squares.
 
     The loss is `sum over chosen (u, i) of (w_u h_i - 1)^2 + a * sum over all (u, i) of (w_u h_i)^2 + regularisation`
-    (equations 1 to 4), in which the squares of a user's vector weigh `regularization * (chosen items + a * items)`, and
-    those of an item likewise (equation 5 with the exponent 1). That regularisation is `relative_regularization` times
-    the `strength` of the graph.
+    (equations 1 to 4). In the regularisation, the square of a user's vector has the weight
+    `regularization * (chosen items + a * items)`, and that of an item likewise (equation 5 with exponent 1).
+    `regularization` is `relative_regularization` times the `strength` of the graph.
     """
 
     spec_class = IalsSpec
@@ -64,13 +64,13 @@ class Ials(SolvedModel[IalsSpec]):
 
     @classmethod
     def rankers(cls, spec: IalsSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """The vectors after each pass over users and items, without an end."""
+        """Yield a ranker after each pass over users and items, endlessly."""
         weight = spec.unobserved_weight
         regularization = spec.relative_regularization * strength(graph, weight)
         random = torch.Generator().manual_seed(seed)
         deviation = INITIAL_DEVIATION / spec.embedding_dim**0.5
         items = deviation * torch.randn(graph.items, spec.embedding_dim, generator=random)
-        items[0] = 0.0  # of the unknown item nothing is known
+        items[0] = 0.0  # the unknown item has no information
         items = items.to(device)
         degrees = [torch.from_numpy(counts).to(device) for counts in (graph.user_degrees(), graph.item_degrees())]
         of_users = _neighbours(graph.edge_users, graph.edge_items, device)
@@ -82,7 +82,7 @@ class Ials(SolvedModel[IalsSpec]):
 
     @classmethod
     def counts(cls, spec: IalsSpec, graph: Graph) -> SolveCounts:
-        """The matrix of each node, as wide as its edges are many or as the vectors, and its factorisation."""
+        """Count the matrix of each node, as wide as the smaller of its edges and the vectors, and its factorisation."""
         nodes, width = graph.users + graph.items, spec.embedding_dim
         degrees = np.concatenate([graph.user_degrees(), graph.item_degrees()]).astype(float)
         sizes = np.minimum(degrees, width)
@@ -96,15 +96,16 @@ class Ials(SolvedModel[IalsSpec]):
 
 
 def strength(graph: Graph, unobserved_weight: float) -> float:
-    """How strongly a graph ties users to items: a bound of the regularisation beyond which nothing is learned.
+    """Return an upper limit of the regularisation, beyond which nothing is learned from a graph.
 
-    Near zero a pass multiplies the vectors by the matrix of the edges, each divided by the roots of what its user's and
-    its item's terms weigh together, and divides them by the regularisation. So a direction of that matrix is learned
-    where its singular value is above the regularisation. This is the root of the sum of all squared singular values.
+    For small vectors, a pass multiplies the vectors by a matrix and divides them by the regularisation. The matrix is
+    that of the edges, each divided by the roots of the total weights of its user's and its item's terms. So a direction
+    of this matrix is learned if its singular value is above the regularisation. The result is the root of the sum of
+    all squared singular values.
 
     Args:
         graph: Users, items and edges.
-        unobserved_weight: Weight of every pair in the loss, as one that was not chosen.
+        unobserved_weight: Weight of every (user, item) pair in the loss as a negative.
     """
     users = graph.user_degrees() + unobserved_weight * graph.items
     items = graph.item_degrees() + unobserved_weight * graph.users
@@ -114,19 +115,19 @@ def strength(graph: Graph, unobserved_weight: float) -> float:
 def solve_side(
     others: Tensor, neighbours: Tensor, degrees: Tensor, *, unobserved_weight: float, regularization: float
 ) -> Tensor:
-    """The vectors of one side that minimise the loss while those of the other side stay; zero without an edge.
+    """Return the vectors of one side that minimise the loss with the other side fixed; zero without edges.
 
     Args:
         others: Vectors of the other side, `[others, dim]`; those of unknown nodes are zero.
-        neighbours: The nodes of the other side that each one has an edge to, one after another, `[edges]`.
-        degrees: How many each has, `[nodes]`.
-        unobserved_weight: Weight of every pair in the loss, as one that was not chosen.
-        regularization: Share of the squared vectors in the loss, times what each node's terms weigh together.
+        neighbours: Neighbours of each node on the other side, node by node, `[edges]`.
+        degrees: Number of neighbours of each node, `[nodes]`.
+        unobserved_weight: Weight of every (user, item) pair in the loss as a negative.
+        regularization: Factor of the squared vectors in the loss, times the total weight of each node's terms.
     """
     all_pairs = unobserved_weight * (others.T @ others)
     spectrum, axes = (part.to(others.dtype) for part in torch.linalg.eigh(all_pairs.double()))
     decay = regularization * (degrees + unobserved_weight * len(others))
-    nothing = len(others)  # fills up the histories of a batch, and adds zero to every sum
+    nothing = len(others)  # index of a zero vector that pads the histories of a batch
     others = torch.cat([others @ axes, others.new_zeros(1, others.shape[1])])
     found = others.new_zeros(len(degrees), others.shape[1])
     starts = degrees.cumsum(0) - degrees
@@ -140,9 +141,9 @@ def solve_side(
 
 
 def _least_squares(vectors: Tensor, diagonals: Tensor) -> Tensor:
-    """`(diagonal + V^T V)^-1 V^T 1` of each node: `[nodes, edges, dim]` and `[nodes, dim]` to `[nodes, dim]`.
+    """Compute `(diagonal + V^T V)^-1 V^T 1` of each node: `[nodes, edges, dim]` and `[nodes, dim]` to `[nodes, dim]`.
 
-    With fewer edges than dimensions it takes a smaller matrix by the identity of Woodbury, the same as
+    With fewer edges than dimensions the Woodbury identity gives the same result from a smaller matrix:
     `diagonal^-1 V^T (1 + V diagonal^-1 V^T)^-1 1`.
     """
     if vectors.shape[1] >= vectors.shape[2]:
@@ -155,7 +156,7 @@ def _least_squares(vectors: Tensor, diagonals: Tensor) -> Tensor:
 
 
 def _batches(degrees: Tensor) -> Iterator[Tensor]:
-    """The nodes with an edge, those of many edges first, so that those of a batch have about as many."""
+    """Yield batches of nodes with edges, in descending order of edges, so that a batch has similar numbers of edges."""
     order = degrees.argsort(descending=True, stable=True)
     counts = degrees[order].tolist()
     first = 0

@@ -1,4 +1,4 @@
-"""Neighbours among items (Deshpande and Karypis, "Item-Based Top-N Recommendation Algorithms", TOIS 2004)."""
+"""Item-based nearest neighbours (Deshpande and Karypis, "Item-Based Top-N Recommendation Algorithms", TOIS 2004)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from shunter.models.graph.solved import SolveCounts, SolvedModel
 from shunter.models.graph.spec import Graph, GraphSpec, Searched
 
 FLOAT_BYTES, ID_BYTES = 4, 8
-PAIR_BYTES = 8 * ID_BYTES  # its count, similarity and ids, the same without an item's own, and their order
+PAIR_BYTES = 8 * ID_BYTES  # of a pair: count, similarity and ids, a copy without self-pairs, and the sort order
 
 
 @dataclass(frozen=True, kw_only=True)
 class ItemKnnSpec(GraphSpec):
-    """An item-kNN.
+    """Configuration of item-kNN.
 
     Attributes:
-        neighbours: Items that each item is scored by, the most similar ones.
-        shrinkage: Added to the denominator of the similarity, so that few common users count less.
+        neighbours: Number of most similar items that score an item.
+        shrinkage: Value added to the denominator of the similarity, so that few common users count less.
     """
 
     family: ClassVar[str] = "itemknn"
@@ -35,7 +35,7 @@ class ItemKnnSpec(GraphSpec):
 
 
 class ItemKnn(SolvedModel[ItemKnnSpec]):
-    """An item scores the sum of its similarities to what the user chose, as far as those are among its neighbours.
+    """Scores an item by the sum of its similarities to those items of the user's history that are its neighbours.
 
     The similarity is the cosine, `users of both / (sqrt(users of one * users of the other) + shrinkage)`.
     """
@@ -44,8 +44,8 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
 
     @classmethod
     def rankers(cls, spec: ItemKnnSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """One, from one count of common users."""
-        from scipy.sparse import csr_array  # here, for it takes long to load
+        """Yield one ranker, from one count of common users."""
+        from scipy.sparse import csr_array  # imported here, since it takes long to load
 
         ones = np.ones(graph.edges, np.float32)
         chosen = csr_array((ones, (graph.edge_users, graph.edge_items)), shape=(graph.users, graph.items))
@@ -67,7 +67,7 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
 
     @classmethod
     def counts(cls, spec: ItemKnnSpec, graph: Graph) -> SolveCounts:
-        """Two choices of each user at a time, block by block, and what is kept of the pairs."""
+        """Count pairs of items of each user, block by block, and the kept pairs."""
         kept = graph.items * min(spec.neighbours, graph.items)
         meetings = float((graph.user_degrees().astype(float) ** 2).sum())
         pairs = int(min(ITEMS_AT_ONCE * graph.items, meetings))  # of a block
@@ -81,7 +81,7 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
 def _nearest(
     items: np.ndarray, others: np.ndarray, similar: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The `most` similar others of each item, equal ones by their id; pairs come and go in the order of the items."""
+    """Return the `most` similar others of each item, equal ones by id; pairs must be in the order of the items."""
     order = np.argsort(items - 0.5 * similar.astype(np.float64), kind="stable")  # no similarity is above 1
     counts = np.bincount(items, minlength=1)
     rank = np.arange(len(items)) - np.repeat(counts.cumsum() - counts, counts)

@@ -13,22 +13,22 @@ from shunter.models.graph.spec import Graph, LayeredSpec
 
 @dataclass(frozen=True, kw_only=True)
 class LightGcnSpec(LayeredSpec):
-    """A LightGCN."""
+    """Configuration of LightGCN."""
 
     family: ClassVar[str] = "lightgcn"
 
 
 class LightGcn(GraphModel[LightGcnSpec]):
-    """Embeddings smoothed along the edges, and nothing else that is learned.
+    """Embeddings that are propagated along the edges, without other parameters.
 
     Layer k + 1 of a node is the sum over its neighbours of `e_k / sqrt(degree * degree of the neighbour)` (section
-    3.1.1, equation 3); the final vector is the mean of all layers, its own embedding included (section 3.1.2). A node
-    without an edge keeps its own embedding, which every mean takes as layer 0 and finds nothing to add to.
+    3.1.1, equation 3). The final vector is the mean of all layers, including layer 0, the node's own embedding (section
+    3.1.2). For a node without edges all layers after 0 are zero.
 
     Args:
         spec: Architecture.
         graph: Edges.
-        device: Device where the model shall lie.
+        device: Device of the model.
         backend: Library of the sums.
     """
 
@@ -51,7 +51,7 @@ class LightGcn(GraphModel[LightGcnSpec]):
 
     @classmethod
     def layer_counts(cls, spec: LightGcnSpec, graph: Graph) -> LayerCounts:
-        """Both directions of every edge in each layer; vectors are scaled before and after, and added up."""
+        """Count both directions of every edge in each layer, the scaling before and after, and the sum of layers."""
         nodes = graph.users + graph.items
         return LayerCounts(
             summed_rows=spec.layers * 2 * graph.edges,
@@ -61,7 +61,7 @@ class LightGcn(GraphModel[LightGcnSpec]):
         )
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Final vectors of all users and items."""
+        """Return the final vectors of all users and items."""
         users, items = self.users, self.items
         user_sum, item_sum = users, items
         for _ in range(self.spec.layers):
@@ -71,7 +71,7 @@ class LightGcn(GraphModel[LightGcnSpec]):
         return user_sum / layers, item_sum / layers
 
     def layer(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors of users and items to those of the next layer."""
+        """Map the vectors of users and items to those of the next layer."""
         return (
             self.user_scale * self.to_users(self.item_scale * items),
             self.item_scale * self.to_items(self.user_scale * users),

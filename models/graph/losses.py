@@ -1,14 +1,14 @@
-"""What graph models learn by: a positive compared with negatives, and nodes told apart by their vectors."""
+"""Losses of graph models: comparison of positives with negatives, and contrastive losses of nodes."""
 
 import torch
 from torch import Tensor, nn
 
-TOGETHER = 512  # samples whose items are each other's negatives, so that scores stay few in a large batch
-FEWEST_SHARED = 64  # times as many items as negatives, up to which all items' scores cost less than rows of vectors
+TOGETHER = 512  # samples that share their items as negatives, which limits the number of scores in a large batch
+FEWEST_SHARED = 64  # ratio of items to negatives up to which scoring all items is faster than gathering vectors
 
 
 def bpr(positive: Tensor, negative: Tensor) -> Tensor:
-    """Mean of -log sigmoid(positive - negative), `[samples]` and `[samples, negatives]` to a scalar.
+    """Return the mean of -log sigmoid(positive - negative), `[samples]` and `[samples, negatives]` to a scalar.
 
     Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009.
     """
@@ -16,40 +16,41 @@ def bpr(positive: Tensor, negative: Tensor) -> Tensor:
 
 
 def cosine_contrastive(positive: Tensor, negative: Tensor, *, margin: float, negative_weight: float) -> Tensor:
-    """Mean of `1 - positive + negative_weight * mean over negatives of max(0, negative - margin)`.
+    """Return the mean of `1 - positive + negative_weight * mean over negatives of max(0, negative - margin)`.
 
     Mao et al., "SimpleX: A Simple and Strong Baseline for Collaborative Filtering", CIKM 2021, equation 1.
 
     Args:
         positive: Cosines, `[samples]`.
         negative: Cosines, `[samples, negatives]`.
-        margin: Cosine below which a negative is far enough.
-        negative_weight: Weight of the negatives together, beside the positive's 1.
+        margin: Cosine below which a negative adds no loss.
+        negative_weight: Weight of all negatives together, relative to 1 for the positive.
     """
     return (1 - positive).mean() + negative_weight * torch.relu(negative - margin).mean()
 
 
 def info_nce(one: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """Mean over nodes of -log softmax of the cosine between their two views among those with all other nodes.
+    """Return the mean over nodes of -log softmax of the cosine of a node's two views, among those with all nodes.
 
     Van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018, equation 4.
 
     Args:
-        one: A view of each node, `[nodes, dim]`.
-        other: Another view of each, `[nodes, dim]`.
-        temperature: What the cosines are divided by.
+        one: One view of each node, `[nodes, dim]`.
+        other: Another view of each node, `[nodes, dim]`.
+        temperature: Divisor of the cosines.
     """
     cosines = nn.functional.normalize(one) @ nn.functional.normalize(other).T
     return nn.functional.cross_entropy(cosines / temperature, torch.arange(len(one), device=one.device))
 
 
 def products(users: Tensor, items: Tensor, ids: Tensor) -> Tensor:
-    """Products of each user's vector with those of some items: `[samples, dim]`, `[items, dim]`, `[samples, some]`.
+    """Return dot products of each user's vector with some items' vectors.
 
-    Of few items those with all are computed at once: rows of vectors, and the scatter of their gradients, cost more.
+    `users` is `[samples, dim]`, `items` is `[items, dim]` and `ids` is `[samples, some]`. With few items the products
+    with all items are computed, since gathering vectors and scattering their gradients costs more.
 
     Returns:
-        `[samples, some]`.
+        Dot products, `[samples, some]`.
     """
     if len(items) <= FEWEST_SHARED * ids.shape[1]:
         return (users @ items.T).gather(1, ids)
@@ -58,15 +59,15 @@ def products(users: Tensor, items: Tensor, ids: Tensor) -> Tensor:
 
 
 def logistic(vectors: Tensor, items: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """Mean over samples of `-log sigmoid(positive) - mean over negatives of log(1 - sigmoid(negative))`.
+    """Return the mean over samples of `-log sigmoid(positive) - mean over negatives of log(1 - sigmoid(negative))`.
 
-    With one negative the loss of SASRec (Kang and McAuley, ICDM 2018, section III-E).
+    With one negative this is the loss of SASRec (Kang and McAuley, ICDM 2018, section III-E).
 
     Args:
-        vectors: `[samples, dim]`.
+        vectors: Vectors of the samples, `[samples, dim]`.
         items: Vectors of all items, `[items, dim]`.
-        positives: Int64 `[samples]`.
-        negatives: Int64 `[samples, negatives]`.
+        positives: Item ids, int64 `[samples]`.
+        negatives: Item ids, int64 `[samples, negatives]`.
     """
     chosen, rejected = (products(vectors, items, ids) for ids in (positives[:, None], negatives))
     return (nn.functional.softplus(-chosen).mean(1) + nn.functional.softplus(rejected).mean(1)).mean()
@@ -75,19 +76,19 @@ def logistic(vectors: Tensor, items: Tensor, positives: Tensor, negatives: Tenso
 def corrected_softmax(
     vectors: Tensor, positives: Tensor, negatives: Tensor, of_items: Tensor, shares: Tensor
 ) -> Tensor:
-    """Mean cross entropy of each sample's positive among the items of the samples with it, and their negatives.
+    """Return the mean cross entropy of each sample's positive among all positives and negatives of a group of samples.
 
-    What stands there once too often by how it was drawn is set right (Yi et al., RecSys 2019, equation 3): from the
-    score of an item goes the logarithm of how often it is expected among the candidates, as a positive by its share of
-    the edges, and as a negative alike for all. Further copies of a sample's positive stay among them: without them the
-    sum would fall short of it.
+    The sampling bias of the candidates is corrected (Yi et al., RecSys 2019, equation 3). From each item's score the
+    logarithm of its expected count among the candidates is subtracted: as a positive by its share of the edges, and as
+    a negative with equal probability for all items. Further copies of a sample's positive stay among the candidates,
+    since the expected counts include them.
 
     Args:
-        vectors: `[samples, dim]`, whose products with those of items are the scores.
-        positives: Int64 `[samples]`.
-        negatives: Int64 `[samples, negatives]`.
-        of_items: Vectors of the positives, and behind them of the negatives, `[samples * (1 + negatives), dim]`.
-        shares: Share of the edges that each item has, `[items]`.
+        vectors: Vectors of the samples, `[samples, dim]`; their dot products with items are the scores.
+        positives: Item ids, int64 `[samples]`.
+        negatives: Item ids, int64 `[samples, negatives]`.
+        of_items: Vectors of the positives, followed by those of the negatives, `[samples * (1 + negatives), dim]`.
+        shares: Share of the edges of each item, `[items]`.
     """
     count, each = len(positives), negatives.shape[1]
     parts: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""What all graph recommenders have in common: a vector for each user and each item, whose product is the score."""
+"""Base class of graph recommenders: a vector for each user and each item, whose dot product is the score."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from shunter.models.graph.propagation import Backend
 from shunter.models.graph.spec import Graph, VectorSpec
 
 Spec = TypeVar("Spec", bound=VectorSpec)
-INITIAL_DEVIATION = 0.1  # of the embeddings, as in LightGCN's own code
+INITIAL_DEVIATION = 0.1  # standard deviation of the initial embeddings, as in LightGCN's published code
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCounts:
-    """What the layers of a model move and multiply in one forward pass over the whole graph.
+    """Operation counts of the layers of a model in one forward pass over the whole graph.
 
     Attributes:
         summed_rows: Vectors read along edges.
-        written_rows: Vectors that result.
-        operators: Operators dispatched, those of the backward pass included.
-        embeddings: Vectors that are learned for nodes.
-        products: Rows, and width of the input in vectors, of each product with a matrix of weights.
-        products_of_sample: Products with square matrices that each sample asks for, beside these.
-        biases: Learned vectors beside these matrices.
+        written_rows: Vectors written.
+        operators: Operators dispatched, including those of the backward pass.
+        embeddings: Learned vectors of nodes.
+        products: For each product with a weight matrix its rows, and its input width in multiples of the vectors'.
+        products_of_sample: Additional products with square matrices, for each sample.
+        biases: Learned vectors in addition to these matrices.
     """
 
     summed_rows: int
@@ -72,31 +72,31 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
     @classmethod
     @abstractmethod
     def layer_counts(cls, spec: Spec, graph: Graph) -> LayerCounts:
-        """What a step asks for, counted without building the model."""
+        """Count the operations of a step without building the model."""
 
     @abstractmethod
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Final vectors of all users `[users, dim]` and all items `[items, dim]`."""
+        """Return the final vectors of all users `[users, dim]` and all items `[items, dim]`."""
 
     def forward(self, users: Tensor, items: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Final vectors of some users and some items, `[users, dim]` and `[items, dim]`, for one step of training.
+        """Return the final vectors of some users and items, `[users, dim]` and `[items, dim]`, for one training step.
 
         Args:
-            users: Int64 `[users]`.
-            items: Int64 `[items]`.
-            chosen: An item that each user chose, `[users]`, which the step asks for; a model that draws neighbours does
-                not show it the answer. None where nothing is asked for.
+            users: User ids, int64 `[users]`.
+            items: Item ids, int64 `[items]`.
+            chosen: Positive item of each user in this step, `[users]`, which a model that samples neighbours can hide
+                from its layers. None if there are no positives.
         """
         user_vectors, item_vectors = self.all_vectors()
         return user_vectors.index_select(0, users), item_vectors.index_select(0, items)
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """What a step of training makes smaller, a scalar: BPR, where a model has no loss of its own.
+        """Return the loss of a training step, a scalar: BPR, unless a model overrides it.
 
         Args:
-            users: Int64 `[samples]`.
-            positives: An item that each chose, int64 `[samples]`.
-            negatives: Items that each did not choose, int64 `[samples, negatives]`.
+            users: User ids, int64 `[samples]`.
+            positives: Positive item of each sample, int64 `[samples]`.
+            negatives: Negative items of each sample, int64 `[samples, negatives]`.
         """
         samples = len(users)
         vectors, items = self(users, torch.cat([positives, negatives.flatten()]), positives)
@@ -105,18 +105,18 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
 
     @classmethod
     def scored_items(cls, negatives: int) -> int:
-        """Items that a sample is scored with in its loss."""
+        """Return the number of items that are scored for each sample in the loss."""
         return 1 + negatives
 
     def reseed(self, seed: int) -> None:
-        """Make what the next step draws depend on `seed` alone."""
+        """Make the random numbers of the next step depend on `seed` alone."""
 
     def own_squares(self, users: Tensor, items: Tensor) -> Tensor:
-        """Sum of the squares of the embeddings of these users and items; one that is there twice counts twice."""
+        """Return the sum of the squared embeddings of these users and items, with repetitions counted."""
         return _weighted_squares(self.users, users) + _weighted_squares(self.items, items)
 
 
 def _weighted_squares(embeddings: Tensor, ids: Tensor) -> Tensor:
-    """By counting the ids: a gather of the rows, and the scatter of its gradient, would take several times as long."""
+    """Weight the squares by counts of the ids, which is several times faster than gathering and scattering rows."""
     counts = torch.bincount(ids, minlength=len(embeddings)).to(embeddings.dtype)
     return counts @ embeddings.square().sum(1)

@@ -1,4 +1,4 @@
-"""The items by how many chose them: what every other ranking has to beat."""
+"""Items ranked by their number of interactions: the baseline of every other ranking."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from shunter.models.graph.spec import Graph, GraphSpec
 
 @dataclass(frozen=True, kw_only=True)
 class PopularitySpec(GraphSpec):
-    """The order by popularity, of which nothing is chosen."""
+    """Configuration of the order by popularity, which has no options."""
 
     family: ClassVar[str] = "popularity"
 
 
 class Popularity(SolvedModel[PopularitySpec]):
-    """The same order for every user."""
+    """Order by popularity, the same for every user."""
 
     spec_class = PopularitySpec
 
     @classmethod
     def rankers(cls, spec: PopularitySpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """One, from one count."""
+        """Yield one ranker, from one count."""
         degrees = (torch.from_numpy(counts).to(device) for counts in (graph.user_degrees(), graph.item_degrees()))
         yield popularity_ranker(*degrees)
 
     @classmethod
     def counts(cls, spec: PopularitySpec, graph: Graph) -> SolveCounts:
-        """A count of the edges."""
+        """Count the operations of counting the edges."""
         return SolveCounts(
             flops=float(graph.edges), parameters=graph.items, peak_bytes=16 * (graph.users + graph.items)
         )

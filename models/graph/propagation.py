@@ -1,7 +1,7 @@
 """Sums over the neighbours in a graph, by DGL or by torch's sparse matrices, with equal results and gradients.
 
-DGL is taken where it is installed and has been built for the device, and torch elsewhere: in trials of which no script
-was kept, DGL's sums took clearly less processor time.
+DGL is used if it is installed and was built for the device, else torch. In trials by hand, without a stored script,
+DGL's sums took clearly less processor time.
 """
 
 import importlib.util
@@ -19,19 +19,19 @@ from torch import Tensor
 from shunter.errors import RequestError
 from shunter.models.graph.spec import Graph
 
-ITEMS_AT_ONCE = 1_024  # whose common users with all items are counted together
+ITEMS_AT_ONCE = 1_024  # items whose common users with all items are counted together
 Backend = Literal["auto", "dgl", "torch"]
 
 
 class NeighbourSum(ABC):
-    """For each target node, the sum of the vectors of the sources that have an edge to it; zero where there is none.
+    """Sum of the vectors of the sources that have an edge to each target node; zero without edges.
 
     Args:
-        sources: Int64 `[edges]`, ids of nodes.
-        targets: Int64 `[edges]`.
+        sources: Node ids, int64 `[edges]`.
+        targets: Node ids, int64 `[edges]`.
         source_count: Number of source nodes.
         target_count: Number of target nodes.
-        device: Device where the vectors lie.
+        device: Device of the vectors.
     """
 
     @abstractmethod
@@ -41,11 +41,11 @@ class NeighbourSum(ABC):
 
     @abstractmethod
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Map `[sources, dim]` float32 to `[targets, dim]`, differentiable."""
+        """Sum `[sources, dim]` float32 into `[targets, dim]`; the operation is differentiable."""
 
 
 class DglSum(NeighbourSum):
-    """The sum by DGL's kernel, which needs no number for an edge."""
+    """Sum by DGL's kernel, which stores no value for an edge."""
 
     def __init__(
         self, sources: np.ndarray, targets: np.ndarray, source_count: int, target_count: int, device: torch.device
@@ -59,12 +59,12 @@ class DglSum(NeighbourSum):
         self._graph, self._sum = graph.to(device), dgl.ops.copy_u_sum
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """By DGL."""
+        """Sum by DGL's kernel."""
         return self._sum(self._graph, vectors)
 
 
 class TorchSum(NeighbourSum):
-    """The sum as a product with a sparse matrix of ones, and its gradient as one with the transposed matrix."""
+    """Sum as a product with a sparse matrix of ones; its gradient is a product with the transposed matrix."""
 
     def __init__(
         self, sources: np.ndarray, targets: np.ndarray, source_count: int, target_count: int, device: torch.device
@@ -73,12 +73,12 @@ class TorchSum(NeighbourSum):
         self._backward = _ones(sources, targets, source_count, target_count, device)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """By the sparse matrices."""
+        """Sum by the sparse matrices."""
         return _SparseProduct.apply(vectors, self._forward, self._backward)  # pyright: ignore[reportReturnType]
 
 
 class _SparseProduct(torch.autograd.Function):
-    """`matrix @ vectors`; torch's own gradient would transpose the matrix at every step."""
+    """`matrix @ vectors`; torch's own gradient would transpose the matrix in every step."""
 
     @staticmethod
     def forward(
@@ -101,10 +101,10 @@ def neighbour_sum(
     device: str | torch.device = "cpu",
     backend: Backend = "auto",
 ) -> NeighbourSum:
-    """The sum over these edges by the fastest backend that is there; see `NeighbourSum`.
+    """Return the sum over these edges by the fastest available backend; see `NeighbourSum`.
 
     Raises:
-        RequestError: DGL is asked for and is not there, or was not built for the device.
+        RequestError: DGL is requested but not installed, or was not built for the device.
     """
     device = torch.device(device)
     edges = (sources, targets, source_count, target_count, device)
@@ -114,7 +114,7 @@ def neighbour_sum(
     try:
         return DglSum(*edges)
     except failure as error:
-        if backend == "auto":  # for instance the processor's build of DGL, and vectors on a GPU
+        if backend == "auto":  # for instance a build of DGL for processors with vectors on a GPU
             return TorchSum(*edges)
         raise RequestError(f"DGL was not built for the device {device}: install another build or use torch.") from error
 
@@ -126,10 +126,10 @@ def co_counts(
     *,
     user_weights: Tensor | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """How many users chose both of two items, for some items at a time; or what these users weigh, `[users]`.
+    """Yield how many users chose both of two items, or the total weight `[users]` of these users, for blocks of items.
 
     Returns:
-        The items, int64 `[some]`, and their counts with all items, float32 `[items, some]`.
+        Items of a block, int64 `[some]`, and their counts with all items, float32 `[items, some]`.
     """
     users, items = graph.edge_users, graph.edge_items
     to_items = neighbour_sum(users, items, graph.users, graph.items, device=device, backend=backend)
@@ -144,15 +144,15 @@ def co_counts(
 
 
 def has_dgl() -> bool:
-    """Whether DGL is installed."""
+    """Return True if DGL is installed."""
     return importlib.util.find_spec("dgl") is not None
 
 
 def import_dgl() -> ModuleType:
-    """Import DGL, for torch; left to itself it would write the choice into a file in the user's home.
+    """Import DGL for torch; by default DGL would write the choice of torch into a file in the user's home.
 
     Raises:
-        RequestError: It is not installed.
+        RequestError: DGL is not installed.
     """
     os.environ.setdefault("DGLBACKEND", "pytorch")
     try:
@@ -163,7 +163,7 @@ def import_dgl() -> ModuleType:
 
 
 def _ones(rows: np.ndarray, columns: np.ndarray, row_count: int, column_count: int, device: torch.device) -> Tensor:
-    """CSR matrix with a one at each (row, column)."""
+    """Return a CSR matrix with a one at each (row, column)."""
     order = np.lexsort((columns, rows))
     starts = np.concatenate([[0], np.bincount(rows, minlength=row_count).cumsum()])
     with torch.sparse.check_sparse_tensor_invariants(enable=False), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""How a ranking model is read, checked and built; `shunter.model_families` lists the models."""
+"""Parsing, checking and building of ranking models; `shunter.model_families` lists the models."""
 
 from dataclasses import fields
 from typing import Any
@@ -20,7 +20,7 @@ RANKERS: dict[str, type[Ranker]] = {**MEMBERS, FusedRanker.kind: FusedRanker}
 
 
 def graph_spec(family: str = "lightgcn", **options: float) -> GraphSpec:
-    """The architecture of a graph model with some options, as files have them; what other models read is left out.
+    """Return the architecture of a graph model from options as in files; options of other models are ignored.
 
     Raises:
         RequestError: The family or an option is unknown.
@@ -36,7 +36,7 @@ def graph_spec(family: str = "lightgcn", **options: float) -> GraphSpec:
 
 
 def _spec_class(family: str) -> type[GraphSpec]:
-    if family == FusionSpec.family:  # what comes of others, and cannot be asked for
+    if family == FusionSpec.family:  # built from other models, and not available by request
         return FusionSpec
     if family not in RANKING_MODELS:
         known = (*RANKING_MODELS.names, FusionSpec.family)
@@ -45,7 +45,7 @@ def _spec_class(family: str) -> type[GraphSpec]:
 
 
 def learned_model(family: str) -> type[GraphModel[Any]]:
-    """Load a ranking model that is learned step by step."""
+    """Load a ranking model that is trained in steps."""
     return RANKING_MODELS.load(family)
 
 
@@ -55,7 +55,7 @@ def solved_model(family: str) -> type[SolvedModel[Any]]:
 
 
 def learns_in_steps(family: str) -> bool:
-    """Return True if a name is that of a ranking model that is learned step by step."""
+    """Return True if a name is that of a ranking model that is trained in steps."""
     return family in RANKING_MODELS and not is_solved(family)
 
 
@@ -70,14 +70,14 @@ def build_graph_model(
     """Build a model with its initial weights, which are drawn on the CPU from the seed alone.
 
     Args:
-        spec: Architecture of a model that is learned step by step.
+        spec: Architecture of a model that is trained in steps.
         graph: Edges.
         seed: Seed of the initial weights.
-        device: Device where the model shall lie.
-        backend: Library of the propagation; `auto` takes DGL where it is there.
+        device: Device of the model.
+        backend: Library of the propagation; `auto` uses DGL if it is installed.
 
     Raises:
-        RequestError: A size is below one, or DGL is asked for and is not there.
+        RequestError: A size is below one, or DGL is requested but not installed.
         DataError: The graph has no edge.
     """
     check_graph_spec(spec)
@@ -89,7 +89,7 @@ def build_graph_model(
 
 
 def check_graph_spec(spec: GraphSpec) -> None:
-    """Raise a `RequestError` for a model that cannot be built."""
+    """Raise `RequestError` if a model cannot be built."""
     for option in fields(spec):
         value = getattr(spec, option.name)
         if isinstance(value, int) and not isinstance(value, bool) and value < 1:

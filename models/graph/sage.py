@@ -13,17 +13,17 @@ from shunter.models.graph.sampling import neighbour_sampler
 from shunter.models.graph.spec import Graph, LayeredSpec, Searched
 from shunter.record import OPTIONAL
 
-SCALE = 10.0  # of the cosines: their differences are too small for a comparison otherwise
+SCALE = 10.0  # factor of the cosines, whose differences would be too small for the loss otherwise
 
 
 @dataclass(frozen=True, kw_only=True)
 class SageSpec(LayeredSpec):
-    """A GraphSAGE.
+    """Configuration of GraphSAGE.
 
     Attributes:
-        neighbours: Neighbours drawn for each node in each layer while training; scoring uses all.
-        hide_targets: Whether the edges that a step of training asks for are no way for its vectors.
-        normalised: Whether final vectors have one length, so that scores are cosines times `SCALE`.
+        neighbours: Neighbours sampled for each node in each layer in training; scoring uses all.
+        hide_targets: Whether the edges that a training step predicts are excluded from its propagation.
+        normalised: Whether final vectors have equal length, so that scores are cosines times `SCALE`.
     """
 
     family: ClassVar[str] = "sage"
@@ -40,22 +40,22 @@ class SageSpec(LayeredSpec):
 
 
 class Sage(GraphModel[SageSpec]):
-    """Each layer mixes a node with the mean of some of its neighbours, through weights that all nodes share.
+    """Layers that mix each node with the mean of sampled neighbours, by weights shared by all nodes.
 
-    `h_k(v) = relu(W_k [h_(k-1)(v), mean of h_(k-1)(u)])` (algorithm 1, with the mean of section 3.3), the last layer
-    without its relu, so that scores can be negative. A step of training draws `spec.neighbours` neighbours for each
-    node it needs, layer by layer (algorithm 2), so that its cost does not grow with the graph; scoring takes all. A
-    node without an edge has nothing but its own embedding in its layers.
+    `h_k(v) = relu(W_k [h_(k-1)(v), mean of h_(k-1)(u)])` (algorithm 1, with the mean of section 3.3). The last layer
+    has no relu, so that scores can be negative. A training step samples `spec.neighbours` neighbours for each node that
+    it needs, layer by layer (algorithm 2), so its cost does not grow with the graph; scoring uses all neighbours. The
+    mean is zero for a node without edges.
 
-    Of the neighbours drawn, those may be left out that the step asks for: a user whose vector holds an item is not
-    asked then whether they chose it, as nothing tells so when it is scored. Final vectors may be normalised (algorithm
-    1, line 7, of the last layer alone). Neither gains on MovieLens (`benchmarks.graph_variants`), so both are searched,
-    and off by default.
+    The edges that the step predicts can be excluded from the sample: otherwise a user's vector contains the item to
+    predict, which is not the case when it is scored. Final vectors can be normalised (algorithm 1, line 7, for the last
+    layer only). Neither improves results on MovieLens (`benchmarks.graph_variants`), so both are searched, and off by
+    default.
 
     Args:
         spec: Architecture.
         graph: Edges.
-        device: Device where the model shall lie.
+        device: Device of the model.
         backend: Library of the sums and the sampler.
     """
 
@@ -79,7 +79,7 @@ class Sage(GraphModel[SageSpec]):
 
     @classmethod
     def layer_counts(cls, spec: SageSpec, graph: Graph) -> LayerCounts:
-        """At most: as if the nodes of a step were all there are."""
+        """Count an upper limit, as if a step needed all nodes."""
         nodes = graph.users + graph.items
         return LayerCounts(
             summed_rows=spec.layers * min(2 * graph.edges, nodes * spec.neighbours),
@@ -95,7 +95,7 @@ class Sage(GraphModel[SageSpec]):
         self.sampler.seed(seed)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Final vectors of all users and items, with all their neighbours."""
+        """Return the final vectors of all users and items, with all their neighbours."""
         hidden = torch.cat([self.users, self.items])
         for depth in range(len(self.layers)):
             hidden = self._mix(depth, hidden, self.neighbour_sum(hidden) / self.degrees)
@@ -103,7 +103,7 @@ class Sage(GraphModel[SageSpec]):
         return hidden[: self.graph.users], hidden[self.graph.users :]
 
     def forward(self, users: Tensor, items: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Final vectors of some users and items, with the neighbours that were drawn for them."""
+        """Return the final vectors of some users and items, with sampled neighbours."""
         hidden_edges = self._edge_keys(users, chosen) if chosen is not None and self.spec.hide_targets else None
         nodes, places = torch.unique(torch.cat([users, items + self.graph.users]), return_inverse=True)
         needed = [nodes]  # nodes of each layer, the last layer first
@@ -131,17 +131,17 @@ class Sage(GraphModel[SageSpec]):
         return self.graph.users + self.graph.items
 
     def _edge_keys(self, users: Tensor, items: Tensor) -> Tensor:
-        """A number for each edge, whatever its direction."""
+        """Return a number for each edge, independent of its direction."""
         return torch.unique(users * self._nodes + items + self.graph.users)
 
     def _outputs(self, hidden: Tensor) -> Tensor:
-        """Final vectors, whose products are the scores."""
+        """Return the final vectors, whose dot products are the scores."""
         return SCALE**0.5 * nn.functional.normalize(hidden) if self.spec.normalised else hidden
 
     def _sampled_layer(
         self, depth: int, hidden: Tensor, inner: Tensor, outer: Tensor, *, sources: Tensor, targets: Tensor
     ) -> Tensor:
-        """Vectors of the `outer` nodes from those of the `inner` ones; both are sorted."""
+        """Return the vectors of the `outer` nodes from those of the `inner` nodes; both are sorted."""
         rows = torch.searchsorted(outer, targets)
         sums = hidden.new_zeros(len(outer), hidden.shape[1]).index_add(
             0, rows, hidden.index_select(0, torch.searchsorted(inner, sources))

@@ -1,4 +1,4 @@
-"""Neighbours drawn at random, by DGL's sampler where it is installed."""
+"""Random sampling of neighbours, by DGL's sampler if it is installed."""
 
 from abc import ABC, abstractmethod
 
@@ -10,11 +10,11 @@ from shunter.models.graph.propagation import Backend, has_dgl, import_dgl
 
 
 class NeighbourSampler(ABC):
-    """Draws for a node as many of its neighbours as asked for, each at most once, or all where it has no more.
+    """Samples up to a number of neighbours of each node, without repetition.
 
     Args:
-        sources: Int64 `[edges]`.
-        targets: Int64 `[edges]`.
+        sources: Node ids, int64 `[edges]`.
+        targets: Node ids, int64 `[edges]`.
         nodes: Number of nodes.
     """
 
@@ -23,15 +23,15 @@ class NeighbourSampler(ABC):
 
     @abstractmethod
     def seed(self, seed: int) -> None:
-        """Make what follows depend on `seed` alone, for the same number of threads."""
+        """Make later samples depend on `seed` alone, for the same number of threads."""
 
     @abstractmethod
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Edges into `targets`, each of which is there once: sources and targets, int64 `[edges]` each."""
+        """Return sampled edges into distinct `targets`: sources and targets, int64 `[edges]` each."""
 
 
 class DglSampler(NeighbourSampler):
-    """DGL's sampler; its random state is that of the process."""
+    """DGL's sampler, which uses the random state of the process."""
 
     def __init__(self, sources: np.ndarray, targets: np.ndarray, nodes: int) -> None:
         self._dgl = import_dgl()
@@ -39,16 +39,16 @@ class DglSampler(NeighbourSampler):
         self._graph = self._dgl.graph(edges, num_nodes=nodes).formats("csc")
 
     def seed(self, seed: int) -> None:
-        """Seed DGL's generators, those of all threads."""
+        """Seed DGL's generators of all threads."""
         self._dgl.random.seed(seed)
 
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """By DGL."""
+        """Sample by DGL."""
         return self._dgl.sampling.sample_neighbors(self._graph, targets, most).edges()
 
 
 class TorchSampler(NeighbourSampler):
-    """The same without DGL: every edge into the targets draws a lot, and the lowest of each target stay."""
+    """Sampler without DGL: each edge into the targets gets a random number, and the lowest of each target are kept."""
 
     def __init__(self, sources: np.ndarray, targets: np.ndarray, nodes: int) -> None:
         self._sources = torch.from_numpy(sources[np.argsort(targets, kind="stable")])
@@ -61,11 +61,11 @@ class TorchSampler(NeighbourSampler):
         self._generator.manual_seed(seed)
 
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """By sorting."""
+        """Sample by sorting random numbers."""
         degrees = self._degrees[targets]
         first = degrees.cumsum(0) - degrees
         owners = torch.repeat_interleave(torch.arange(len(targets)), degrees)
-        positions = torch.arange(len(owners)) - first[owners]  # of each edge among those of its target
+        positions = torch.arange(len(owners)) - first[owners]  # of each edge among the edges of its target
         lots = torch.rand(len(owners), generator=self._generator, dtype=torch.float64)
         order = torch.argsort(owners + lots)  # shuffles within each target, whose edges stay together
         kept = order[positions < most]
@@ -75,6 +75,6 @@ class TorchSampler(NeighbourSampler):
 def neighbour_sampler(
     sources: np.ndarray, targets: np.ndarray, nodes: int, backend: Backend = "auto"
 ) -> NeighbourSampler:
-    """DGL's sampler where it is installed, unless torch's is asked for."""
+    """Return DGL's sampler if it is installed and torch's is not requested, else torch's."""
     use_dgl = backend == "dgl" or (backend == "auto" and has_dgl())
     return (DglSampler if use_dgl else TorchSampler)(sources, targets, nodes)

@@ -1,7 +1,7 @@
-"""SASRec: a transformer over what a user chose, in its order (Kang and McAuley, ICDM 2018).
+"""SASRec: a transformer over the ordered interactions of a user (Kang and McAuley, ICDM 2018).
 
-A user has no vector of their own: it is the state of the transformer behind the last item, so that it ranks what comes
-next. What the order is, the log says by that of its rows.
+A user has no embedding: the user's vector is the state of the transformer after the last item, so the model ranks the
+next item. The order of the interactions is that of the rows of the log.
 """
 
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ from shunter.models.graph.model import GraphModel, LayerCounts
 from shunter.models.graph.propagation import Backend
 from shunter.models.graph.spec import Graph, LayeredSpec, Range, Searched
 
-USERS_AT_ONCE = 4_096  # whose states lie in memory together
-WIDTHS = (8, 16, 32, 64, 128)  # sequences up to each are laid out together, so that few places are empty
+USERS_AT_ONCE = 4_096  # users whose states are in memory at the same time
+WIDTHS = (8, 16, 32, 64, 128)  # sequences up to each length are batched together, which limits the padding
 INITIAL_ITEM_DEVIATION = 0.02
-PRODUCTS = 6  # with square matrices in a layer: query, key, value, what is attended, and two of the feed-forward part
+PRODUCTS = 6  # with square matrices in a layer: query, key, value, attention output, and two of the feed-forward part
 
 
 @dataclass(frozen=True, kw_only=True)
 class SasRecSpec(LayeredSpec):
-    """A transformer over each user's choices; `layers` are its blocks.
+    """Configuration of a transformer over each user's interactions; `layers` is its number of blocks.
 
     Attributes:
         heads: Heads of the attention.
-        length: Most items that are looked at, the latest.
-        dropout: Share of activations dropped while training.
-        softmax: Whether an item is told apart from all of its batch and their negatives by a softmax (as
-            `shunter.models.graph.twotower`), or as in the paper by the logistic loss from its own negatives alone.
+        length: Largest number of items in a sequence; the latest items are used.
+        dropout: Dropout share of activations in training.
+        softmax: Whether the loss is a softmax over the positives and negatives of the batch (as in
+            `shunter.models.graph.twotower`), or as in the paper the logistic loss with each sample's own negatives.
     """
 
     family: ClassVar[str] = "sasrec"
@@ -53,7 +53,7 @@ class SasRecSpec(LayeredSpec):
 
 
 class Block(nn.Module):
-    """`x + D(attention(LN x))`, then `x + D(feed-forward(LN x))` (section III, equations 2 to 5), D the dropout.
+    """`x + D(attention(LN x))`, then `x + D(feed-forward(LN x))` (section III, equations 2 to 5), D being dropout.
 
     Args:
         spec: Architecture.
@@ -69,7 +69,7 @@ class Block(nn.Module):
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Map `[users, length, dim]` to the same; a place sees itself and those before it."""
+        """Map `[users, length, dim]` to the same shape; a position attends to itself and earlier positions."""
         normal = self.before_attention(states)
         query, key, value = (self._by_head(of(normal)) for of in (self.query, self.key, self.value))
         seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -83,14 +83,14 @@ class Block(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """What each user chose, in its order.
+    """Interactions of each user, in their order.
 
     Attributes:
-        items: All users one after another, int64 `[edges]`.
-        starts: Where each user's begin, `[users]`.
-        lengths: How many they are, `[users]`.
+        items: Items of all users, user by user, int64 `[edges]`.
+        starts: Index of each user's first item, `[users]`.
+        lengths: Number of items of each user, `[users]`.
         keys: `user * items + item` of each edge, ascending, `[edges]`.
-        ranks: Place in its user's sequence of the edge of each key, from 0, `[edges]`.
+        ranks: Position, from 0, of the edge of each key in its user's sequence, `[edges]`.
     """
 
     items: Tensor
@@ -101,7 +101,7 @@ class Sequences:
 
     @classmethod
     def of(cls, graph: Graph, device: str | torch.device) -> "Sequences":
-        """Those of a graph, whose edges are in the order of their rows where it knows it, else in that of the items."""
+        """Return the sequences of a graph, in the order of the log's rows if the graph has it, else by item."""
         order = np.arange(graph.edges) if graph.edge_order is None else graph.edge_order
         by_user = np.lexsort((order, graph.edge_users))
         lengths = graph.user_degrees()
@@ -115,13 +115,13 @@ class Sequences:
 
 
 class SasRec(GraphModel[SasRecSpec]):
-    """Ranks what comes next after what a user chose.
+    """Ranks the next item after the interactions of a user.
 
     Args:
         spec: Architecture.
         graph: Edges, with the order of their rows.
-        device: Device where the model shall lie.
-        backend: Unused: nothing comes along edges.
+        device: Device of the model.
+        backend: Unused, since there is no propagation along edges.
     """
 
     spec_class = SasRecSpec
@@ -147,7 +147,7 @@ class SasRec(GraphModel[SasRecSpec]):
 
     @classmethod
     def layer_counts(cls, spec: SasRecSpec, graph: Graph) -> LayerCounts:
-        """A sample is a place of a sequence."""
+        """Count the operations of a step; a sample is a position of a sequence."""
         return LayerCounts(
             summed_rows=0,
             written_rows=0,
@@ -159,7 +159,7 @@ class SasRec(GraphModel[SasRecSpec]):
 
     @classmethod
     def scored_items(cls, negatives: int) -> int:
-        """As two towers by a softmax."""
+        """Return the number of scored items, as for two towers with a softmax."""
         return TOGETHER * (1 + negatives)
 
     def reseed(self, seed: int) -> None:
@@ -167,14 +167,14 @@ class SasRec(GraphModel[SasRecSpec]):
         torch.manual_seed(seed)
 
     def own_squares(self, users: Tensor, items: Tensor) -> Tensor:
-        """Of the items alone, for users have no embeddings."""
+        """Return the sum of the squared item embeddings; users have no embeddings."""
         return super().own_squares(users[:0], items)
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Mean over the samples whose item came after another one of how badly it is told apart.
+        """Return the mean loss over the samples whose item has a preceding item.
 
-        Each is scored by the state behind the item before it. The first item of a sequence, and those that lie further
-        back than `length`, teach nothing.
+        Each sample is scored by the state after the preceding item. The first item of a sequence, and items further
+        back than `length`, do not count.
         """
         states, rows, is_behind = self._states_before(users, positives)
         if not bool(is_behind.any()):
@@ -186,7 +186,7 @@ class SasRec(GraphModel[SasRecSpec]):
         return corrected_softmax(states, positives, negatives, of_items, self.item_shares)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """The state behind the last item of each user, zeros for one without any, without dropout; and the items."""
+        """Return user vectors (states after the last item without dropout; zeros without items) and item vectors."""
         lengths = self.sequences.lengths
         found = self.items.new_zeros(len(lengths), self.spec.embedding_dim)
         was_training = self.training
@@ -201,19 +201,19 @@ class SasRec(GraphModel[SasRecSpec]):
         return found, self.items
 
     def _states_before(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """States behind the items before others.
+        """Return the states after the items that precede given items.
 
         Args:
-            users: `[samples]`.
-            items: An item that each chose, `[samples]`.
+            users: User ids, `[samples]`.
+            items: Item of each sample, `[samples]`.
 
         Returns:
-            States `[places, dim]`, the row of them that each sample asks for `[samples]`, and which have one.
+            States `[places, dim]`, the row of each sample's state `[samples]`, and whether a sample has a state.
         """
         known = self.sequences
         ranks = known.ranks[torch.searchsorted(known.keys, users * len(self.items) + items)]
         distinct, places = torch.unique(users, return_inverse=True)
-        ends = known.lengths[distinct] - 1  # the last item is looked at behind nothing
+        ends = known.lengths[distinct] - 1  # no item follows the last item
         shown = ends.clamp(max=self.spec.length)
         first = ends - shown
         before = shown.cumsum(0) - shown
@@ -222,15 +222,15 @@ class SasRec(GraphModel[SasRecSpec]):
         return self._states(distinct, first, shown), before[places] + place.clamp(min=0), is_behind
 
     def _states(self, users: Tensor, first: Tensor, shown: Tensor) -> Tensor:
-        """States behind some items of each user, one user after another.
+        """Return the states after some items of each user, user by user.
 
         Args:
-            users: `[users]`.
-            first: Place in its sequence of the first item that is looked at, `[users]`.
-            shown: How many are, at most `length`, `[users]`.
+            users: User ids, `[users]`.
+            first: Position of the first used item in each sequence, `[users]`.
+            shown: Number of used items, at most `length`, `[users]`.
 
         Returns:
-            `[sum of shown, dim]`.
+            States, `[sum of shown, dim]`.
         """
         width = self.spec.embedding_dim
         found = self.items.new_zeros(int(shown.sum()), width)
@@ -246,7 +246,7 @@ class SasRec(GraphModel[SasRecSpec]):
             is_there = place < counts[:, None]
             at = (self.sequences.starts[users[chosen]] + first[chosen])[:, None] + place
             items = self.sequences.items[at.clamp(max=len(self.sequences.items) - 1)]
-            # As in the authors' code places are counted from the newest item, and embeddings are scaled.
+            # As in the published code, positions are counted from the newest item, and embeddings are scaled.
             ages = (counts[:, None] - 1 - place).clamp(min=0)
             states = self.dropout(self.items[items] * width**0.5 + self.places[ages])
             for block in self.blocks:

@@ -15,12 +15,13 @@ from shunter.models.graph.spec import Graph, Range, Searched, VectorSpec
 
 @dataclass(frozen=True, kw_only=True)
 class SimplexSpec(VectorSpec):
-    """A SimpleX.
+    """Configuration of SimpleX.
 
     Attributes:
-        own_share: Share of a user's own embedding in their vector, the rest is the mean of what they chose; 0 to 1.
-        margin: Cosine below which a negative is far enough.
-        negative_weight: Weight of a positive's negatives together, beside its own 1.
+        own_share: Share of a user's own embedding in the user's vector, from 0 to 1; the rest is the mean of their
+            items.
+        margin: Cosine below which a negative adds no loss.
+        negative_weight: Weight of all negatives of a positive together, relative to 1 for the positive.
     """
 
     family: ClassVar[str] = "simplex"
@@ -41,15 +42,15 @@ class SimplexSpec(VectorSpec):
 
 
 class Simplex(GraphModel[SimplexSpec]):
-    """A user is their own embedding and the mean of what they chose, an item its embedding; scores are cosines.
+    """User vectors from an own embedding and the mean of the user's items, item embeddings, and cosines as scores.
 
-    `g * e_u + (1 - g) * V * mean of e_i over the items that u chose` (section 3.2, average pooling), learned by the
-    cosine contrastive loss (section 3.1). Who chose nothing has their own embedding alone.
+    The user vector is `g * e_u + (1 - g) * V * mean of e_i over the items that u chose` (section 3.2, average pooling),
+    trained with the cosine contrastive loss (section 3.1). A user without items only has their own embedding.
 
     Args:
         spec: Architecture.
         graph: Edges.
-        device: Device where the model shall lie.
+        device: Device of the model.
         backend: Library of the sums.
     """
 
@@ -71,7 +72,7 @@ class Simplex(GraphModel[SimplexSpec]):
 
     @classmethod
     def layer_counts(cls, spec: SimplexSpec, graph: Graph) -> LayerCounts:
-        """Each edge once, to its user."""
+        """Count each edge once, from item to user."""
         return LayerCounts(
             summed_rows=graph.edges,
             written_rows=5 * graph.users + 2 * graph.items,
@@ -81,13 +82,13 @@ class Simplex(GraphModel[SimplexSpec]):
         )
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Final vectors of all users and items, of length one."""
+        """Return the final vectors of all users and items, normalised to length one."""
         history = self.mix(self.user_shares * self.to_users(self.items))
         users = self.spec.own_share * self.users + (1 - self.spec.own_share) * history
         return nn.functional.normalize(users), nn.functional.normalize(self.items)
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """The cosine contrastive loss."""
+        """Return the cosine contrastive loss."""
         user_vectors, items = self.all_vectors()
         user_vectors = user_vectors.index_select(0, users)
         positive = (user_vectors * items.index_select(0, positives)).sum(1)

@@ -1,4 +1,4 @@
-"""Recommenders that no gradient descends for: counted, or solved by linear algebra, in seconds."""
+"""Base class of recommenders without gradient descent: counted, or solved by linear algebra, in seconds."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ Spec = TypeVar("Spec", bound=GraphSpec)
 
 @dataclass(frozen=True, kw_only=True)
 class SolveCounts:
-    """What solving asks of a machine, counted from the formula and the graph.
+    """Resource demand of solving a model, computed from its formula and the graph.
 
     Attributes:
-        flops: Of one pass, multiply and add counted as two.
-        parameters: Numbers that are learned.
-        peak_bytes: Most memory at a time, beyond the graph.
+        flops: FLOPs of one pass, multiply and add counted as two.
+        parameters: Number of learned parameters.
+        peak_bytes: Peak memory, without the graph.
     """
 
     flops: float
@@ -30,12 +30,12 @@ class SolveCounts:
 
 
 class SolvedModel(ABC, Generic[Spec]):
-    """A way from a graph to a ranker. What is chosen about it stands in its spec, and nothing else is learned with.
+    """Algorithm that computes a ranker from a graph; its spec has all options.
 
     Attributes:
-        spec_class: Class of its configuration.
-        is_iterative: Whether a further pass makes it better.
-        cheaper: What takes less memory, for whoever has too little; empty where nothing is needed.
+        spec_class: Class of the configuration.
+        is_iterative: Whether further passes improve the result.
+        cheaper: Alternatives with less memory, for the error message; empty if none are needed.
     """
 
     spec_class: ClassVar[type[GraphSpec]]
@@ -45,26 +45,26 @@ class SolvedModel(ABC, Generic[Spec]):
     @classmethod
     @abstractmethod
     def rankers(cls, spec: Spec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """The ranker after each pass: one, or of an iterative model as many as are asked for.
+        """Yield the ranker after each pass: one pass, or endlessly many for an iterative model.
 
         Args:
-            spec: What is chosen.
+            spec: Configuration.
             graph: Edges.
-            seed: Seed of what is drawn.
-            device: Where it is solved, and where the rankers lie.
+            seed: Seed of random numbers.
+            device: Device of the solution and of the rankers.
         """
 
     @classmethod
     @abstractmethod
     def counts(cls, spec: Spec, graph: Graph) -> SolveCounts:
-        """What a pass asks for."""
+        """Count the resource demand of a pass."""
 
     @classmethod
     def check_fits(cls, spec: Spec, graph: Graph, available_bytes: int) -> None:
-        """Refuse what is larger than memory.
+        """Raise if the model needs more memory than available.
 
         Raises:
-            TooLargeError: It is; the message says by how much, and what takes less.
+            TooLargeError: The message has the needed and the available memory, and alternatives.
         """
         needed = cls.counts(spec, graph).peak_bytes
         if needed > available_bytes:
