@@ -1,7 +1,7 @@
-"""Interactions: modules that let the vectors of a sample meet, each in its own way.
+"""Interactions of the vectors of a sample.
 
-Those of DHEN take `[batch, m, dim]`, the m vectors of a sample, and give `[batch, l, dim]`. Those of a DLRM all give as
-many numbers as there are pairs of vectors, so that one can take the place of another: `dlrm_interaction`.
+Modules of DHEN map `[batch, m, dim]`, the m vectors of a sample, to `[batch, l, dim]`. Interactions of DLRM all have
+one output for each pair of vectors, so that they are interchangeable: `dlrm_interaction`.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ KERNEL = 3  # side of the convolution's window
 
 
 class InteractionOptions(Protocol):
-    """What a module of DHEN is built from; a `DhenSpec` is one (`shunter.models.families.dhen`)."""
+    """Options of a module of DHEN; a `DhenSpec` has them (`shunter.models.families.dhen`)."""
 
     @property
     def embedding_dim(self) -> int:
@@ -32,7 +32,7 @@ class InteractionOptions(Protocol):
 
     @property
     def interaction_vectors(self) -> int:
-        """Vectors that the module gives."""
+        """Number of output vectors of the module."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class InteractionOptions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions:
-    """The options of a module of DHEN within a DLRM; see `InteractionOptions`."""
+    """Options of a module of DHEN within DLRM; see `InteractionOptions`."""
 
     embedding_dim: int
     interaction_vectors: int
@@ -57,7 +57,7 @@ class PairOptions:
 
 
 class Mix(nn.Linear):
-    """A linear map over the vectors, the same for each of their numbers: W_m of the paper."""
+    """Linear map over the vectors, the same for each column: W_m of the paper."""
 
     def __init__(self, vectors: int, mixed: int) -> None:
         super().__init__(vectors, mixed, bias=False)
@@ -68,7 +68,7 @@ class Mix(nn.Linear):
 
 
 class Dot(nn.Module):
-    """`u = W [dot products of all pairs, X]`: the interaction of DLRM, brought back to vectors."""
+    """`u = W [dot products of all pairs, X]`: the interaction of DLRM, mapped back to vectors."""
 
     def __init__(self, options: InteractionOptions, vectors: int) -> None:
         super().__init__()
@@ -86,8 +86,8 @@ class Dot(nn.Module):
 class Attention(nn.Module):
     """`u = W TransformerEncoderLayer(X)` (Vaswani et al., 2017), without positions and dropout.
 
-    The products are written out, and not left to torch's fused attention, so that what they cost can be counted; the
-    vectors of a sample are few.
+    The products are computed explicitly instead of by torch's fused attention, so that their cost can be counted; a
+    sample has few vectors.
     """
 
     def __init__(self, options: InteractionOptions, vectors: int) -> None:
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         return self.mix(self.encode(vectors))
 
     def encode(self, vectors: Tensor) -> Tensor:
-        """The encoder layer: `[batch, m, dim]` to the same shape."""
+        """Apply the encoder layer: `[batch, m, dim]` to the same shape."""
         attended = self.norms[0](vectors + self._attend(vectors))
         return self.norms[1](attended + self.feed_forward(attended))
 
@@ -131,9 +131,9 @@ class Cross(nn.Module):
 
 
 class Convolution(nn.Module):
-    """`u = W Conv2d(X)`: the vectors as a picture of m x dim, filters of 3 x 3, and one channel made of them.
+    """`u = W Conv2d(X)`: 3 x 3 filters over the m x dim matrix of the vectors, joined into one channel.
 
-    Written as the matrix product that it is over unfolded windows: one for the batch, which can be counted.
+    The convolution is written as a matrix product over unfolded windows, one for the batch, which can be counted.
     """
 
     def __init__(self, options: InteractionOptions, vectors: int) -> None:
@@ -165,14 +165,14 @@ INTERACTIONS: dict[Interaction, Callable[[InteractionOptions, int], nn.Module]] 
 
 
 class PairNumbers(nn.Module):
-    """A module of DHEN in the place of the dot products, which gives as many numbers as there are pairs.
+    """A module of DHEN instead of the dot products, with one output for each pair of vectors.
 
-    It makes the fewest vectors that hold so many numbers, and of the last one some are left over. Where even one vector
-    holds more than are wanted, a linear map makes them of all of it.
+    It outputs the fewest vectors that have enough numbers, and drops the rest of the last one. If even one vector has
+    more numbers than needed, a linear map reduces it.
 
     Args:
         dim: Width of the vectors.
-        vectors: Vectors of a sample.
+        vectors: Number of vectors of a sample.
         name: Name of the module.
     """
 
@@ -189,15 +189,15 @@ class PairNumbers(nn.Module):
 
 
 class FactorisationMachine(nn.Module):
-    """`u = W sum_{i<j} v_i * v_j`, the term of second order of a factorisation machine before its last sum.
+    """`u = W sum_{i<j} v_i * v_j`: the second-order term of a factorisation machine, before the sum over factors.
 
-    The products are those of each number of the vectors by itself, added by Rendle's identity (2010, lemma 3.1):
-    `((sum_i v_i)^2 - sum_i v_i^2) / 2`, linear in the number of vectors. A linear map then gives as many numbers as
-    there are pairs.
+    The products are elementwise, and summed by Rendle's identity (2010, lemma 3.1):
+    `((sum_i v_i)^2 - sum_i v_i^2) / 2`, which is linear in the number of vectors. A linear map then gives one output
+    for each pair.
 
     Args:
         dim: Width of the vectors.
-        vectors: Vectors of a sample.
+        vectors: Number of vectors of a sample.
     """
 
     def __init__(self, dim: int, vectors: int) -> None:
@@ -212,7 +212,7 @@ class FactorisationMachine(nn.Module):
 
 
 def pair_count(vectors: int) -> int:
-    """Pairs of vectors: the numbers that every interaction of a DLRM gives."""
+    """Return the number of pairs of vectors, which is the number of outputs of every interaction of DLRM."""
     return vectors * (vectors - 1) // 2
 
 
@@ -226,14 +226,14 @@ DLRM_INTERACTIONS: dict[DlrmInteraction, Callable[[int, int], nn.Module]] = {
 
 
 def dlrm_interaction(name: DlrmInteraction, dim: int, vectors: int) -> nn.Module:
-    """Build an interaction of a DLRM, `[batch, vectors, dim]` to `[batch, pairs]` in float32.
+    """Build an interaction of DLRM, `[batch, vectors, dim]` to `[batch, pairs]` in float32.
 
-    A vector alone has no pair, and nothing to meet: all interactions are the same then.
+    A single vector has no pair, so all interactions are the same then.
 
     Args:
         name: Name of the interaction.
         dim: Width of the vectors.
-        vectors: Vectors of a sample.
+        vectors: Number of vectors of a sample.
 
     Raises:
         RequestError: The interaction is unknown.

@@ -1,7 +1,8 @@
-"""Traces of steps, kept between runs: tracing takes a second, and the next run asks for the same shapes again.
+"""Cache of step traces on disk: tracing takes a second, and later runs need the same shapes again.
 
-A file of the home holds one trace. Its name is a digest of all that a trace depends on: what the layers are, the shapes
-of their weights and inputs, the sources of the models and torch. How many rows the tables have is not among it.
+A file in Shunter's home folder has one trace. Its name is a digest of everything that a trace depends on: the layers,
+the shapes of their weights and inputs, the sources of the models, and torch. A trace is independent of the rows of the
+tables.
 """
 
 import contextlib
@@ -25,13 +26,13 @@ OWN_OR_TORCH = ("shunter.models.", "torch.")
 
 
 def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: Callable[[], StepTrace]) -> StepTrace:
-    """The trace of a step, read where one is kept, else made and kept.
+    """Return the trace of a step from the cache, or make and cache it.
 
     Args:
         layers: Layers on the meta device.
-        inputs: What they are called with, on the meta device.
-        named: All else that the trace depends on.
-        trace: Makes it.
+        inputs: Inputs of the layers, on the meta device.
+        named: Everything else that the trace depends on.
+        trace: Makes the trace.
     """
     folder = _folder()
     if folder is None:
@@ -40,16 +41,16 @@ def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: C
     found = read_or_quarantine(path, _from_json)
     if found is not None:
         with contextlib.suppress(OSError):
-            os.utime(path)  # by which what nobody uses is known
+            os.utime(path)  # records the use, so that unused traces can be removed
         return found
     made = trace()
-    with contextlib.suppress(OSError):  # without room on the disk it is traced again
+    with contextlib.suppress(OSError):  # with a full disk the step is traced again next time
         write_checked(path, _to_json(made))
     return made
 
 
 def _folder() -> Path | None:
-    """Folder of the home; None on a machine that trains alone and has no home."""
+    """Return the cache folder; None on a machine that only trains and has no home folder."""
     try:
         from shunter.settings import settings
     except ImportError:
@@ -65,7 +66,7 @@ def _key(layers: nn.Module, inputs: Sequence[Tensor], named: str) -> str:
 
 
 def _others(layers: nn.Module) -> tuple[Path, ...]:
-    """Return the files of layers that are defined elsewhere: in an extension or in another distribution."""
+    """Return the source files of layers from extensions or other distributions."""
     names = {type(module).__module__ for module in layers.modules()}
     files = {getattr(sys.modules[name], "__file__", None) for name in names if not name.startswith(OWN_OR_TORCH)}
     return tuple(sorted(Path(file) for file in files if file))
@@ -73,7 +74,7 @@ def _others(layers: nn.Module) -> tuple[Path, ...]:
 
 @lru_cache
 def _digest_of_sources(others: tuple[Path, ...]) -> str:
-    """Return the digest of the code of the models: a changed layer is traced anew."""
+    """Return the digest of the source code of the models, so that changed layers are traced again."""
     digest = hashlib.sha256()
     for path in (*sorted(Path(__file__).parent.rglob("*.py")), *others):
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Parts that several model families share."""
+"""Layers that several model families share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from shunter.models.spec import DropoutKind, Features, ModelSpec
 from shunter.models.structured_dropout import StructuredDropout, StructuredMlp
 
 ALIGNMENT = 8  # float32 numbers of an AVX register
-LEAST_ALIGNED_WIDTH, LEAST_ALIGNED_BATCH = 64, 2048  # smaller ones gain nothing, or too little to tell
+LEAST_ALIGNED_WIDTH, LEAST_ALIGNED_BATCH = 64, 2048  # smaller sizes gain too little
 
 
 class AlignedLinear(nn.Linear):
-    """A linear layer that multiplies large batches of float32 as if its input were a few zeros wider.
+    """Linear layer that pads its input with a few zeros for large float32 batches.
 
-    On processors MKL takes up to a fifth less time for the three products of such a layer where the rows begin at
-    multiples of 32 bytes; bf16 gains nothing by it, and a small batch no more than padding the weights costs. The
-    weights keep their shape, and the zeros change nothing but the rounding.
+    On processors MKL takes up to a fifth less time for the three products of such a layer if rows begin at multiples of
+    32 bytes. bf16 gains nothing, and a small batch gains no more than padding the weights costs. The weights keep their
+    shape, and the zeros only change rounding.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class AlignedLinear(nn.Linear):
 def normal_parameter(*shape: int, deviation: float) -> nn.Parameter:
     """Draw a parameter from a normal distribution around zero.
 
-    Parameters on the meta device have no values; scaling one there would load torch's compiler, in over a second.
+    Parameters on the meta device have no values; scaling them would load torch's compiler, which takes over a second.
 
     Args:
         shape: Size of each dimension.
@@ -50,15 +50,15 @@ def normal_parameter(*shape: int, deviation: float) -> nn.Parameter:
 
 
 def hidden_layer(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer, of the kind that suits its input (`AlignedLinear`)."""
+    """Build a linear layer of the kind that suits its input width (`AlignedLinear`)."""
     kind = AlignedLinear if inputs % ALIGNMENT and inputs >= LEAST_ALIGNED_WIDTH else nn.Linear
     return kind(inputs, outputs)
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation (Ioffe and Szegedy, 2015) that takes a batch of one sample too.
+    """Batch normalisation (Ioffe and Szegedy, 2015) that accepts a batch of one sample.
 
-    The last batch of an epoch may be one sample, which has no variance: it is normalised as in evaluation.
+    The last batch of an epoch may be one sample, which has no variance: it is normalised as in evaluation mode.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -73,8 +73,8 @@ class BatchNorm(nn.BatchNorm1d):
 class PairwiseProducts(torch.autograd.Function):
     """Dot product of each pair of a sample's vectors, each pair once.
 
-    Autograd on its own would compute two gradients of the matrix of all products and add them, after a scatter; as that
-    matrix is symmetric, one product with its symmetric gradient, read by index, is the same and much faster.
+    Autograd would compute two gradients of the matrix of all products and add them, after a scatter. As that matrix is
+    symmetric, one product with its symmetric gradient, read by index, gives the same result much faster.
     """
 
     @staticmethod
@@ -87,7 +87,7 @@ class PairwiseProducts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient of the vectors."""
+        """Return the gradient of the vectors."""
         vectors, position = ctx.saved_tensors
         if pairs_of.suits(vectors) and type(gradients[0]) is Tensor:
             return pairs_of.pairwise_gradient(vectors, gradients[0]), None, None
@@ -100,12 +100,12 @@ class DotInteraction(nn.Module):
     """The interaction of DLRM: the dot product of each pair of a sample's vectors, each pair once.
 
     Args:
-        vectors: Vectors of a sample.
+        vectors: Number of vectors of a sample.
 
     Attributes:
         count: Number of pairs.
-        pairs: `[pairs]`, where the pair (i, j), i > j, stands in the flattened matrix of all products.
-        position: `[vectors * vectors]`, its inverse in both triangles; the diagonal points behind the last pair.
+        pairs: `[pairs]`, index of the pair (i, j), i > j, in the flattened matrix of all products.
+        position: `[vectors * vectors]`, its inverse in both triangles; the diagonal points after the last pair.
     """
 
     pairs: Tensor
@@ -113,7 +113,7 @@ class DotInteraction(nn.Module):
 
     def __init__(self, vectors: int) -> None:
         super().__init__()
-        # By numpy: on fake tensors, on which models are counted, torch takes a quarter of a second for these indices.
+        # Computed by numpy: on fake tensors, with which models are counted, torch takes a quarter of a second for this.
         left, right = np.tril_indices(vectors, -1)
         self.count = len(left)
         position = np.full((vectors, vectors), len(left))
@@ -123,7 +123,7 @@ class DotInteraction(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Map `[batch, vectors, dim]` to `[batch, pairs]` in float32."""
-        # Under autocast too the products are of float32: of so few numbers each, they would gain nothing by casts.
+        # In float32 even under autocast: the products are too short to gain from casts.
         with full_precision(vectors):
             return PairwiseProducts.apply(vectors, self.pairs, self.position)  # pyright: ignore[reportReturnType]
 
@@ -131,7 +131,7 @@ class DotInteraction(nn.Module):
 class CrossNetwork(nn.Module):
     """Cross layers of DCN-V2: `x_{l+1} = x_0 * (W_l x_l + b_l) + x_l`, elementwise product.
 
-    After n layers the output holds all interactions of the input up to degree n + 1. At low rank each
+    After n layers the output has all interactions of the input up to degree n + 1. At low rank each
     matrix is a product `W_l = U_l V_l^T`, which costs 2 * width * rank instead of width^2.
 
     Args:
@@ -160,18 +160,18 @@ class CrossNetwork(nn.Module):
 class FieldVectors(nn.Module):
     """All features of a sample as vectors of one width: those of the dense features first, then one for each table.
 
-    The dense features become one vector by the bottom MLP, as in the DLRM, or each one of its own, `x_i v_i`, as in
-    AutoInt (Song et al., CIKM 2019, equation 3). Where they are cut into bins, each share of a bin counts as a further
-    feature of the MLP, or times a vector of its own, zero at first, is added to that of its number.
+    The bottom MLP turns the dense features into one vector, as in DLRM. Alternatively each dense feature has its own
+    vector, `x_i v_i`, as in AutoInt (Song et al., CIKM 2019, equation 3). With bins, the shares of the bins are further
+    inputs of the MLP; or each share times a vector of its own, initially zero, is added to the feature's vector.
 
     Args:
         spec: `embedding_dim`, `bottom_widths`, `numeric_embedding` and `numeric_bins`.
-        features: The input.
+        features: Input features.
 
     Attributes:
-        count: Vectors of a sample.
-        first_table: Those of them that are of dense features.
-        width: Width of all vectors beside each other.
+        count: Number of vectors of a sample.
+        first_table: Number of vectors of dense features, which come first.
+        width: Width of the concatenated vectors.
     """
 
     def __init__(self, spec: ModelSpec, features: Features) -> None:
@@ -199,11 +199,11 @@ class FieldVectors(nn.Module):
 
 
 def bottom_mlp(spec: ModelSpec, numbers: int, width: int) -> nn.Sequential:
-    """The MLP that makes all dense features one vector, with their bins where they have some.
+    """Build the MLP that turns all dense features, with their bins if any, into one vector.
 
     Args:
         spec: `bottom_widths` and `numeric_bins`.
-        numbers: Dense features.
+        numbers: Number of dense features.
         width: Width of the vector.
     """
     hidden = mlp((numbers * (1 + spec.numeric_bins), *spec.bottom_widths, width), last_relu=True)
@@ -218,15 +218,15 @@ def mlp(
     batch_norm: bool = False,
     last_relu: bool = False,
 ) -> nn.Sequential:
-    """Linear layers with ReLU between them, and what regularises.
+    """Build linear layers with ReLU between them, and with regularisation.
 
     Args:
         widths: Widths of the input, the hidden layers and the output.
-        dropout: Share of the hidden activations dropped while training.
-        dropout_kind: Whether each sample drops its own, or all of a batch the same
+        dropout: Dropout share of the hidden activations in training.
+        dropout_kind: Whether each sample drops its own activations, or all samples of a batch the same
             (`shunter.models.structured_dropout`).
-        batch_norm: Normalises the hidden layers before their ReLU.
-        last_relu: The output is a hidden layer of something larger; otherwise it is the score, in float32.
+        batch_norm: Whether the hidden layers are normalised before their ReLU.
+        last_relu: Whether the output is a hidden layer of a larger network; if not, it is a score in float32.
     """
     layers: list[nn.Module] = []
     for position, (inputs, outputs) in enumerate(pairwise(widths), start=1):
@@ -243,17 +243,17 @@ def mlp(
 
 
 def regularisation(spec: ModelSpec) -> dict[str, Any]:
-    """What regularises the main MLPs, as `mlp` takes it."""
+    """Return the regularisation options of the main MLPs, as arguments of `mlp`."""
     return {"dropout": spec.dropout, "dropout_kind": spec.dropout_kind, "batch_norm": spec.batch_norm}
 
 
 def hidden_layers(spec: ModelSpec, inputs: int, widths: Sequence[int]) -> nn.Sequential:
-    """The hidden layers of one of the main MLPs, regularised as the spec says; nothing at all where there are none."""
+    """Build the hidden layers of one of the main MLPs with the spec's regularisation; empty without widths."""
     return mlp((inputs, *widths), **regularisation(spec), last_relu=True)
 
 
 def scoring_mlp(spec: ModelSpec, inputs: int, tasks: int = 1) -> nn.Sequential:
-    """The main MLP with its last layer, of one logit for each task; with several tasks see `task_heads`."""
+    """Build the main MLP with its last layer, which has one logit for each task; see `task_heads` for several tasks."""
     if spec.task_tower_width is None:
         return mlp((inputs, *spec.top_widths, tasks), **regularisation(spec))
     hidden = hidden_layers(spec, inputs, spec.top_widths)
@@ -261,10 +261,10 @@ def scoring_mlp(spec: ModelSpec, inputs: int, tasks: int = 1) -> nn.Sequential:
 
 
 def task_heads(spec: ModelSpec, inputs: int, tasks: int) -> nn.Module:
-    """The last layer of a model: `[batch, inputs]` to `[batch, tasks]` logits in float32.
+    """Build the last layer of a model: `[batch, inputs]` to `[batch, tasks]` logits in float32.
 
     All tasks share the body below, up to its last hidden representation (hard parameter sharing; Caruana, Machine
-    Learning 28, 1997). Above it each has a linear layer, or with `task_tower_width` a small MLP.
+    Learning 28, 1997). Above it each task has a linear layer, or with `task_tower_width` a small MLP.
     """
     return OutputLayer(inputs, tasks) if spec.task_tower_width is None else TaskTowers(spec, inputs, tasks)
 
@@ -273,9 +273,9 @@ class TaskTowers(nn.Module):
     """A small MLP for each task over the same input.
 
     Args:
-        spec: `task_tower_width`, and what regularises.
+        spec: `task_tower_width`, and regularisation.
         inputs: Width of the input.
-        tasks: How many.
+        tasks: Number of tasks.
     """
 
     def __init__(self, spec: ModelSpec, inputs: int, tasks: int) -> None:
@@ -290,7 +290,7 @@ class TaskTowers(nn.Module):
 
 
 class SelfInitialised(nn.Module, ABC):
-    """Module that draws initial weights of its own, after all linear layers of a model are drawn."""
+    """Module that draws its own initial weights, after all linear layers of a model are drawn."""
 
     @abstractmethod
     def initialise(self) -> None:
@@ -299,11 +299,11 @@ class SelfInitialised(nn.Module, ABC):
 
 @torch.no_grad()
 def initialise_linear(weight: Tensor, bias: Tensor | None) -> None:
-    """Normal weights with variance 2 / (inputs + outputs), biases with 1 / outputs, as in facebookresearch/dlrm.
+    """Draw normal weights of variance 2 / (inputs + outputs) and biases of 1 / outputs, as in facebookresearch/dlrm.
 
     Args:
-        weight: `[outputs, inputs]`, drawn in place.
-        bias: `[outputs]`, likewise.
+        weight: Weights, `[outputs, inputs]`, drawn in place.
+        bias: Biases, `[outputs]`, drawn in place.
     """
     nn.init.xavier_normal_(weight)
     if bias is not None:

@@ -1,4 +1,4 @@
-"""Which model families a request can name, and what `auto` stands for."""
+"""Names of model families that a request may use, and the families that `auto` stands for."""
 
 from shunter.errors import RequestError, UnknownNameError
 from shunter.model_families import AUTO, MODEL_FAMILIES, model_entry, model_names
@@ -8,7 +8,7 @@ from shunter.models.spec import Features, nearest
 
 
 def check_model(name: str) -> None:
-    """Refuse a model that is not known, before anything is read or measured.
+    """Raise if a model is unknown, before any data is read or measured.
 
     Raises:
         RequestError: The name is neither a family nor `auto`; the message names the nearest one.
@@ -25,9 +25,9 @@ def auto_families(features: Features | None = None, *, in_file: bool = False) ->
     """Return the families that tuning chooses from.
 
     Args:
-        features: Features of the data: where it has a history, a family that reads it id by id is one of them. None
-            leaves the families that take any data.
-        in_file: Whether the embedding tables lie in a file, which such a family cannot read.
+        features: Features of the data; if they include a history, families that read it id by id are added. None
+            leaves only the families that accept any data.
+        in_file: Whether the embedding tables are in a file, which families for histories cannot read.
     """
     others = MODEL_FAMILIES.names_with(is_in_auto=True, reads_positions=True)
     takes_history = features is not None and bool(features.histories) and not in_file
@@ -36,11 +36,11 @@ def auto_families(features: Features | None = None, *, in_file: bool = False) ->
 
 
 def representative(name: str, features: Features) -> str:
-    """The family that a placement is chosen for: for `auto` the one that asks most arithmetic of these features.
+    """Return the family for which a placement is chosen: for `auto` the one with the most FLOPs on these features.
 
-    Which family wins is known after tuning only. The dearest keeps the limits of time, energy, cost and memory for all
-    that take any log. One that reads histories may ask more, but cannot tell whether tables that are larger than the
-    memory may lie in a file or with several processes.
+    The best family is only known after tuning. A placement for the most expensive family keeps the limits of time,
+    energy, cost and memory for all families that accept any log. A family for histories may need more, but it does not
+    show whether tables larger than memory may be in a file or divided over processes.
     """
     if name != AUTO:
         return name

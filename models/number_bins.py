@@ -1,30 +1,30 @@
-"""Numbers cut into bins, each of which says how far a number has come through it.
+"""Numbers divided into bins, with the share of each bin that is below the number as encoding.
 
-The piecewise linear encoding of Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning"
-(NeurIPS 2022, section 3.2). A layer above it may give each bin a slope of its own, so that what a number means need not
-grow evenly with it; unlike ids of buckets, two numbers that are close stay close.
+This is the piecewise linear encoding of Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep
+Learning" (NeurIPS 2022, section 3.2). A layer above can give each bin its own slope, so the effect of a number need not
+be linear. Unlike with ids of buckets, similar numbers have similar encodings.
 """
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-MOST_ROWS = 200_000  # from which the quantiles are taken
-LEAST_WIDTH = 1e-5  # of a bin, relative to its ends: float32 tells no shares of a narrower one
+MOST_ROWS = 200_000  # rows from which the quantiles are computed
+LEAST_WIDTH = 1e-5  # of a bin, relative to its ends: float32 cannot resolve shares of a narrower bin
 
 
 class NumberBins(nn.Module):
-    """Numbers, and beside each the share of each of its bins that lies below it.
+    """Module that appends to each number the share of each of its bins that is below the number.
 
-    Where the bins lie is of the data (`begin`) and kept with the weights; it is not learned.
+    The bins depend on the data (`begin`) and are stored with the weights; they are not trained.
 
     Args:
-        numbers: How many of them a sample has.
-        bins: Bins of each.
+        numbers: Number of dense features of a sample.
+        bins: Bins of each feature.
 
     Attributes:
-        slopes: `[numbers, bins]`, one through the width of each bin; 0 where there is none.
-        starts: `[numbers, bins]`, what a number of 0 has of each bin, before it is cut to a share.
+        slopes: `[numbers, bins]`, one over the width of each bin; 0 for a bin that is left out.
+        starts: `[numbers, bins]`, share of each bin below the number 0, before clipping.
     """
 
     slopes: Tensor
@@ -37,13 +37,12 @@ class NumberBins(nn.Module):
 
     @torch.no_grad()
     def begin(self, numbers: np.ndarray) -> None:
-        """Lay the bins between quantiles of what training holds, so that each holds as many of its numbers.
+        """Place the bin edges at quantiles of the training part, so that each bin has equally many numbers.
 
-        Where a value is so frequent that quantiles meet, bins are left out. One far outlier takes none from the
-        others.
+        If a value is so frequent that quantiles coincide, bins are left out. An outlier does not affect the other bins.
 
         Args:
-            numbers: float32 `[rows, numbers]`.
+            numbers: Dense features, float32 `[rows, numbers]`.
         """
         bins = self.slopes.shape[1]
         edges = np.quantile(numbers.astype(np.float64), np.linspace(0, 1, bins + 1), axis=0).T
@@ -54,21 +53,22 @@ class NumberBins(nn.Module):
         self.starts.copy_(torch.from_numpy(-lower * slopes))
 
     def shares(self, numbers: Tensor) -> Tensor:
-        """`[batch, numbers]` to `[batch, numbers, bins]`: how much of each bin lies below the number, in float32."""
+        """Return the share of each bin below the number: `[batch, numbers]` to `[batch, numbers, bins]` in float32."""
         return torch.addcmul(self.starts, numbers.float().unsqueeze(2), self.slopes).clamp(0, 1)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Map `[batch, numbers]` to `[batch, numbers * (1 + bins)]`: all numbers, and behind them all shares."""
+        """Map `[batch, numbers]` to `[batch, numbers * (1 + bins)]`: all numbers, followed by all shares."""
         return torch.cat([numbers.float(), self.shares(numbers).flatten(1)], dim=1)
 
 
 @torch.no_grad()
 def begin_bins(layers: nn.Module, numbers: np.ndarray) -> None:
-    """Lay the bins of a model's layers, see `NumberBins.begin`.
+    """Place the bins of a model's layers, see `NumberBins.begin`.
 
     Args:
-        layers: The layers of a model.
-        numbers: float32 `[rows, numbers]` of the training part. At most `MOST_ROWS`, at even distances, are read.
+        layers: Layers of a model.
+        numbers: Dense features of the training part, float32 `[rows, numbers]`; at most `MOST_ROWS` evenly spaced rows
+            are used.
     """
     known = numbers[:: -(-len(numbers) // MOST_ROWS)]
     for module in layers.modules():

@@ -1,8 +1,8 @@
-"""Optimizers of the dense layers by name.
+"""Registry of the optimizers of the dense layers.
 
 Capabilities:
     states: Floats of state for each parameter.
-    is_divided: Whether the processes of one training divide the state, so that each must see all parameters.
+    is_divided: Whether the processes of one training divide the state, so that each needs all parameters.
     is_searched: Whether the wide space of a search proposes it.
     rate_scale: Multiple of the learning rate that suits Adam; 1 if absent.
 """
@@ -15,13 +15,13 @@ DENSE_OPTIMIZERS = Registry(
         "adam": Entry(
             target="shunter.engine.loop.optimizers:build_adam", capabilities={"states": 2, "is_searched": True}
         ),
-        # Adagrad's step is the rate at first, as Adam's is, and falls with the root of the number of steps.
+        # Adagrad's first step is as large as Adam's, but later steps decrease with the root of the number of steps.
         "adagrad": Entry(
             target="shunter.engine.loop.optimizers:build_adagrad",
             capabilities={"states": 1, "is_searched": True, "rate_scale": 10.0},
         ),
         "sgd": Entry(target="shunter.engine.loop.optimizers:build_sgd", capabilities={"states": 0}),
-        # Two states beside two square matrices for each dimension of a block: six where blocks are square.
+        # Two states, and two square matrices for each dimension of a block: six states if blocks are square.
         "shampoo": Entry(
             target="shunter.extensions.shampoo.optimizer:build",
             capabilities={"states": 6, "is_divided": True, "is_searched": True},
@@ -33,11 +33,11 @@ DENSE_OPTIMIZERS = Registry(
 
 
 def states_of(name: str) -> int:
-    """Return the floats of state that an optimizer keeps for each parameter.
+    """Return the floats of state per parameter of an optimizer.
 
     Raises:
-        UnknownNameError: There is no such optimizer.
-        MissingExtensionError: It belongs to an extension that is not installed.
+        UnknownNameError: The optimizer does not exist.
+        MissingExtensionError: The optimizer belongs to an extension that is not installed.
     """
     return int(DENSE_OPTIMIZERS.capability(name, "states"))
 

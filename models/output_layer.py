@@ -1,11 +1,11 @@
-"""The last layer of a model, and what keeps it in float32."""
+"""Last layer of a model, which stays in float32 under autocast."""
 
 import torch
 from torch import Tensor, nn
 
 
 class OutputLayer(nn.Linear):
-    """The last layer, in float32 under autocast too: bf16 keeps three digits of a logit, for one small product."""
+    """Last layer, in float32 even under autocast: bf16 would leave three digits of a logit to speed up one product."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map `[batch, inputs]` to `[batch, outputs]`."""
@@ -13,11 +13,11 @@ class OutputLayer(nn.Linear):
 
     @staticmethod
     def product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """As `nn.functional.linear`."""
+        """Compute `nn.functional.linear` in float32."""
         with full_precision(input):
             return nn.functional.linear(input.float(), weight, bias)
 
 
 def full_precision(like: Tensor) -> torch.autocast:
-    """Switches autocast off, on the device of a tensor."""
+    """Return a context that disables autocast, on the device of a tensor."""
     return torch.autocast("cuda" if like.is_cuda else "cpu", enabled=False)

@@ -1,7 +1,7 @@
-"""A batch laid out anew for families that read a history id by id: one bag for each position instead of one for all.
+"""Rearrangement of a batch for families that read a history id by id: one bag for each position of a history.
 
-The embeddings are looked up by the same kernels as ever, with their fused row-wise Adagrad: a position is a bag of one
-id, or of none behind the newest one, which gives zeros. All positions share the table of their field.
+The embeddings are looked up by the usual kernels with their fused row-wise Adagrad. A position is a bag of one id; a
+position after the newest id is an empty bag, which gives zeros. All positions share the table of their field.
 """
 
 from itertools import accumulate
@@ -15,13 +15,13 @@ from shunter.models.spec import Features
 
 
 class LaidOut(NamedTuple):
-    """A batch with the bags of `Positions.table_of`.
+    """Batch with the bags of `Positions.table_of`.
 
     Attributes:
         values: Ids.
-        offsets: Where each bag starts in `values`, and the end.
+        offsets: Start of each bag in `values`, and the end.
         lengths: Ids in each history, int64 `[batch, histories]`.
-        weights: `[ids]`, what each id counts in its bag; None is 1.
+        weights: Weight of each id in its bag, `[ids]`; None is 1.
     """
 
     values: Tensor
@@ -33,14 +33,14 @@ class LaidOut(NamedTuple):
 class Positions:
     """Splits the bag of each history into its positions, the oldest id at position 0.
 
-    A field of two samples, then a history of at most three ids, of which the samples have two and one:
+    Example: a field of two samples, then a history of at most three ids, of which the samples have two and one:
 
         values   [ a0 a1 | b0 b0' b1 ]          offsets   [ 0 1 2 4 5 ]
     becomes
         values   [ a0 a1 | b0 b1 | b0' | ]      offsets   [ 0 1 2 3 4 5 5 5 5 ]
 
     Args:
-        features: The input.
+        features: Input features.
 
     Attributes:
         widths: Bags of each field: the length of a history, one for any other field.
@@ -57,12 +57,12 @@ class Positions:
         self._first_bag = Constant([0, *accumulate(self.widths)][:-1])
 
     def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> LaidOut:
-        """Lay out a batch; without a shape that depends on the ids, so that a GPU does not wait for the host.
+        """Rearrange a batch; no shape depends on the ids, so that a GPU does not wait for the host.
 
         Args:
-            values: Ids, field by field and sample by sample within a field.
-            offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
-            weights: `[ids]`, what each id counts in its bag; None is 1.
+            values: Ids, ordered by field and then by sample.
+            offsets: `[fields * batch + 1]`, start of each bag in `values`, and the end.
+            weights: Weight of each id in its bag, `[ids]`; None is 1.
         """
         device, fields = values.device, len(self.widths)
         lengths = offsets.diff().long()

@@ -1,4 +1,4 @@
-"""A model of any family: tables of embeddings, and the layers above them."""
+"""Model of any family: embedding tables, and the layers above them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,27 +10,28 @@ from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.positions import Positions
 from shunter.models.spec import Features, ModelSpec
 
-LabelLosses = Callable[[Tensor, Tensor], Tensor]  # of logits and labels, `[batch]` or `[batch, tasks]`
+LabelLosses = Callable[[Tensor, Tensor], Tensor]  # arguments: logits and labels, `[batch]` or `[batch, tasks]`
 
 
 class Recommender(nn.Module):
-    """A model over any mix of dense, single-valued and multi-valued features.
+    """Model over any mix of dense, single-valued and multi-valued features.
 
     Args:
         spec: The architecture.
-        features: The input.
-        embeddings: The tables of the categorical features.
-        layers: All but the tables; from `[batch, dense features]` and `[batch, fields, dim]` to the logits.
-        positions: For layers that read histories id by id, and take their lengths too: `shunter.models.positions`.
+        features: Input features.
+        embeddings: Tables of the categorical features.
+        layers: Layers above the tables: `[batch, dense features]` and `[batch, fields, dim]` to the logits.
+        positions: Rearrangement for layers that read histories id by id, which also take the lengths of histories
+            (`shunter.models.positions`).
 
     Attributes:
-        compiled_layers: Stands in for `layers` where it is set (`shunter.engine.loop.compile`); it shares their
+        compiled_layers: Compiled replacement of `layers`, if set (`shunter.engine.loop.compile`); it shares their
             weights.
-        compiled_step: Trains on full batches where it is set (`shunter.engine.loop.compiled_step`); it updates the same
-        weights.
-        loss: Loss of each label that a step minimises (`shunter.engine.loop.loss`); None: the log loss.
-        around_step: Makes of `layers` a context of the forward and backward pass of each training step.
-        around_forward: Makes a context of the forward pass of each training step.
+        compiled_step: Compiled training step for full batches, if set (`shunter.engine.loop.compiled_step`); it updates
+            the same weights.
+        loss: Loss of each label that a step minimises (`shunter.engine.loop.loss`); None is the log loss.
+        around_step: Makes, from `layers`, a context for the forward and backward pass of each training step.
+        around_forward: Makes a context for the forward pass of each training step.
     """
 
     around_step: Callable[[nn.Module], AbstractContextManager[Any]] | None = None
@@ -58,13 +59,13 @@ class Recommender(nn.Module):
         """Score a batch.
 
         Args:
-            dense: `[batch, dense features]` float32.
-            values: Ids, field by field and sample by sample within a field.
-            offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
-            weights: `[ids]`, what each id counts in its bag; None is 1.
+            dense: Dense features, `[batch, dense features]` float32.
+            values: Ids, ordered by field and then by sample.
+            offsets: `[fields * batch + 1]`, start of each bag in `values`, and the end.
+            weights: Weight of each id in its bag, `[ids]`; None is 1.
 
         Returns:
-            Logits, `[batch]`, or `[batch, tasks]` where the features name several.
+            Logits, `[batch]`, or `[batch, tasks]` if the features name several tasks.
         """
         layers = self.compiled_layers or self.layers
         return layers(*self.layer_inputs(dense, values, offsets, weights))
@@ -72,19 +73,19 @@ class Recommender(nn.Module):
     def layer_inputs(
         self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """What the layers take of a batch: dense features, looked-up embeddings, and lengths of histories if asked."""
+        """Return the inputs of the layers: dense features, looked-up embeddings, and lengths of histories if needed."""
         if self._positions is None:
             return dense, self.embeddings(values, offsets, weights)
         laid_out = self._positions(values, offsets, weights)
         return dense, self.embeddings(laid_out.values, laid_out.offsets, laid_out.weights), laid_out.lengths
 
     def bags_of(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids and bounds of the bags that the tables are asked for of a batch; see `forward`."""
+        """Return ids and bounds of the bags that are looked up for a batch; see `forward`."""
         if self._positions is None:
             return values, offsets
         laid_out = self._positions(values, offsets)
         return laid_out.values, laid_out.offsets
 
     def with_layers(self, layers: nn.Module) -> "Recommender":
-        """A model of the same tables with other layers above them; both share the tables."""
+        """Return a model with other layers above the same tables, which both models share."""
         return Recommender(self.spec, self.features, self.embeddings, layers, self._positions).train(self.training)

@@ -1,4 +1,4 @@
-"""How a model of any family is read, checked and built; `shunter.model_families` lists the families."""
+"""Parsing, checking and building of models of any family; `shunter.model_families` lists the families."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -25,13 +25,13 @@ Model = Recommender
 
 
 def model_spec(family: str = "dlrm", **options: Any) -> ModelSpec:
-    """The architecture of a family with some options: what reads those of files, and those that a person wrote.
+    """Return the architecture of a family with some options, from a file or from a user.
 
     An option of other families must have its default, so that none is silently ignored.
 
     Raises:
-        RequestError: The family or an option is unknown, or the option is one of other families; the message names the
-            nearest, or these families.
+        RequestError: The family or the option is unknown, or the option belongs to other families. The message has the
+            nearest name, or these families.
     """
     chosen = family_of(family)
     own = _options(chosen.spec)
@@ -45,11 +45,11 @@ def model_spec(family: str = "dlrm", **options: Any) -> ModelSpec:
 
 
 def family_of(name: str) -> Family:
-    """Load the family of a name.
+    """Load a family by its name.
 
     Raises:
-        RequestError: There is none; the message names the nearest.
-        MissingExtensionError: It belongs to an extension that is not installed.
+        RequestError: The family does not exist; the message has the nearest name.
+        MissingExtensionError: The family belongs to an extension that is not installed.
     """
     if name not in MODEL_FAMILIES:
         known = (*MODEL_FAMILIES.names, *RANKING_MODELS.names)
@@ -58,12 +58,12 @@ def family_of(name: str) -> Family:
 
 
 def may_lie_in_file(spec: ModelSpec) -> bool:
-    """Whether the embedding tables of a model may lie in a file, with some rows in memory."""
+    """Return True if the embedding tables of a model may be in a file, with some rows in memory."""
     return not spec.has_mixed_tables and spec.table_precision == "fp32" and not reads_positions(spec.family)
 
 
 def build_layers(spec: ModelSpec, features: Features) -> nn.Module:
-    """Build the layers above the tables, with weights as torch draws them; see `Family.layers`.
+    """Build the layers above the tables, with torch's default initial weights; see `Family.layers`.
 
     Raises:
         RequestError: The model cannot be built.
@@ -85,23 +85,22 @@ def build_model(
 ) -> Model:
     """Build a model with its initial weights.
 
-    The weights are drawn on the CPU, from the seed alone: equal on every device and with every kernel.
+    The weights are drawn on the CPU from the seed alone, so they are equal on every device and with every kernel.
 
     Args:
         spec: Architecture.
         features: Input features.
         seed: Seed of the initial weights.
-        embedding_learning: What the rows of the tables begin with, and what they learn with.
-        device: Device where the model shall lie.
-        kernel: Library that does the lookups; `auto` picks the fastest that is installed.
-        cache: Cache in front of tables in a file; None keeps all in memory.
-        is_loaded_next: Whether learned weights are loaded before it is used: then the tables, which may be large, are
-            not drawn.
+        embedding_learning: Initialisation and training hyperparameters of the tables.
+        device: Device of the model.
+        kernel: Library of the lookups; `auto` uses the fastest installed one.
+        cache: Cache in front of tables in a file; None keeps all tables in memory.
+        is_loaded_next: Whether trained weights are loaded next. The tables, which may be large, are then not drawn.
 
     Raises:
-        RequestError: The family is not known, the embedding width does not suit the kernels, there is no feature, or
-            the cache cannot be built or does not suit the family.
-        HardwareError: There is no room for the file.
+        RequestError: The family is unknown, the embedding width does not suit the kernels, there is no feature, or the
+            cache cannot be built or does not suit the family.
+        HardwareError: There is not enough disk space for the file.
     """
     check_spec(spec, features)
     device = torch.device(device)
@@ -127,10 +126,10 @@ def build_model(
 
 
 def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
-    """Build a model for scoring, whose tables get their memory by `load_state_dict(..., assign=True)`.
+    """Build a model for scoring; its tables get their memory by `load_state_dict(..., assign=True)`.
 
     Raises:
-        RequestError: The family is not known, or its tables cannot lie in a file.
+        RequestError: The family is unknown, or its tables cannot be in a file.
     """
     check_spec(spec, features)
     if not may_lie_in_file(spec):
@@ -143,10 +142,10 @@ def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
 
 
 def build_scoring_model(spec: ModelSpec, features: Features, tables: EmbeddingTables) -> Model:
-    """Build a model for scoring around tables that hold what was learned; its layers are to be loaded.
+    """Build a model for scoring with trained tables; the weights of its layers must be loaded afterwards.
 
     Raises:
-        RequestError: The family is not known, or there is no such model.
+        RequestError: The family is unknown, or the model cannot be built.
     """
     check_spec(spec, features)
     return assemble_model(spec, features, tables, seed=0, device="cpu")
@@ -181,14 +180,14 @@ def assemble_model(
 
 
 def bag_tables(spec: ModelSpec, features: Features) -> tuple[int, ...]:
-    """Table of each bag that a sample looks up: of each field, or of each position where the family reads positions."""
+    """Return the table of each bag of a sample: a bag for each field, or for each position if these are read."""
     return Positions(features).table_of if reads_positions(spec.family) else features.table_of
 
 
 def layer_inputs(
     spec: ModelSpec, features: Features, batch_size: int, device: str | torch.device
 ) -> tuple[Tensor, ...]:
-    """Zeros in the shapes of what the layers of a model take, as `Recommender.layer_inputs` gives them."""
+    """Return zeros in the shapes of the layers' inputs, as returned by `Recommender.layer_inputs`."""
     dense = torch.zeros(batch_size, len(features.dense), device=device)
     bags = len(bag_tables(spec, features))
     pooled = torch.zeros(batch_size, bags, spec.embedding_dim, device=device, requires_grad=True)
@@ -198,7 +197,7 @@ def layer_inputs(
 
 
 def check_spec(spec: ModelSpec, features: Features) -> None:
-    """Raise a `RequestError` for a model that cannot be built; see `build_model`."""
+    """Raise `RequestError` if a model cannot be built; see `build_model`."""
     family_of(spec.family)
     if spec.table_dims and not MODEL_FAMILIES.capability(spec.family, "mixes_widths"):
         raise _does_nothing("table_dims", spec.family, MODEL_FAMILIES.names_with(mixes_widths=True))
@@ -256,7 +255,7 @@ def _check_tables(spec: ModelSpec, features: Features) -> None:
 
 
 def _check_foreign_option(family: str, name: str, value: Any) -> None:
-    """Refuse an option that a family does not have, unless it is that of another family at its default."""
+    """Raise if a family does not have an option, unless another family has it and the value is its default."""
     options = {other: _options(family_of(other).spec) for other in MODEL_FAMILIES.names}
     readers = [other for other, own in options.items() if name in own]
     if not readers:
@@ -275,10 +274,10 @@ def _does_nothing(option: str, family: str, readers: Sequence[str]) -> RequestEr
 
 @lru_cache
 def _options(spec: type[ModelSpec]) -> Mapping[str, Any]:
-    """The options of a family with their defaults."""
+    """Return the options of a family with their defaults."""
     return {option.name: option.default for option in fields(spec)}
 
 
 def _as_tuple(value: Any) -> Any:
-    """Lists, as JSON has them, as tuples."""
+    """Convert lists, as in JSON, into tuples."""
     return tuple(map(_as_tuple, value)) if isinstance(value, list | tuple) else value

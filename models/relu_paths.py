@@ -1,4 +1,4 @@
-"""Places of layers behind ReLUs."""
+"""Paths of layers whose input is the output of a ReLU."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from shunter.models.structured_dropout import StructuredDropout
 
 
 def after_relu(layers: nn.Module) -> Iterator[str]:
-    """Yield the paths of the linear layers whose input is the output of a ReLU, so never negative."""
+    """Yield the paths of the linear layers whose input is the output of a ReLU, and thus never negative."""
     for name, module in layers.named_modules():
         if not isinstance(module, nn.Sequential):
             continue

@@ -1,6 +1,6 @@
-"""What a model is built from: the features that come in and the shape of the network.
+"""Configuration of a model: its input features and its architecture.
 
-Plain dataclasses, so that a machine with torch and numpy alone can build and train a model.
+Plain dataclasses, so that a machine with only torch and numpy can build and train a model.
 """
 
 import math
@@ -19,12 +19,14 @@ class CategoricalFeature:
 
     Attributes:
         name: Column of the source.
-        rows: Number of ids, so the rows of its embedding table; id 0 is the out-of-vocabulary and missing value.
-        multi_valued: Whether a sample may hold any number of ids (a pooled bag) instead of exactly one.
-        length: Most ids of one sample in a history, whose ids have an order, the oldest first; None for other fields.
-        table: Field whose embedding table this one shares, so whose ids it holds; None: it has a table of its own.
-        weights: Column of the weights of a bag's ids, which multiply their rows before they are summed; None: all count
-            alike.
+        rows: Number of ids, which is the number of rows of its embedding table; id 0 is the out-of-vocabulary and
+            missing value.
+        multi_valued: Whether a sample may have any number of ids (a pooled bag) instead of exactly one.
+        length: Largest number of ids of a sample in a history, whose ids are ordered from oldest to newest; None for
+            other fields.
+        table: Field whose embedding table, and thus whose ids, this field shares; None if it has its own table.
+        weights: Column of the weights of a bag's ids, by which their rows are multiplied before the sum; None if all
+            weights are 1.
     """
 
     name: str
@@ -42,14 +44,14 @@ class CategoricalFeature:
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What comes into a model, in the order of the arrays, and what it shall predict.
+    """Input features of a model, in the order of the arrays, and its prediction targets.
 
-    Fields that share a table stand right behind its owner, since the kernels take the bags of a table together.
+    Fields that share a table must follow its owner directly, since the kernels look up the bags of a table together.
 
     Attributes:
         dense: Names of the dense columns.
         categorical: Categorical fields.
-        tasks: Names of the labels where there are several, the main one first; empty where there is one.
+        tasks: Names of the labels if there are several, the main label first; empty for one label.
     """
 
     dense: tuple[str, ...]
@@ -58,7 +60,7 @@ class Features:
 
     @property
     def outputs(self) -> int:
-        """Logits of a sample: one for each task."""
+        """Number of logits of a sample: one for each task."""
         return max(1, len(self.tasks))
 
     @property
@@ -68,7 +70,7 @@ class Features:
 
     @property
     def histories(self) -> tuple[CategoricalFeature, ...]:
-        """The fields whose ids have an order."""
+        """Fields whose ids are ordered."""
         return tuple(field for field in self.categorical if field.length is not None)
 
     @property
@@ -81,7 +83,7 @@ class Features:
         """Table of each field.
 
         Raises:
-            RequestError: A field does not stand behind the one whose table it shares, or is of another size.
+            RequestError: A field does not follow the field whose table it shares, or has a different number of rows.
         """
         tables: list[int] = []
         owner: CategoricalFeature | None = None
@@ -97,32 +99,32 @@ class Features:
         return tuple(tables)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; what a field does not have, and the tasks where there is one, are left out."""
+        """Return plain values for JSON; missing properties of fields, and the tasks if there is one, are left out."""
         categorical = [{k: v for k, v in asdict(field).items() if v is not None} for field in self.categorical]
         tasks = {"tasks": list(self.tasks)} if self.tasks else {}
         return {"dense": list(self.dense), "categorical": categorical, **tasks}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Features":
-        """Inverse of `to_dict`."""
+        """Create features from the dictionary that `to_dict` returns."""
         categorical = tuple(CategoricalFeature(**field) for field in values["categorical"])
         return cls(dense=tuple(values["dense"]), categorical=categorical, tasks=tuple(values.get("tasks", ())))
 
 
-ROUNDING = 1e-9  # what a share such as 0.1 may be off as a binary number
+ROUNDING = 1e-9  # largest error of a share such as 0.1 as a binary number
 DropoutKind = Literal["random", "structured"]
 TablePrecision = Literal["fp32", "fp16"]
 NUMBER_BYTES: dict[TablePrecision, int] = {"fp32": 4, "fp16": 2}
 
 
 class TableShape(NamedTuple):
-    """One embedding table.
+    """Shape of one embedding table.
 
     Attributes:
         ids: Number of ids of its field.
-        rows: Number of rows; where they are fewer than the ids, an id has the row of its remainder.
-        width: Numbers of a row.
-        number_bytes: Bytes of each of them.
+        rows: Number of rows; if there are fewer rows than ids, an id has the row of its remainder.
+        width: Width of a row.
+        number_bytes: Bytes of each number.
     """
 
     ids: int
@@ -132,38 +134,38 @@ class TableShape(NamedTuple):
 
 
 def rows_kept(ids: int, share: float) -> int:
-    """Rows of a table of which a share of the ids keep one of their own: rounded up, at least one."""
+    """Return the rows of a table if this share of the ids has rows of their own: rounded up, at least one."""
     return max(1, math.ceil(ids * share - ROUNDING * ids))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(Record):
-    """The architecture of one model: what all families share. Each family adds its own options (`models.families`).
+    """Architecture of one model: the options of all families. Each family adds its own options (`models.families`).
 
-    `shunter.models.registry.model_spec` builds the spec of a family from its name and options, as they are written in
-    files. A field with `is_optional` in its metadata is left out of files at its default.
+    `shunter.models.registry.model_spec` builds the spec of a family from its name and options as in files. A field with
+    `is_optional` in its metadata is left out of files at its default.
 
     Attributes:
         family: Name in the registry (`shunter.models.registry`).
-        embedding_dim: Width of every embedding row, and of the dense vector that meets them in the interaction.
+        embedding_dim: Width of every embedding row, and of the dense vector that interacts with them.
         bottom_widths: Hidden widths of the MLP over the dense features, without the last layer of `embedding_dim`.
         top_widths: Hidden widths of the main MLP, without the last layer of one logit.
-        dropout: Share of activations dropped in the main MLPs while training.
-        dropout_kind: Whether each sample drops its own activations, or all samples of a batch the same, which need not
-            be computed then (`shunter.models.structured_dropout`).
+        dropout: Dropout share of the activations of the main MLPs in training.
+        dropout_kind: Whether each sample drops its own activations, or all samples of a batch the same, which then need
+            not be computed (`shunter.models.structured_dropout`).
         batch_norm: Whether the activations of the main MLPs are normalised over the batch, before each ReLU.
-        task_tower_width: Hidden width of the MLP that each of several tasks has for itself above the body they share;
-            None leaves each a linear layer.
-        table_dims: Width of each table, in the order of `Features.table_rows`, up to `embedding_dim`, to which what is
-            looked up is filled up with zeros; empty is `embedding_dim` for all.
-        table_shares: Share of the ids of each table that keep a row of their own, in the same order; the others share
-            theirs by the remainder. Empty is 1 for all.
-        table_precision: In what the rows of the tables are kept while they learn and afterwards; they are multiplied
-            and updated in fp32, and from there rounded by chance to fp16 (`shunter.models.embeddings.half`).
-        numeric_embedding: What the dense features become: one vector by an MLP over all of them, or each a learned
-            vector times its value, so that they meet the other fields one by one. The latter has no `bottom_widths`.
-        numeric_bins: Bins between quantiles of the training part into which each dense feature is cut beside its value
-            (`shunter.models.number_bins`); 0 leaves its value alone.
+        task_tower_width: Hidden width of the MLP that each of several tasks has above the shared body; None gives each
+            task a linear layer.
+        table_dims: Width of each table, in the order of `Features.table_rows`, at most `embedding_dim`, to which
+            looked-up vectors are padded with zeros; empty is `embedding_dim` for all.
+        table_shares: Share of the ids of each table that have rows of their own, in the same order; other ids share
+            these rows by their remainder. Empty is 1 for all.
+        table_precision: Precision in which rows are stored. They are multiplied and updated in fp32; for fp16 they are
+            then rounded stochastically (`shunter.models.embeddings.half`).
+        numeric_embedding: Encoding of the dense features: one vector by an MLP over all of them, or for each a learned
+            vector times its value, so that each interacts with the other fields. The latter has no `bottom_widths`.
+        numeric_bins: Number of bins, between quantiles of the training part, that encode each dense feature in addition
+            to its value (`shunter.models.number_bins`); 0 uses the value alone.
     """
 
     family: ClassVar[str]
@@ -187,7 +189,7 @@ class ModelSpec(Record):
         return bool(self.table_dims or self.table_shares)
 
     def tables(self, features: Features) -> tuple[TableShape, ...]:
-        """The embedding tables over some features."""
+        """Return the embedding tables for some features."""
         ids = features.table_rows
         widths = self.table_dims or (self.embedding_dim,) * len(ids)
         shares = self.table_shares or (1.0,) * len(ids)
@@ -195,12 +197,12 @@ class ModelSpec(Record):
         return tuple(TableShape(*shape, NUMBER_BYTES[self.table_precision]) for shape in shapes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON: the family and all options, but for optional ones at their default."""
+        """Return plain values for JSON: the family and all options, except optional ones at their default."""
         return {"family": self.family, **super().to_dict()}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to do about an unknown name: use the one that it begins, or else the one most like it, or another."""
+    """Return advice for an unknown name: use the name that it begins, else the most similar name, else another."""
     names = sorted(known)
     begun = [one for one in names if len(name) > 2 and one.startswith(name.lower())]
     similar = begun or get_close_matches(name.lower(), names, n=1)

@@ -1,9 +1,9 @@
-"""Structured dropout: the units that are dropped are the same for all samples of a batch, and drawn anew at each step.
+"""Structured dropout: all samples of a batch drop the same units, which are drawn again at each step.
 
-What is dropped need not be multiplied, so that products of matrices become smaller in the forward pass and in both
-halves of the backward pass (Sarma et al., "Structured in Space, Randomized in Time", NeurIPS 2021, arXiv 2106.12089).
-Of two layers with dropout between them the first computes the units that are kept and no others, and the second reads
-these. Small layers are computed whole and masked, which is faster there; the result is the same within rounding.
+Dropped units need not be computed, so matrix products become smaller in the forward pass and in both halves of the
+backward pass (Sarma et al., "Structured in Space, Randomized in Time", NeurIPS 2021, arXiv 2106.12089). With dropout
+between two layers, the first computes only the kept units, and the second reads only these. Small layers are computed
+in full and masked, which is faster for them; the results are equal within rounding.
 """
 
 import torch
@@ -11,45 +11,45 @@ from torch import Tensor, nn
 
 from shunter.models.output_layer import OutputLayer
 
-# Measured on one core of an AVX-512 processor in float32, batches from 256 to 4,096: below it, picking the weights of
-# the units that are kept takes as long as leaving out the others saves.
+# Measured on one core of an AVX-512 processor in float32, with batches from 256 to 4,096: below this width, gathering
+# the weights of the kept units takes as long as the smaller product saves.
 LEAST_COMPACT_WIDTH = 96
 
 
 def units_kept(width: int, share: float) -> int:
-    """How many of some units are kept where a share of them is dropped: the same number at each step, at least one."""
+    """Return the number of units that are kept if a share is dropped: the same at each step, at least one."""
     return max(1, round(width * (1 - share)))
 
 
 def draw_kept(width: int, share: float, device: torch.device) -> Tensor:
-    """Numbers of the units that are kept, int64 `[kept]` ascending, from the generator that dropout draws from."""
+    """Draw the units to keep, int64 `[kept]` ascending, from the generator that torch's dropout uses."""
     return torch.randperm(width, device=device)[: units_kept(width, share)].sort().values
 
 
 def is_compact(inputs: int, outputs: int) -> bool:
-    """Whether a layer computes what is kept by itself instead of masking what is dropped."""
+    """Return True if a layer computes only the kept units instead of masking the dropped ones."""
     return min(inputs, outputs) >= LEAST_COMPACT_WIDTH
 
 
 def masked(values: Tensor, kept: Tensor) -> Tensor:
-    """`[..., width]` with zeros for the units that are dropped."""
+    """Return `[..., width]` with zeros for the dropped units."""
     mask = values.new_zeros(values.shape[-1]).index_fill_(0, kept, 1.0)
     return values * mask
 
 
 def spread(values: Tensor, kept: Tensor, width: int) -> Tensor:
-    """Map `[batch, kept]` to `[batch, width]`, with zeros for the units that are dropped."""
+    """Map `[batch, kept]` to `[batch, width]`, with zeros for the dropped units."""
     return values.new_zeros(len(values), width).index_copy(1, kept, values)
 
 
 class StructuredDropout(nn.Module):
-    """Drops the same units of all samples of a batch; within a `StructuredMlp` these are not even computed.
+    """Drops the same units of all samples of a batch; within a `StructuredMlp` dropped units are not even computed.
 
-    The units that are kept are multiplied by the inverse of their share, so that the mean stays. Their number is fixed,
-    hence each is dropped with the probability that this number says.
+    The kept units are divided by their share, so that the mean is unchanged. Their number is fixed, so the dropout
+    probability follows from the rounded number.
 
     Args:
-        share: Share of the units that is dropped.
+        share: Share of the units to drop.
     """
 
     def __init__(self, share: float) -> None:
@@ -57,7 +57,7 @@ class StructuredDropout(nn.Module):
         self.share = share
 
     def factor(self, width: int) -> float:
-        """What units that are kept are multiplied by."""
+        """Return the factor of the kept units."""
         return width / units_kept(width, self.share)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -71,8 +71,8 @@ class StructuredDropout(nn.Module):
 class StructuredMlp(nn.Sequential):
     """Linear layers with `StructuredDropout` between them; weights and names are those of any `nn.Sequential`.
 
-    Where a layer is large enough (`is_compact`), its dropped units are computed neither by itself nor read by the next.
-    With batch normalisation the statistics of a unit that is dropped stay as they are at that step.
+    If a layer is large enough (`is_compact`), its dropped units are neither computed nor read by the next layer. With
+    batch normalisation, the running statistics of a dropped unit do not change in that step.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class StructuredMlp(nn.Sequential):
         if not self.training:
             return super().forward(input)
         layers, values, place = list(self), input, 0
-        kept: Tensor | None = None  # units that `values` has, of `width`; None is all
+        kept: Tensor | None = None  # indices of the units in `values`, out of `width`; None is all
         width = input.shape[-1]
         while place < len(layers):
             layer = layers[place]
@@ -104,7 +104,7 @@ class StructuredMlp(nn.Sequential):
 
 
 def _block(layers: list[nn.Module]) -> list[nn.Module]:
-    """What stands between a linear layer and the dropout behind it, and that; empty where there is none."""
+    """Return the layers from a linear layer up to the dropout after it, dropout included; empty if there is none."""
     found: list[nn.Module] = []
     for layer in layers:
         found.append(layer)
@@ -116,7 +116,7 @@ def _block(layers: list[nn.Module]) -> list[nn.Module]:
 
 
 def _linear(layer: nn.Linear, values: Tensor, kept: Tensor | None, units: Tensor | None) -> Tensor:
-    """What a layer makes of the inputs that are kept, of the units alone that are."""
+    """Apply a layer to the kept inputs, and compute only the kept units."""
     if kept is None and units is None:
         return layer(values)
     weight, bias = layer.weight, layer.bias
@@ -129,7 +129,7 @@ def _linear(layer: nn.Linear, values: Tensor, kept: Tensor | None, units: Tensor
 
 
 def _normalised(norm: nn.BatchNorm1d, values: Tensor, units: Tensor) -> Tensor:
-    """`[batch, kept]` normalised over the batch; the running statistics are those of the units alone."""
+    """Normalise `[batch, kept]` over the batch, with the running statistics of these units alone."""
     mean, variance, count = norm.running_mean, norm.running_var, norm.num_batches_tracked
     assert mean is not None
     assert variance is not None

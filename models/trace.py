@@ -1,7 +1,7 @@
-"""Runs one training step of the dense layers without memory or arithmetic, and writes down what it would have done.
+"""Trace of one training step of the dense layers, recorded without memory or arithmetic.
 
-Fake tensors go through autograd and autocast as real ones on the processor do, so the operators, their shapes and
-types, and the life of every tensor are those of a real step, for models of any size.
+Fake tensors go through autograd and autocast like real ones on a processor. So the operators, their shapes and types,
+and the lifetime of every tensor are those of a real step, for models of any size.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.module_tracker import ModuleTracker
 
 Phase = Literal["forward", "backward"]
-# Operators that only describe memory anew: dispatched like any other, but nothing is read or written.
+# Operators that only create views: dispatched like any other operator, but without reading or writing data.
 VIEWS = frozenset(
     ("view", "t", "transpose", "squeeze", "unsqueeze", "slice", "detach", "expand", "select", "alias", "permute")
 ) | {"_unsafe_view", "new_empty_strided", "split", "split_with_sizes", "as_strided", "unbind", "chunk"}
@@ -30,13 +30,13 @@ class Operator:
     """One dispatched operator.
 
     Attributes:
-        name: Torch's, without namespace and overload.
-        module: Path of the innermost module that was running, empty outside of all.
+        name: Torch's name, without namespace and overload.
+        module: Path of the innermost running module, empty outside of all modules.
         phase: Phase of the step.
-        dtype: Type of the result.
+        dtype: Data type of the result.
         product: (number of products, m, n, k) of a matrix product `[m, k] x [k, n]`; None for other operators.
-        bytes_read: Bytes of all its tensors.
-        bytes_written: Bytes of all its results.
+        bytes_read: Bytes of all input tensors.
+        bytes_written: Bytes of all results.
     """
 
     name: str
@@ -49,18 +49,18 @@ class Operator:
 
     @property
     def flops(self) -> int:
-        """Of a matrix product, multiply and add counted as two; 0 for other operators."""
+        """FLOPs of a matrix product, multiply and add counted as two; 0 for other operators."""
         return 2 * math.prod(self.product) if self.product else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTrace:
-    """What one step of the dense layers does.
+    """Operators and memory of one step of the dense layers.
 
     Attributes:
         operators: Operators in the order of their dispatch.
-        kept_bytes: Bytes of tensors kept from forward to backward, weights not counted.
-        peak_bytes: Most that is alive at a time beyond weights and inputs, gradients of the weights included.
+        kept_bytes: Bytes of tensors stored from forward to backward, without weights.
+        peak_bytes: Peak bytes alive at a time without weights and inputs, but with gradients of the weights.
         parameters: Number of weights of the layers.
     """
 
@@ -76,10 +76,10 @@ def trace_step(
     """Trace forward and backward of layers that were made on the meta device.
 
     Args:
-        layers: Made fake; return the logits.
-        make_inputs: Gives what the layers are called with; those that need a gradient are looked-up embeddings.
-        half: Whether it runs under bfloat16 autocast.
-        tasks: Logits of a sample.
+        layers: Layers on the meta device, which return the logits.
+        make_inputs: Makes the inputs of the layers; inputs that need a gradient are looked-up embeddings.
+        half: Whether the step runs under bfloat16 autocast.
+        tasks: Number of logits of a sample.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), ModuleTracker() as tracker:
         layers = layers.to_empty(device="cpu")
@@ -102,7 +102,7 @@ def trace_step(
 
 
 class _Recorder(TorchDispatchMode):
-    """Writes down operators, and follows how many bytes are alive."""
+    """Records operators, and counts the bytes that are alive."""
 
     def __init__(self, tracker: ModuleTracker, own: Sequence[Tensor]) -> None:
         super().__init__()
@@ -111,11 +111,11 @@ class _Recorder(TorchDispatchMode):
         self._tracker = tracker
         self._phase: Phase = "forward"
         self._alive_bytes = 0
-        self._own = list(own)  # held, so that no other storage takes one of their places
+        self._own = list(own)  # references, so that no new storage gets one of their addresses
         self._known: set[int] = {tensor.untyped_storage()._cdata for tensor in own}
 
     def begin_backward(self) -> None:
-        """What is alive now has been kept for the backward pass."""
+        """Start the backward phase; all memory alive now is stored for it."""
         self._phase, self.kept_bytes = "backward", self._alive_bytes
 
     def __torch_dispatch__(

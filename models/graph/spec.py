@@ -1,4 +1,4 @@
-"""What a graph recommender is built from: its architecture, and the graph of who chose what."""
+"""Configuration of graph recommenders, and the graph of users, items and their interactions."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,26 +14,26 @@ Side = Literal["user", "item"]
 
 @dataclass(frozen=True)
 class Range:
-    """Every number between two, tried along its logarithm."""
+    """Range of numbers, searched in log scale."""
 
     low: float
     high: float
 
 
-Searched = Mapping[str, Range | tuple[float, ...]]  # of each option a range, or its values
+Searched = Mapping[str, Range | tuple[float, ...]]  # a range or a list of values for each option
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec(Record):
-    """The architecture of one graph recommender. Each model adds its own options in its file.
+    """Configuration of one graph recommender; each model adds its own options in its module.
 
-    `shunter.models.graph.registry.graph_spec` builds the spec of a model from its name and options, as files have them.
+    `shunter.models.graph.registry.graph_spec` builds the spec of a model from a name and options as in files.
 
     Attributes:
         family: Name in the registry (`shunter.models.graph.registry`).
-        searched: What a search tries of its options, and where it differs, of what it is learned with.
-        learned_with: Settings of `shunter.engine.ranking.config.RankingHyperparameters` that are usual for it.
-        points: Options that a search tries first, after the defaults, and a baseline alone.
+        searched: Values that a search tries for the options and, if they differ, for the training hyperparameters.
+        learned_with: Default training hyperparameters (`shunter.engine.ranking.config.RankingHyperparameters`).
+        points: Options that a search tries first, after the defaults; a baseline tries only these.
     """
 
     family: ClassVar[str]
@@ -42,17 +42,17 @@ class GraphSpec(Record):
     points: ClassVar[tuple[Mapping[str, float], ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON: all options, but for optional ones at their default."""
+        """Return plain values for JSON: all options, except optional ones at their default."""
         return {"family": self.family, **super().to_dict()}
 
     def in_words(self) -> str:
-        """Its options, for a person: `regularization 500`."""
+        """Return the options as text, for example `regularization 500`."""
         return ", ".join(f"{name} {value:g}" for name, value in asdict(self).items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorSpec(GraphSpec):
-    """What the models have in common that learn a vector for each node, step by step.
+    """Options of models that learn a vector for each node in steps.
 
     Attributes:
         embedding_dim: Width of every node's vector, in every layer.
@@ -65,10 +65,10 @@ class VectorSpec(GraphSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredSpec(VectorSpec):
-    """What the models have in common in which vectors pass along the edges.
+    """Options of models that propagate vectors along the edges.
 
     Attributes:
-        layers: Number of times that they do.
+        layers: Number of propagation layers.
     """
 
     searched: ClassVar[Searched] = {**VectorSpec.searched, "layers": (1, 2, 3)}
@@ -82,10 +82,10 @@ class Attribute:
 
     Attributes:
         name: Column of the source.
-        side: Kind of node whose property it is.
-        values: Number of values, so of nodes of their own; 0 is the unknown value, which has no edge.
-        nodes: Users or items, int64 `[edges]`.
-        ids: Their values, int64 `[edges]`.
+        side: Kind of node that has the attribute.
+        values: Number of values, which are nodes too; 0 is the unknown value, which has no edge.
+        nodes: User or item of each edge, int64 `[edges]`.
+        ids: Value of each edge, int64 `[edges]`.
     """
 
     name: str
@@ -97,19 +97,18 @@ class Attribute:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Graph:
-    """Who chose what: an edge between a user and an item for each positive of the training part.
+    """Graph of interactions: an edge between a user and an item for each positive of the training part.
 
-    A node is known by its id in the data, so that 0 is every user, or item, which training did not know; it has no
-    edge. Other nodes may have none either: whoever chose nothing, whatever nobody chose.
+    The number of a node is its id in the data. Id 0 stands for every user or item that is not in the training data, and
+    has no edge. Other nodes may have no edges either, if they have no interactions.
 
     Attributes:
-        users: Number of users, 0 included.
-        items: Number of items, 0 included.
-        edge_users: User of each pair, int64 `[edges]`; each pair of user and item is there once.
-        edge_items: Item of each pair, int64 `[edges]`.
-        attributes: What is known of users and items, for the model that reads it.
-        edge_order: Numbers by which the edges of a user are in the order of their rows in the log, int64 `[edges]`;
-            None where it is not known.
+        users: Number of users, including id 0.
+        items: Number of items, including id 0.
+        edge_users: User of each edge, int64 `[edges]`; each pair of user and item occurs once.
+        edge_items: Item of each edge, int64 `[edges]`.
+        attributes: Attributes of users and items, for models that read them.
+        edge_order: Sort keys for the order of a user's edges in the log, int64 `[edges]`; None if the order is unknown.
     """
 
     users: int
@@ -121,19 +120,19 @@ class Graph:
 
     @property
     def edges(self) -> int:
-        """Number of pairs."""
+        """Number of edges."""
         return len(self.edge_users)
 
     def user_degrees(self) -> np.ndarray:
-        """Items that each user chose, int64 `[users]`."""
+        """Return the number of items of each user, int64 `[users]`."""
         return np.bincount(self.edge_users, minlength=self.users)
 
     def item_degrees(self) -> np.ndarray:
-        """Users who chose each item, int64 `[items]`."""
+        """Return the number of users of each item, int64 `[items]`."""
         return np.bincount(self.edge_items, minlength=self.items)
 
     def check(self) -> None:
-        """Raise a `DataError` for a graph that nothing can be learned from."""
+        """Raise `DataError` if the graph has no edge."""
         if not self.edges:
             raise DataError(
                 "The training part holds no positive of a known user and item, so the graph has no edge: give more "

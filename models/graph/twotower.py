@@ -1,7 +1,8 @@
-"""Two towers learned by a sampled softmax over the batch (Yi et al., RecSys 2019), with uniform negatives mixed in.
+"""Two towers with a sampled softmax over the batch (Yi et al., RecSys 2019), with additional uniform negatives.
 
-The correction is that of "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations"; the mixture
-that of "Mixed Negative Sampling for Learning Two-tower Neural Networks in Recommendations" (Yang et al., WWW 2020).
+The correction of the sampling bias is from "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+Recommendations". The mixture of negatives is from "Mixed Negative Sampling for Learning Two-tower Neural Networks in
+Recommendations" (Yang et al., WWW 2020).
 """
 
 from collections.abc import Mapping
@@ -20,10 +21,10 @@ from shunter.models.graph.spec import Attribute, Graph, LayeredSpec, Range, Sear
 
 @dataclass(frozen=True, kw_only=True)
 class TwoTowerSpec(LayeredSpec):
-    """Two towers; `layers` are those of each.
+    """Configuration of two towers; `layers` is the number of layers of each tower.
 
     Attributes:
-        temperature: What scores are divided by before the softmax: the lower, the more the hardest negatives count.
+        temperature: Divisor of the scores before the softmax; a lower value gives the hardest negatives more weight.
     """
 
     family: ClassVar[str] = "twotower"
@@ -31,10 +32,10 @@ class TwoTowerSpec(LayeredSpec):
         **LayeredSpec.searched,
         "temperature": Range(0.1, 1.0),
         "learning_rate": Range(1e-3, 3e-2),
-        "weight_decay": Range(1e-2, 1.0),  # the loss of a sample is that of thousands of pairs
+        "weight_decay": Range(1e-2, 1.0),  # large, because the loss of a sample contains thousands of pairs
         "negatives": (1, 2, 4),
     }
-    # Of eight short trainings on 700 users of MovieLens-1M, judged on a part that was held out.
+    # Best of eight short trainings on 700 users of MovieLens-1M, compared on a held-out part.
     learned_with: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.005, "weight_decay": 0.1, "negatives": 1}
 
     layers: int = 1
@@ -42,12 +43,12 @@ class TwoTowerSpec(LayeredSpec):
 
 
 class Tower(nn.Module):
-    """`h + W relu(h) + b`, layer by layer, of the sum of a node's own embedding and the mean of each of its attributes.
+    """`h + W relu(h) + b`, layer by layer; the input is a node's embedding plus the mean of each of its attributes.
 
     Args:
         spec: Architecture.
         nodes: Number of nodes.
-        attributes: What is known of them.
+        attributes: Attributes of the nodes.
         device: Device of the sums.
         backend: Library of the sums.
     """
@@ -78,7 +79,7 @@ class Tower(nn.Module):
 
 
 class _Mean:
-    """The mean over the values of an attribute, for each node; zero for one without any."""
+    """Mean over the values of an attribute for each node; zero for a node without values."""
 
     def __init__(self, attribute: Attribute, nodes: int, device: str | torch.device, backend: Backend) -> None:
         self.sums: NeighbourSum = neighbour_sum(
@@ -92,15 +93,15 @@ class _Mean:
 
 
 class TwoTower(GraphModel[TwoTowerSpec]):
-    """A user tower and an item tower, which know nothing of each other until their vectors are multiplied.
+    """A user tower and an item tower, which are independent until their vectors are multiplied.
 
-    No vector passes along the edges between users and items, so that the vector of a new user or item follows from its
-    attributes alone. A user's score of an item is the product of their vectors over the temperature.
+    Vectors are not propagated between users and items, so the vector of a new user or item depends only on its
+    attributes. The score is the dot product of the vectors over the temperature.
 
     Args:
         spec: Architecture.
         graph: Edges, with attributes.
-        device: Device where the model shall lie.
+        device: Device of the model.
         backend: Library of the means of attributes.
     """
 
@@ -122,7 +123,7 @@ class TwoTower(GraphModel[TwoTowerSpec]):
 
     @classmethod
     def layer_counts(cls, spec: TwoTowerSpec, graph: Graph) -> LayerCounts:
-        """Both towers over all nodes."""
+        """Count both towers over all nodes."""
         nodes = graph.users + graph.items
         values = sum(attribute.values for attribute in graph.attributes)
         return LayerCounts(
@@ -136,15 +137,15 @@ class TwoTower(GraphModel[TwoTowerSpec]):
 
     @classmethod
     def scored_items(cls, negatives: int) -> int:
-        """All items of those that are taken together."""
+        """Return the number of items in a group of samples."""
         return TOGETHER * (1 + negatives)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Final vectors of all users and items."""
+        """Return the final vectors of all users and items."""
         return self.user_tower(self.users), self.item_tower(self.items)
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """The softmax over the items of a batch and their negatives, each set right by how often it is drawn."""
+        """Return the softmax loss over the positives and negatives of a batch, corrected for the sampling bias."""
         user_vectors, item_vectors = self(users, torch.cat([positives, negatives.flatten()]))
         vectors = user_vectors / self.spec.temperature
         return corrected_softmax(vectors, positives, negatives, item_vectors, self.item_shares)

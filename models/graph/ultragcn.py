@@ -15,12 +15,12 @@ from shunter.models.graph.spec import Graph, Range, Searched, VectorSpec
 
 @dataclass(frozen=True, kw_only=True)
 class UltraGcnSpec(VectorSpec):
-    """An UltraGCN.
+    """Configuration of UltraGCN.
 
     Attributes:
-        neighbours: Items nearest to each item that a user of it is pulled to as well.
+        neighbours: Number of nearest items of each item, which are additional positives for the item's users.
         neighbour_weight: Weight of these in the loss, called lambda in the paper.
-        negative_weight: Weight of a positive's negatives together.
+        negative_weight: Weight of all negatives of a positive together.
     """
 
     family: ClassVar[str] = "ultragcn"
@@ -41,18 +41,18 @@ class UltraGcnSpec(VectorSpec):
 
 
 class UltraGcn(GraphModel[UltraGcnSpec]):
-    """Embeddings alone, whose loss pulls them to where endless layers of LightGCN would converge.
+    """Embeddings without layers, trained towards the limit of infinitely many layers of LightGCN.
 
-    The cross entropy of each edge and each negative weighs `1 / d_u * sqrt((d_u + 1) / (d_i + 1))` (equation 8; the
-    constants beside it are 0 here, 1e-7 in the authors' settings of MovieLens-1M), and that of each of an item's
-    nearest neighbours j `G_ij / (g_i - G_ii) * sqrt(g_i / g_j)`, of the co-occurrences G and their sums g (equation
-    13, the item itself left out).
+    The cross entropy of each edge and each negative has the weight `1 / d_u * sqrt((d_u + 1) / (d_i + 1))` (equation 8;
+    the additional constants are 0 here, and 1e-7 in the published settings of MovieLens-1M). Each of an item's nearest
+    neighbours j has the weight `G_ij / (g_i - G_ii) * sqrt(g_i / g_j)`, with co-occurrences G and their sums g
+    (equation 13, without the item itself).
 
     Args:
         spec: Architecture.
         graph: Edges.
-        device: Device where the model shall lie.
-        backend: Library of the sums, by which the co-occurrences are counted.
+        device: Device of the model.
+        backend: Library of the sums, used to count the co-occurrences.
     """
 
     spec_class = UltraGcnSpec
@@ -82,15 +82,15 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
 
     @classmethod
     def layer_counts(cls, spec: UltraGcnSpec, graph: Graph) -> LayerCounts:
-        """No layer: nothing but the embeddings, and what the loss says of them."""
+        """Count the embeddings and the loss; there is no layer."""
         return LayerCounts(summed_rows=0, written_rows=0, operators=30, embeddings=graph.users + graph.items)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """The embeddings themselves."""
+        """Return the embeddings."""
         return self.users, self.items
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Mean over the samples of equation 14: the edge and its negatives, and the item's neighbours."""
+        """Return the mean over the samples of equation 14: the edge and its negatives, and the item's neighbours."""
         vectors, own = self.users.index_select(0, users), self.user_shares[users]
         positive = (vectors * self.items.index_select(0, positives)).sum(1)
         negative = products(vectors, self.items, negatives)
@@ -104,7 +104,7 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
 
 
 def _nearest(graph: Graph, count: int, device: torch.device, backend: Backend) -> tuple[Tensor, Tensor]:
-    """The nearest items of each item and how near they are, `[items, count]` each; where there are fewer, near by 0."""
+    """Return the nearest items of each item and their weights, `[items, count]` each; missing ones have weight 0."""
     degrees = torch.from_numpy(graph.item_degrees()).float()
     histories = torch.from_numpy(graph.user_degrees()).float()
     edge_items = torch.from_numpy(graph.edge_items)

@@ -14,12 +14,12 @@ from shunter.models.graph.spec import Graph, Range, Searched
 
 @dataclass(frozen=True, kw_only=True)
 class XSimGclSpec(LightGcnSpec):
-    """An XSimGCL.
+    """Configuration of XSimGCL.
 
     Attributes:
-        noise: Length of what is added to a vector in each layer while training, called epsilon in the paper.
-        contrast_weight: Weight of telling nodes apart beside the comparison of items.
-        temperature: What its cosines are divided by; above 0.
+        noise: Length of the noise added to a vector in each layer in training, called epsilon in the paper.
+        contrast_weight: Weight of the contrastive loss, relative to BPR.
+        temperature: Divisor of the cosines in the contrastive loss; above 0.
     """
 
     family: ClassVar[str] = "xsimgcl"
@@ -36,16 +36,16 @@ class XSimGclSpec(LightGcnSpec):
 
 
 class XSimGcl(LightGcn):
-    """LightGCN with noise in its layers while it learns; it must tell a node's first layer from those of all others.
+    """LightGCN with noise in its layers in training, and a contrastive loss between first layer and final vectors.
 
     Each layer adds `noise * sign(e) * d` with a random direction d of length one (section 3.3, equation 7). The final
-    vector is the mean of the layers without a node's own embedding, and InfoNCE contrasts it with the first layer, of
-    the users and the positives of a step (section 3.4). Scoring adds no noise.
+    vector is the mean of the layers without a node's own embedding. InfoNCE contrasts it with the first layer, for the
+    users and the positives of a step (section 3.4). Scoring adds no noise.
 
     Args:
         spec: Architecture.
         graph: Edges.
-        device: Device where the model shall lie.
+        device: Device of the model.
         backend: Library of the sums.
     """
 
@@ -63,12 +63,12 @@ class XSimGcl(LightGcn):
         self._generator.manual_seed(seed)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Final vectors of all users and items, without noise; a node without an edge has none but zeros."""
+        """Return the final vectors of all users and items, without noise; zeros for a node without edges."""
         (users, items), _ = self._views(noise=0.0)
         return users, items
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """BPR of the final vectors, and the contrast of each node's first layer with them."""
+        """Return BPR of the final vectors plus the contrastive loss between first layer and final vectors."""
         final, first = self._views(self.spec.noise)
         vectors, items = final[0].index_select(0, users), final[1]
         positive = (vectors * items.index_select(0, positives)).sum(1)
@@ -79,7 +79,7 @@ class XSimGcl(LightGcn):
         return bpr(positive, products(vectors, items, negatives)) + self.spec.contrast_weight * sum(contrasts)
 
     def _views(self, noise: float) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """The mean over all layers, and the first alone: of users and items each."""
+        """Return the mean over all layers, and the first layer, each for users and items."""
         layers, vectors = [], (self.users, self.items)
         for _ in range(self.spec.layers):
             users, items = self.layer(*vectors)
