@@ -35,17 +35,16 @@ class FoundDays:
 def find_days(data: str) -> FoundDays:
     """Sort the files of a click log by day.
 
-    Hidden files, those that begin with `_`, and those still being written (`.tmp`, `.part`, ...) are passed over.
+    Hidden files, those that begin with `_`, and those still being written (`.tmp`, `.part`, ...) are skipped.
 
     Args:
-        data: A pattern with `{date}`, which stands for a date such as 2026-05-01, 20260501 or 2026_05_01, or with
-            `{date:%Y/%m/%d}`, which says how it is written (%Y, %y, %m, %d, %j); besides these it may hold the
-            wildcards of a glob. Or a folder, or a glob, whose files or whose files' folders bear a date.
+        data: A pattern with `{date}`, which matches a date such as 2026-05-01, 20260501 or 2026_05_01, or with
+            `{date:%Y/%m/%d}`, which gives the format of the date (%Y, %y, %m, %d, %j). The pattern may also have
+            wildcards of a glob. Or a folder, or a glob, with a date in the names of the files or of their folders.
 
     Raises:
-        RequestError: `data` is empty, says in no known way how the date is written, or points where nothing may be
-            read.
-        DataError: No file with a date is there.
+        RequestError: `data` is empty, has an unknown format of the date, or points to a place that may not be read.
+        DataError: There is no file with a date.
     """
     if not data.strip():
         raise RequestError(

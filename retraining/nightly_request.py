@@ -51,7 +51,7 @@ class DayChoice(Group, frozen=True, title="Days"):
 
 
 class WhenBroken(StrEnum):
-    """What happens to a champion that is no better than the base rate of the judged day."""
+    """Action if the champion is no better than the base rate of the judged day."""
 
     PROMOTE = "promote"
     ROLLBACK = "rollback"
@@ -59,7 +59,7 @@ class WhenBroken(StrEnum):
 
 
 class Promotion(Group, frozen=True, title="Promotion"):
-    """What takes the champion's place."""
+    """Conditions under which a challenger replaces the champion."""
 
     margin: float = Field(
         default=0.001,
@@ -95,7 +95,7 @@ class ChallengerRequest(Group, frozen=True, title="Challenger"):
 
 
 class DriftLimits(Group, frozen=True, title="Advanced: drift"):
-    """Bounds of what is usual: a day beyond them is reported."""
+    """Limits of drift: a day beyond them is reported."""
 
     max_base_rate_ratio: float = Field(
         default=2.0,
@@ -126,7 +126,7 @@ class DriftLimits(Group, frozen=True, title="Advanced: drift"):
 
 
 class NightlyRequest(JobRequest, frozen=True):
-    """One night: the newest day is judged on, the days before it are learned."""
+    """Request of one nightly run: the newest day is for the judgement, and the days before it are learned."""
 
     job_kind: ClassVar[Literal["train", "nightly"]] = "nightly"
     searches: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Increment of a night, stored besides the whole version, to update copies of the version before."""
+"""Increment of a night, stored in addition to the whole version, to update copies of the version before."""
 
 import logging
 import tempfile

@@ -1,4 +1,4 @@
-"""Batching: concurrent requests are scored together, in one thread besides the event loop."""
+"""Batching: concurrent requests are scored together, in a thread of their own next to the event loop."""
 
 import asyncio
 import threading

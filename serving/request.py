@@ -11,7 +11,7 @@ from shunter.requests.sizes import checked_bytes, parse_bytes
 
 
 class BatchingRequest(Group, frozen=True, title="Requests scored together"):
-    """How requests that come at the same time share the work."""
+    """Batching of requests that arrive at the same time."""
 
     batch_milliseconds: float = Field(
         default=0.0,
@@ -26,7 +26,7 @@ class BatchingRequest(Group, frozen=True, title="Requests scored together"):
 
 
 class ServingLimits(Group, frozen=True, title="What a request may be"):
-    """Limits that keep one client from the others' way."""
+    """Limits of requests, so that one client cannot block the others."""
 
     max_request_rows: int = Field(default=10_000, ge=1, description="Most rows of one request.")
     max_request_mib: float = Field(default=16.0, gt=0, description="Largest body of a request, in MiB.")
@@ -42,7 +42,7 @@ class ServingLimits(Group, frozen=True, title="What a request may be"):
 
 
 class ServeRequest(Request, frozen=True):
-    """A registered or exported model behind HTTP."""
+    """Request to serve a registered or exported model over HTTP."""
 
     model: str = Field(
         default="",

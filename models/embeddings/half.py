@@ -34,7 +34,7 @@ NUMBERS_AT_ONCE = 1 << 16  # numbers that are rounded together, so that they fit
 # An fp16 number has 10 bits of mantissa; numbers below 2^-14 (subnormals) have the same spacing as those just above.
 _DIGITS, _SMALLEST_EXPONENT = 10, 127 - 14
 _FLOAT_DIGITS = 23
-_CHANCE_DIGITS = _FLOAT_DIGITS - _DIGITS  # mantissa bits of fp32 beyond fp16; with so many, every sum below is exact
+_CHANCE_DIGITS = _FLOAT_DIGITS - _DIGITS  # mantissa bits of fp32 beyond fp16, which make every sum below exact
 _WORD_NUMBERS = 4  # 16-bit numbers in a hashed 64-bit word
 _ONE = 1 << 64
 

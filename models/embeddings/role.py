@@ -61,10 +61,10 @@ class EmbeddingTables(nn.Module, ABC):
         admit        once for each batch of the pass, in the same thread, some batches ahead of training
         forward      once for each admitted batch in the same order, in the training thread; then the loss's backward
                      pass, which updates the rows, outside of every compiled graph
-        set_learning_rate    before a step whose rate differs from that of the one before
+        set_learning_rate    before a step whose rate differs from that of the previous step
         set_step             before each step of a training
         after_backward   right after each backward pass, before the optimiser of the layers steps
-        forward in evaluation mode    at any time between two steps, with ids that nobody admitted
+        forward in evaluation mode    at any time between two steps, with ids that were not admitted
         save         `state_dict` and `optimizer_tensors`, or `begun_shards`, between two steps
         draw_again   before the best weights are loaded, if they leave out rows that still had their initial weights
 

@@ -1,6 +1,6 @@
 """Exchange of pooled vectors and their gradients through memory that the processes of one machine share.
 
-This replaces TorchRec's communication between lookup and layers: an all-to-all of the vectors of tables divided by
+This replaces TorchRec's communication between lookup and layers. TorchRec uses an all-to-all for tables divided by
 table or column, a sum over the processes for tables divided by row, and a reordering of columns. Each of these copies
 the vectors. Here an owner writes the vectors of other processes' samples once, and each process copies the vectors of
 its samples to where the layers read them. Gradients are sent back in the same way. The results are equal; sums are

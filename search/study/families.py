@@ -5,7 +5,7 @@ few samples, the same number for all (Jamieson and Talwalkar, AISTATS 2016, with
 is called a look.
 
 A look shows which family learns fast, not which one ends best. So the first points of the families are trained in full
-in the order of the looks: those of the best two always, the others as long as a share of the budget pays for them. On
+in the order of the looks. Those of the best two are always trained, the others while a share of the budget pays. On
 large logs the first point is the regularised one (`HELD_BACK`). If it ends worse than the look at the default of its
 family, it does not suit the data, and the families that have not begun start with their defaults.
 

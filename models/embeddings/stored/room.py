@@ -1,8 +1,8 @@
 """Division of the memory of stored tables into pinned rows, cached rows and working memory.
 
 Ids of a vocabulary are ranks: id 1 is the most frequent value in training. So the first ids of each table are accessed
-most, and their rows stay in memory (pinned); for a small table this is the whole table. (This is placement by accesses
-per byte, SDM 2.3 A, for accesses that fall with the rank as in clicks.) Rows that are frequent on the present day, but
+most, and their rows stay in memory (pinned); for a small table this is the whole table. This is placement by accesses
+per byte (SDM 2.3 A), for accesses that fall with the rank as in clicks. Rows that are frequent on the present day, but
 not in the training log, are in the cache.
 """
 
