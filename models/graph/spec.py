@@ -33,7 +33,7 @@ class GraphSpec(Record):
         family: Name in the registry (`shunter.models.graph.registry`).
         searched: Values that a search tries for the options and, if they differ, for the training hyperparameters.
         learned_with: Default training hyperparameters (`shunter.engine.ranking.config.RankingHyperparameters`).
-        points: Options that a search tries first, after the defaults; a baseline tries only these.
+        points: Options that a search tries first, after the defaults; a baseline tries nothing else.
     """
 
     family: ClassVar[str]
