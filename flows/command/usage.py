@@ -59,9 +59,9 @@ def _bad_value(error: BadParameter) -> str:
     if not isinstance(error.__cause__, ValidationError):
         return f"{name} cannot be read ({error.message.rstrip('.')}): give another value."
     fault: Mapping[str, Any] = error.__cause__.errors(include_url=False)[0]  # pyright: ignore[reportAssignmentType]
-    if fault["type"] == "value_error":
-        return f"{own_words(fault, name)}."
     values = _choices(getattr(getattr(parameter, "type_descriptor", None), "annotation", None))
+    if fault["type"] == "value_error" and not values:
+        return f"{own_words(fault, name)}."
     what = f"{', '.join(values[:-1])} or {values[-1]}" if values else expected(fault)
     return f"{name} is {shown(fault['input'])}: give {what}."
 
