@@ -11,7 +11,7 @@ from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.trained_model import TrainedModel
-from shunter.flows.command.summary import _format_quality
+from shunter.flows.command.summary import _qualities
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
@@ -67,6 +67,6 @@ def test_an_ensemble_of_several_tasks(tracking_root: Path, tmp_path: Path) -> No
     first = next(one for one in read_runs(("member",)) if one.run_id == members[0].run_id)
     assert first.params["model.task_weights"] == "1.0-0.5"
     assert first.metrics["quality.train.logloss.conversion"] > 0
-    lines = _format_quality(result).splitlines()
+    lines = _qualities(result).splitlines()
     assert [line.split()[0] for line in lines] == list(TASKS)
     assert f"AUC {result.test.others['conversion'].auc:.4f}" in lines[1]
