@@ -18,9 +18,13 @@ counted for some seconds, the host's among them.
 
 The figures hold for a quiet machine only: where others took part of it meanwhile, nothing is written.
 
-    python -m benchmarks.train_step [--quick]
+Figures of a processor with AMX are published beside the others, in `results/train_step_amx.json`. `--races-only` leaves
+out the quality of bf16, which takes an hour, and races batches of 128 and 2,048 alone.
+
+    python -m benchmarks.train_step [--quick] [--races-only]
 """
 
+import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -37,6 +41,7 @@ from benchmarks import report
 from benchmarks.load import Others, refuse_if_loaded
 from benchmarks.train_step.race import FEATURES, QUICK, SEED, SPEC, Plan, Setting
 from shunter.engine.config import Execution, Hyperparameters, Schedule
+from shunter.hardware.devices.topology import instruction_sets
 from shunter.models.counting import count_model
 from shunter.models.registry import model_spec
 
@@ -163,8 +168,9 @@ def measure(setting: Setting, plan: Plan) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and publish."""
-    quick, others = report.parse_arguments(__doc__).quick, Others()
-    plan = QUICK if quick else Plan()
+    arguments, others = report.parse_arguments(__doc__, _options), Others()
+    quick = arguments.quick
+    plan = QUICK if quick else replace(Plan(), sizes=QUICK.sizes) if arguments.races_only else Plan()
     races = []
     raced = one_of_each_device(settings()) if quick else settings()
     for number, setting in enumerate(raced):
@@ -185,13 +191,19 @@ def main() -> None:
         print("There is no CUDA device here, so the GPU's row stays empty.")
     others_share = others.share()
     refuse_if_loaded(others_share)
-    gaps = quality_gap(plan)
+    gaps = {} if arguments.races_only else quality_gap(plan)
     report.publish(
-        "train_step",
-        headline(races, gaps),
+        "train_step_amx" if "amx_bf16" in instruction_sets() and not quick else "train_step",
+        {name: value for name, value in headline(races, gaps).items() if gaps or value is not None},
         {"plan": asdict(plan), "races": races, "others_share": others_share, "quality": gaps},
         seeds=[SEED],
         quick=quick,
+    )
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--races-only", action="store_true", help="no quality of bf16, and batches of 128 and 2,048 alone"
     )
 
 
@@ -222,7 +234,7 @@ def headline(races: Sequence[dict[str, Any]], gaps: dict[str, Any]) -> dict[str,
         "processor_time_ratio_b128": speedup(best_seconds(races, 128, "processor_seconds"), "plain"),
         "processor_time_ratio_b2048": speedup(best_seconds(races, 2048, "processor_seconds"), "plain"),
         "gemm_fraction": shares_of_limits(ours, 2048, large[ours], limit)[0],
-        "ne_gap_bf16": max((gap["mean"] for gap in gaps.values()), key=abs),
+        "ne_gap_bf16": max((gap["mean"] for gap in gaps.values()), key=abs, default=None),
     }
     return {
         **{name: None if value is None else round(value, 5) for name, value in figures.items()},
