@@ -56,7 +56,8 @@ def sum_of_rows(weight: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor |
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.is_contiguous() and library():
         width = weight.shape[1]
         kernel = NativeKernel((len(weight),), (width,), width, 0.0, (0,), weight=weight)
-        return kernel.look_up(rows, offsets.contiguous(), None if weights is None else weights.contiguous())
+        factors = None if weights is None else weights.float().contiguous()
+        return kernel.look_up(rows.contiguous(), offsets.contiguous(), factors)
     return nn.functional.embedding_bag(
         rows, weight, offsets.long(), mode="sum", include_last_offset=True, per_sample_weights=weights
     )

@@ -76,7 +76,7 @@ class NativeKernel:
         return _Lookup.apply(self._anchor, self, ids.contiguous(), offsets.contiguous(), weights)  # pyright: ignore[reportReturnType]
 
     def look_up(self, ids: Tensor, offsets: Tensor, id_weights: Tensor | None) -> Tensor:
-        """Sum the rows of each bag; see `__call__`."""
+        """Sum the rows of each bag; as `__call__`, of contiguous tensors and without a gradient."""
         batch = self._batch(ids, offsets, id_weights)
         pooled = torch.empty(batch.samples, self._bags * self._dim)
         call = ctypes.byref(batch), ctypes.byref(self._tables()), pooled.data_ptr(), torch.get_num_threads()
@@ -119,8 +119,10 @@ class NativeKernel:
         is_processor = ids.device.type == offsets.device.type == "cpu"
         if rest or samples < 0 or not is_processor or not {ids.dtype, offsets.dtype} <= {*kinds}:
             raise ValueError(f"ids of {ids.dtype} and {len(offsets)} offsets of {offsets.dtype} are no batch")
-        if id_weights is not None and id_weights.shape != ids.shape:
-            raise ValueError(f"{len(id_weights)} weights do not fit {len(ids)} ids")
+        if id_weights is not None and (id_weights.shape != ids.shape or id_weights.dtype != torch.float32):
+            raise ValueError(f"{len(id_weights)} weights of {id_weights.dtype} do not fit {len(ids)} ids")
+        if not all(one is None or one.is_contiguous() for one in (ids, offsets, id_weights)):
+            raise ValueError("ids, offsets and weights of ids must be contiguous")
         address = None if id_weights is None else id_weights.data_ptr()
         of_ids = ids.data_ptr(), offsets.data_ptr(), address, len(ids), samples
         return Batch(*of_ids, kinds[ids.dtype], kinds[offsets.dtype])

@@ -7,7 +7,7 @@ from shunter.models.native.library import check, library
 
 
 def suits(vectors: Tensor) -> bool:
-    """Return whether the compiled kernel takes these vectors: real numbers in float32 on a processor.
+    """Return True if the compiled kernel takes these vectors: real numbers in float32 on a processor.
 
     Where a mode of torch watches the operators, as one that counts FLOPs does, torch's own are taken.
     """
@@ -40,7 +40,13 @@ def pairwise_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
     Args:
         vectors: float32 `[batch, vectors, dim]`.
         gradient: float32 `[batch, pairs]`.
+
+    Raises:
+        ValueError: The gradient does not fit the vectors.
     """
+    batch, count, _ = vectors.shape
+    if gradient.shape != (batch, count * (count - 1) // 2) or gradient.dtype != torch.float32:
+        raise ValueError(f"a gradient of {gradient.dtype} {tuple(gradient.shape)} does not fit {tuple(vectors.shape)}")
     vectors = vectors.contiguous()
     if gradient.stride(1) != 1:
         gradient = gradient.contiguous()

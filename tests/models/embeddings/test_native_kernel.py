@@ -155,6 +155,14 @@ def test_what_is_no_batch_is_refused(what: str) -> None:
         two_tables()(*wrong())
 
 
+def test_tensors_that_repeat_or_skip_memory_are_refused_by_the_bare_lookup() -> None:
+    ids, offsets = torch.tensor([0]).expand(4), torch.arange(5)
+    with pytest.raises(ValueError, match="contiguous"):
+        two_tables().look_up(ids, offsets, None)
+    with pytest.raises(ValueError, match="weights"):
+        two_tables().look_up(ids.contiguous(), offsets, torch.ones(4, dtype=torch.float64))
+
+
 def test_a_gradient_of_another_shape_is_refused() -> None:
     ids, offsets = torch.tensor([0, 4, 0, 2]), torch.arange(5)
     with pytest.raises(ValueError, match="gradient"):

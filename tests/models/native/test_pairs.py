@@ -62,6 +62,12 @@ def test_vectors_that_are_no_numbers_in_memory_are_left_to_torch() -> None:
         assert not pairs.suits(torch.zeros(1, 2, 4))
 
 
+@pytest.mark.parametrize("wrong", [torch.zeros(3, 9), torch.zeros(2, 10), torch.zeros(3, 10, dtype=torch.float64)])
+def test_a_gradient_that_does_not_fit_is_refused(wrong: Tensor) -> None:
+    with pytest.raises(ValueError, match="gradient"):
+        pairs.pairwise_gradient(torch.zeros(3, 5, 8), wrong)
+
+
 def test_torch_does_the_same_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, interaction = torch.randn(4, 5, 8), DotInteraction(5)
     native = interaction(vectors)
