@@ -25,6 +25,8 @@ $(READY): $(LOCK) pyproject.toml setup.py models/native/kernels.cpp
 	@echo "Installing into .venv (some minutes the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python requirements/install.py $(LOCK)
+	@ls models/native/_kernels*.so >/dev/null 2>&1 || \
+		echo "No C++ compiler was found or its build failed: training on processors is slower, by torch's own operators."
 	@requirements/links.sh
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@$(BIN)/python -m shunter.flows.command.empty_database || true
