@@ -27,10 +27,13 @@ BUSY = "while True: pass"
 
 
 @pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in (*NAMES, "NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "")  # so that what the test sets is taken back
         monkeypatch.delenv(name)
+    urllib.request.install_opener(None)  # urllib keeps the proxies of its first request
+    yield
+    urllib.request.install_opener(None)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Parquet files of a few kilobytes that would grow to gigabytes, and what lies in the place of files."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_lists_that_are_stored_in_two_ways_are_read_within_the_limit(tmp_path: P
     assert limited.equals(free)
     longer = pa.chunked_array([pa.array([["x" * 900]]), lists])
     pq.write_table(pa.table({"tags": longer}), tmp_path / "log.parquet", dictionary_pagesize_limit=4_000)
-    with pytest.raises(DataError, match="may be of any size"):
+    with pytest.raises(DataError, match=re.escape("tags.list.element")):
         read(tmp_path / "log.parquet", ["tags"], 1_000_000)
 
 
