@@ -17,7 +17,10 @@ from shunter.flows.command.cli import app
 from shunter.settings import PROJECT_ROOT
 
 PAGES = [
-    *(PROJECT_ROOT / name for name in ("README.md", "CONTRIBUTING.md", "mlflow/README.md")),
+    *(
+        PROJECT_ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mlflow/README.md")
+    ),
     *sorted((PROJECT_ROOT / "docs").glob("*.md")),
 ]
 CODE_FOLDERS = (
