@@ -7,7 +7,7 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-all test-fast test-gpu test-e2e bench house lint format lock clean
+.PHONY: help run setup test test-all test-fast test-gpu test-e2e bench docs house lint format lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ test-e2e: setup  ## run the tests in a browser, which needs Chromium; pictures g
 
 bench: setup  ## run every benchmark in its quick form, and compare with what is published
 	@$(BIN)/python -m benchmarks.quick
+
+docs: setup  ## build the documentation's site in site/, without network; fails on a dead link
+	@requirements/links.sh
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 house: setup  ## print the measured figures of the house; fails above tests/house/limits.yaml
 	@$(BIN)/python -m tests.house

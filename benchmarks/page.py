@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from benchmarks.report import RESULTS
 
 DESCRIPTIONS = Path(__file__).parent / "descriptions.yaml"
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "index.md"
 UNKNOWN = "-"
 
 INTRODUCTION = """\
@@ -172,7 +172,7 @@ def _render_section(name: str, section: Section, result: Mapping[str, Any]) -> s
         for key, figure in section.figures.items()
     )
     rows = [f"| {' | '.join(row)} |" for row in cells]
-    picture = [f"![{section.title}](../benchmarks/results/{section.picture})", ""] if section.picture else []
+    picture = [f"![{section.title}]({section.picture})", ""] if section.picture else []
     return "\n".join(
         [
             f"## {section.title}",

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 PACKAGES = ("numpy", "pandas", "polars", "pyarrow", "torch", "torchrec")
 RESULTS = Path(__file__).parent / "results"
+PICTURES = Path(__file__).parents[1] / "docs" / "benchmarks"
 
 
 def parse_arguments(

@@ -110,7 +110,7 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split())[:100]
         raise DataError(
-            f"{path} cannot be read as vectors of {name} ({reason}): see `vectors` in docs/schema.md."
+            f"{path} cannot be read as vectors of {name} ({reason}): see `vectors` in docs/reference/schema.md."
         ) from error
     if vectors.size and (vectors.ndim != 2 or len(vectors) != len(values)):
         raise DataError(f"{path} holds {len(values):,} values of {name} and vectors of the shape {vectors.shape}.")

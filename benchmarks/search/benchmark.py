@@ -94,7 +94,7 @@ def main() -> None:
             measured["methods"] = beside(known["methods"], measured["methods"])
         parts = {**known, **measured}
         if (figure := draw(parts)) is not None:
-            figure.savefig(report.RESULTS / "search.png")
+            figure.savefig(report.PICTURES / "search.png")
     report.publish("search", headline(parts), parts, seeds=seeds(parts), quick=arguments.quick)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, parse_arguments, publish, table
+from benchmarks.report import PICTURES, RESULTS, parse_arguments, publish, table
 from benchmarks.select.figure import draw
 from benchmarks.select.gavel import replay_gavel
 from benchmarks.select.replay import RECURRENCES, replay
@@ -47,7 +47,7 @@ def main() -> None:
         gavel_figures, details["gavel"] = replay_gavel(arguments.gavel, quick=arguments.quick)
         figures |= gavel_figures
     if not arguments.quick and is_usual and {"zeus", "gavel"} <= details.keys():
-        draw(details["zeus"], details["gavel"]["by_share_held_out"], RESULTS / "select.png")
+        draw(details["zeus"], details["gavel"]["by_share_held_out"], PICTURES / "select.png")
     publish(name, figures, details, seeds=seeds, quick=arguments.quick)
 
 

@@ -28,7 +28,7 @@ class ErrorCode(NamedTuple):
 
 @cache
 def error_codes() -> dict[str, ErrorCode]:
-    """Return the meaning of every error code; `docs/errors.md` has the same rows."""
+    """Return the meaning of every error code; `docs/reference/errors.md` has the same rows."""
     rows = load_yaml(Path(__file__).with_name("error_codes.yaml").read_text(encoding="utf-8"))
     return {name: ErrorCode(**row) for name, row in rows.items()}
 

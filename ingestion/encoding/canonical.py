@@ -1,6 +1,6 @@
 """Canonical text of a value: the same text for equal values of any type, file format or library.
 
-The key of a value is a hash of its canonical text. The table of forms is in docs/schema.md.
+The key of a value is a hash of its canonical text. The table of forms is in docs/reference/schema.md.
 """
 
 import re

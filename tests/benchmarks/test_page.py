@@ -1,4 +1,4 @@
-"""docs/benchmarks.md is what the result files say, and every headline figure has a description."""
+"""docs/benchmarks/ is what the result files say, and every headline figure has a description."""
 
 import pytest
 

@@ -24,14 +24,15 @@ from shunter.operation.servers import WORK_POOL
 from shunter.settings import PROJECT_ROOT
 from tests.warm_commands import warm_commands
 
-PAGES = sorted((PROJECT_ROOT / "docs").glob("*.md"))
+DOCS = PROJECT_ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
 RATINGS = 20_000  # of 100,000; of half as many no model is surely better than the base rate
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
-WALKTHROUGHS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
+WALKTHROUGHS = {str(page.relative_to(DOCS)): page for page in PAGES if "\n```sh\n" in page.read_text()}
 # Pages of minutes: what they command is tried by tests of its own, and that it is understood by `test_truth`.
-LONG = {"accelerators", "operating", "search", "your-data"}
+LONG = {"how-to/accelerators.md", "how-to/run-services.md", "how-to/search.md", "tutorials/own-data.md"}
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
@@ -53,11 +54,9 @@ def environment_of(home: Path, program: Path) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(paths), "SHUNTER_HOME": str(home), "COLUMNS": "120"}
 
 
-def test_pages_with_commands_are_walkthroughs_and_the_others_reference() -> None:
-    walkthroughs = ["accelerators", "extending", "first-training", "operating", "search", "your-data"]
-    assert [page.stem for page in WALKTHROUGHS] == walkthroughs
-    reference = [page.stem for page in PAGES if page not in WALKTHROUGHS]
-    assert reference == ["architecture", "benchmarks", "concepts", "errors", "options", "schema", "serving", "status"]
+def test_only_tutorials_and_guides_have_commands_to_run() -> None:
+    assert {name.partition("/")[0] for name in WALKTHROUGHS} == {"tutorials", "how-to"}
+    assert set(WALKTHROUGHS) > LONG
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +80,10 @@ def home(furnished_home: Path, movielens: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.long] if page.stem in LONG else []) for page in WALKTHROUGHS],
-    ids=lambda page: page.stem,
+    [
+        pytest.param(page, marks=[pytest.mark.long] if name in LONG else [], id=name)
+        for name, page in WALKTHROUGHS.items()
+    ],
 )
 def test_every_command_of_a_page_runs(
     page: Path, tmp_path: Path, home: Path, prefect_server: str, shunter_program: Path

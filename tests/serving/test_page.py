@@ -1,4 +1,4 @@
-"""What `docs/serving.md` shows works: its client asks a server, its commands and options exist."""
+"""What `docs/how-to/serve.md` shows works: its client asks a server, its commands and options exist."""
 
 import re
 
@@ -9,7 +9,7 @@ from shunter.flows.command.cli import app
 from shunter.settings import PROJECT_ROOT
 from tests.serving.conftest import Serving
 
-PAGE = (PROJECT_ROOT / "docs" / "serving.md").read_text()
+PAGE = (PROJECT_ROOT / "docs" / "how-to" / "serve.md").read_text()
 OPTION = re.compile(r"--[a-z][a-z-]+")
 
 

@@ -45,7 +45,7 @@ def test_programs_are_told_the_code(path: str) -> None:
 
 
 def test_the_page_of_errors_lists_each_code_with_its_exit_code() -> None:
-    page = (PROJECT_ROOT / "docs" / "errors.md").read_text()
+    page = (PROJECT_ROOT / "docs" / "reference" / "errors.md").read_text()
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     assert {name: ErrorCode(int(code), *texts) for name, code, *texts in rows} == error_codes()
     assert {name: one.exit_code for name, one in error_codes().items()} == {
