@@ -221,7 +221,7 @@ def test_bags_from_none_to_thousands_of_ids_are_summed_and_learned_alike_by_all_
 
 @pytest.mark.parametrize("stochastic", [True, False])
 def test_fbgemm_rounds_half_precision_to_nearest_on_processors(stochastic: bool) -> None:
-    """What docs/known-limits.md says of it: once another version rounds by chance, tables in fp16 can be built upon it."""
+    """Known limit: once another version rounds by chance, tables in fp16 can be built upon it."""
     pytest.importorskip("fbgemm_gpu")
     from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
