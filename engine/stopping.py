@@ -121,7 +121,7 @@ class RunClock:
 
     def __init__(self, before: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._began, self._paused, self._earlier = now() - before, 0.0, 0.0
+        self._began, self._paused, self._earlier, self._earlier_paused = now() - before, 0.0, 0.0, 0.0
         self._spans: dict[str, float] = {}
         self._running: dict[str, float] = {}
         self._file: Path | None = None
@@ -136,6 +136,16 @@ class RunClock:
     def seconds(self) -> float:
         """Seconds of all attempts, pauses left out."""
         return self._earlier + self.attempt_seconds
+
+    @property
+    def wall_seconds(self) -> float:
+        """Wall-clock seconds of all attempts, pauses included."""
+        return self.earlier_wall_seconds + self.attempt_seconds + self._paused
+
+    @property
+    def earlier_wall_seconds(self) -> float:
+        """Wall-clock seconds of the earlier attempts, pauses included."""
+        return self._earlier + self._earlier_paused
 
     def seconds_of(self, span: str) -> float:
         """Return the seconds of a span so far, earlier attempts included."""
@@ -201,16 +211,18 @@ class RunClock:
             return
         with self._saving:
             spans = {span: self.seconds_of(span) for span in {*self._spans, *self._running}}
-            write_json(self._file, json.dumps({"seconds": self.seconds, "spans": spans}))
+            paused = self._earlier_paused + self._paused
+            write_json(self._file, json.dumps({"seconds": self.seconds, "paused": paused, "spans": spans}))
 
     def _read(self, file: Path) -> None:
         """Add the times of an earlier attempt; a missing or damaged file counts as no attempt."""
 
-        def parse(text: bytes) -> tuple[float, dict[str, float]]:
+        def parse(text: bytes) -> tuple[float, float, dict[str, float]]:
             kept = json_object(text)
-            return float(kept["seconds"]), {span: float(used) for span, used in kept["spans"].items()}
+            spans = {span: float(used) for span, used in kept["spans"].items()}
+            return float(kept["seconds"]), float(kept.get("paused", 0.0)), spans
 
-        self._earlier, spans = read_or_quarantine(file, parse) or (0.0, {})
+        self._earlier, self._earlier_paused, spans = read_or_quarantine(file, parse) or (0.0, 0.0, {})
         for span, used in spans.items():
             self._spans[span] = self._spans.get(span, 0.0) + used
 

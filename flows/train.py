@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -71,7 +71,10 @@ class TrainSummary(BaseModel):
         result: Resulting model and its quality: an ensemble or a single model, or a ranker.
         step_seconds: Wall-clock seconds of each step, of the start of the process, and of the time outside all steps;
             their sum is the time of this attempt.
-        energy: Energy of selection, tuning, training and ensemble, interrupted attempts included.
+        total_seconds: Wall-clock seconds of the command until its report page, interrupted attempts included.
+        energy: Energy of the same time.
+        energy_parts: Energy of each part of it: `start`, before the choice of the placement; `work`, which the limits
+            count; `report`.
         registered: Version in MLflow's registry.
         run_id: Parent run in MLflow.
         tracking_uri: Address of the MLflow store, without its secrets.
@@ -100,7 +103,9 @@ class TrainSummary(BaseModel):
     tuned: TuneResult | None
     result: EnsembleResult | TrainedRanker
     step_seconds: dict[str, float]
+    total_seconds: float
     energy: EnergyReading
+    energy_parts: dict[str, EnergyReading]
     registered: RegisteredModel
     run_id: str
     tracking_uri: str
@@ -183,17 +188,17 @@ def train_on(
                     raise
                 summary = state.recovering(_train_held, job)
             with clock.step("report"):  # before the state is removed, because a kill may interrupt the report
-                recipe.publish(summary.run_id, dataset, request)
+                totals: dict[str, Any] = {}
+
+                def end() -> None:
+                    parts = {**summary.energy_parts, "report": clock.energy.take()}
+                    totals.update(_log_totals(summary.run_id, clock, parts))
+                    totals.update(_log_minutes(summary, totals["total_seconds"]))
+
+                recipe.publish(summary.run_id, dataset, request, end)
             state.finish()
             forget_copies(request, dataset)
-    account = clock.account()
-    of_run = open_run(summary.run_id)
-    of_run.log_metrics(account_metrics(account))
-    minutes = summary.minutes
-    if minutes is not None:
-        minutes = f"{minutes} The command took {sum(account.values()) / 60:.1f}."
-        of_run.set_tags({"search.minutes": minutes})
-    return summary.model_copy(update={"step_seconds": account, "minutes": minutes})
+    return summary.model_copy(update=totals)
 
 
 @dataclass(frozen=True)
@@ -264,7 +269,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
         with clock.step("track"):
             run_id = stack.enter_context(tracked_run(job.request, dataset, state))
             stack.enter_context(system_metrics(run_id))
-            spent = stack.enter_context(spending(state, clock.command, job.cluster))
+            spent = stack.enter_context(spending(state, clock.command, job.cluster, clock.energy))
             notes = stack.enter_context(keeping_evidence(run_id, "train", job.request, dataset, spent))
             log_config(run_id, "profiles", job.profiles)
         decision = _decide(job)
@@ -292,12 +297,13 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             outcome = recipe_of(request.model).train(run, clock)
-        energy = spent.total
-        _log_totals(run, energy)
+        _log_cluster(run)
+        open_run(run_id).log_power(spent.total)
         findings = tuple(finding.words for finding in findings_of_dataset(dataset))
         open_run(run_id).set_tags({"data.findings": "\n".join(findings)} if findings else {})
         repeat = _keep_choices(job, run, outcome)
-        open_run(run_id).log_metrics(account_metrics(clock.account()))  # without the time of the report
+        start = {"start": spent.start} if spent.start else {}
+        totals = _log_totals(run_id, clock, {**start, "work": spent.total})  # without the report
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
             data_name=dataset.name,
@@ -307,8 +313,6 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
             decision=decision,
             tuned=outcome.tuned,
             result=outcome.result,
-            step_seconds=clock.account(),
-            energy=energy,
             registered=outcome.registered,
             run_id=run_id,
             tracking_uri=str(tracking_address()),
@@ -325,6 +329,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
             repeat=repeat,
             quality=outcome.quality,
             findings=findings,
+            **totals,
         )
 
 
@@ -384,12 +389,29 @@ def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
     return "+".join(dict.fromkeys(name if name in MODEL_FAMILIES else model for name in used))
 
 
-def _log_totals(run: RunContext, energy: EnergyReading) -> None:
-    """Log time and energy of the whole run, and the moves of its trainings."""
-    log = open_run(run.run_id)
+def _log_totals(run_id: str, clock: StepClock, parts: dict[str, EnergyReading]) -> dict[str, Any]:
+    """Log time and energy of the command so far, and return them as fields of the summary."""
+    account = clock.account()
+    seconds = clock.command.earlier_wall_seconds + sum(account.values())
+    log = open_run(run_id)
+    log.log_metrics(account_metrics(account))
+    energy = log.log_command(seconds, parts)
+    return {"step_seconds": account, "total_seconds": seconds, "energy": energy, "energy_parts": parts}
+
+
+def _log_minutes(summary: TrainSummary, seconds: float) -> dict[str, Any]:
+    """Log the use of the minutes of the search beside the time of the command; return it as a field of the summary."""
+    if summary.minutes is None:
+        return {}
+    minutes = f"{summary.minutes} The command took {seconds / 60:.1f}."
+    open_run(summary.run_id).set_tags({"search.minutes": minutes})
+    return {"minutes": minutes}
+
+
+def _log_cluster(run: RunContext) -> None:
+    """Log the moves of a cluster's trainings, and the nodes that trained together."""
     if run.cluster:
+        log = open_run(run.run_id)
         log.set_tags({"cluster.moves": " ".join(run.cluster.moves) or "none"})
         if run.cluster.nodes_together:
             log.set_tags({"cluster.nodes": ", ".join(run.cluster.nodes_together)})
-    log.log_energy(energy)
-    log.log_metrics({"time.total_seconds": energy.seconds})

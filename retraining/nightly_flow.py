@@ -12,12 +12,13 @@ from pydantic import BaseModel
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import is_ranker
-from shunter.engine.stopping import RunClock, StopConditions
+from shunter.engine.stopping import StopConditions
 from shunter.flows.train import train_on
 from shunter.ingestion.cache import forget
 from shunter.ingestion.sources.days import DayLog
 from shunter.markdown import plain
 from shunter.model_families import is_ranking
+from shunter.process_age import seconds_before_run
 from shunter.requests import shown
 from shunter.retraining.challenger import Tonight, challenge
 from shunter.retraining.champion import open_champion, version_tags
@@ -65,6 +66,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
     if is_ranking(request.model):
         check_night_of_rankers(request)
     check_model_key()
+    clock = StepClock(seconds_before_run())
     newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
     home = Settings().nights_directory / request.register_as
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
@@ -82,7 +84,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
             )
             night = _unchanged(request, plan, nights[0].run_id, reason)
         else:
-            night = state.recovering(_night, request, plan, logs, state)
+            night = state.recovering(_night, request, plan, logs, state, clock)
         state.finish()
     _publish(night, request.register_as)
     tidy()
@@ -102,16 +104,18 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
     )
 
 
-def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder) -> Night:
+def _night(
+    request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder, clock: StepClock
+) -> Night:
     """Train, compare and, if better, promote a challenger, all tracked in the MLflow run of the night."""
-    identity, clock = _begin(request, plan, state), RunClock()
+    identity = _begin(request, plan, state)
     with (
         closing(identity.run_id),
-        clock.kept_in(state.directory),
-        spending(state, clock) as spent,
+        clock.command.kept_in(state.directory),
+        spending(state, clock.command, outside=clock.energy) as spent,
         keeping_evidence(identity.run_id, "nightly", request, spent=spent) as notes,
     ):
-        stop = StopConditions(clock, (spent.budget(charged(request)).exhausted,))
+        stop = StopConditions(clock.command, (spent.budget(charged(request)).exhausted,))
         tonight = Tonight(request, plan, logs, state, identity.run_id, stop, notes)
         if identity.champion is None:
             night = _first_night(tonight)
@@ -120,9 +124,9 @@ def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog]
             champion = open_champion(version, state.directory / "champion")
             night = (challenge_ranker if is_ranker(champion.files.model) else challenge)(tonight, champion)
         run = open_run(identity.run_id)
-        energy = spent.total
-        run.log_energy(energy)
-        run.log_metrics({"time.total_seconds": energy.seconds})
+        start = {"start": spent.start} if spent.start else {}
+        run.log_power(spent.total)
+        run.log_command(clock.command.wall_seconds, {**start, "work": spent.total})
         log_night(night)
     return night
 

@@ -1,7 +1,7 @@
 """Steps from the chosen placement to a registered model; the flow calls the same methods for every kind of model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,9 +110,9 @@ class Recipe(ABC):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train and register the model."""
 
-    def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
-        """Write the report page of the finished run."""
-        report(run_id, dataset, request)
+    def publish(self, run_id: str, dataset: Dataset, request: TrainRequest, end: Callable[[], None]) -> None:
+        """Write the report page of the finished run; `end` logs the totals that the page shows."""
+        report(run_id, dataset, request, end)
 
 
 class EnsembleRecipe(Recipe):

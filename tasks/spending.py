@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -21,30 +22,43 @@ from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.decide import Decision
 from shunter.regularly import regularly
 from shunter.requests import JobRequest, Limits, Pricing
+from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.run_state import StateFolder
 
 Asked = TypeVar("Asked", bound=JobRequest)
 
 
 class Spent(BaseModel):
-    """Time and energy that earlier attempts of a run have used."""
+    """Time and energy that earlier attempts of a run have used.
+
+    Attributes:
+        energy: Time and energy of the work, which the limits count.
+        start: Time and energy before the work; None if they were not counted.
+    """
 
     energy: EnergyReading
+    start: EnergyReading | None = None
 
 
 class Spending:
     """Time and energy of a run, with those of its interrupted attempts.
 
+    Attributes:
+        start: Time and energy of all attempts before their work; None if they are not counted.
+
     Args:
         state: Folder with the time and energy of earlier attempts.
         clock: Clock of the command.
         meter: Running meter of this attempt.
+        before: Time and energy of this attempt before the work; None if they are not counted.
     """
 
-    def __init__(self, state: StateFolder, clock: RunClock, meter: Meter) -> None:
+    def __init__(self, state: StateFolder, clock: RunClock, meter: Meter, before: EnergyReading | None = None) -> None:
         self._state, self._clock, self._meter = state, clock, meter
         spent = state.recall("spent", Spent)
         self._earlier = spent.energy if spent else None
+        starts = [one for one in (spent.start if spent else None, before) if one is not None]
+        self.start = reduce(add_readings, starts) if starts else None
         self._saving = threading.Lock()
 
     @property
@@ -73,7 +87,7 @@ class Spending:
     def save(self) -> None:
         """Save the total for the next attempt."""
         with self._saving:
-            self._state.remember("spent", Spent(energy=self.total))
+            self._state.remember("spent", Spent(energy=self.total, start=self.start))
 
 
 def affordable_cost(limit: float | None, pricing: Pricing) -> float | None:
@@ -109,7 +123,9 @@ def _dearest_here(prices: Prices) -> float | None:
 
 
 @contextmanager
-def spending(state: StateFolder, clock: RunClock, cluster: Cluster | None = None) -> Iterator[Spending]:
+def spending(
+    state: StateFolder, clock: RunClock, cluster: Cluster | None = None, outside: ProcessEnergy | None = None
+) -> Iterator[Spending]:
     """Measure time and energy of the block; save them for the next attempt if the block fails.
 
     They are also saved every few seconds, because a killed process cannot save them.
@@ -120,12 +136,17 @@ def spending(state: StateFolder, clock: RunClock, cluster: Cluster | None = None
         state: Folder of the run.
         clock: Clock of the command; the block is its `WORK`.
         cluster: Nodes that train instead of this machine; their reported energy is added to that of this process.
+        outside: Energy of this process outside the block; it leaves the block out.
     """
+    before = outside.take() if outside else None
     with measure_energy() as meter, watching(meter.count_only), clock.counting(WORK):
-        spent = Spending(state, clock, meter if cluster is None else cluster.meter_with(meter))
+        spent = Spending(state, clock, meter if cluster is None else cluster.meter_with(meter), before)
         with regularly(spent.save):
             try:
                 yield spent
             except BaseException:
                 spent.save()
                 raise
+            finally:
+                if outside:
+                    outside.restart()

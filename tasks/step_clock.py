@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from shunter.engine.stopping import RunClock
 from shunter.masked_console import Console
 from shunter.quiet import is_quiet
+from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.progress_line import is_drawn, progress_line
 
 START, OTHER = "start", "other"
@@ -21,14 +22,17 @@ class StepClock:
 
     Attributes:
         command: Clock of the command for stop conditions; it excludes the time of waiting for other trainings.
+        energy: Energy of this process outside the work that a meter counts.
         seconds: Seconds of each step.
     """
 
     def __init__(self, before: float = 0.0, now: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: dict[str, float] = {}
         self.command = RunClock(before, now)
+        self.energy = ProcessEnergy(before)
         self._now = now
         self._began = now() - before
+        self._running: tuple[str, float] | None = None
         self._console = Console(stderr=True, highlight=False, quiet=is_quiet())
         if before:
             self._add(START, before)
@@ -36,14 +40,21 @@ class StepClock:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Measure the block as step `name`; steps must not overlap."""
-        started = self._now()
-        with progress_line(name):
-            yield
-        self._add(name, self._now() - started)
+        self._running = name, self._now()
+        try:
+            with progress_line(name):
+                yield
+            self._add(name, self._now() - self._running[1])
+        finally:
+            self._running = None
 
     def account(self) -> dict[str, float]:
         """Return the seconds of each step, and as `other` the rest of the wall-clock time since the process began."""
-        return {**self.seconds, OTHER: self._now() - self._began - sum(self.seconds.values())}
+        now, seconds = self._now(), dict(self.seconds)
+        if self._running is not None:
+            name, started = self._running
+            seconds[name] = seconds.get(name, 0.0) + now - started
+        return {**seconds, OTHER: now - self._began - sum(seconds.values())}
 
     def _add(self, name: str, seconds: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds  # a step can run again after an exploration

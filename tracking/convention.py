@@ -63,7 +63,8 @@ ENERGY_METRICS = {
 # Quality on the validation part (`shunter.engine.metrics.Metrics`) -> its metric.
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
 TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
-TOTAL_SECONDS = "time.total_seconds"  # of a whole flow, earlier attempts included
+TOTAL_SECONDS = "time.total_seconds"  # wall clock of a whole command, earlier attempts included
+PART_JOULES = "energy.{}_joules"  # of each part of a command; the tag `energy.<part>_source` says whether measured
 WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the begin of its process to the end of its flow
 STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
 BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"  # of a profile, by what an accelerator skips
@@ -251,6 +252,16 @@ def energy_tags(reading: EnergyReading) -> dict[str, str]:
     """Whether the joules were measured or estimated, how, and what their uncertainty follows from."""
     uncertainty = {"energy.uncertainty": reading.uncertainty} if reading.uncertainty else {}
     return {"energy.source": reading.method, "energy.method": reading.source, **uncertainty}
+
+
+def part_metrics(parts: Mapping[str, EnergyReading]) -> dict[str, float]:
+    """Energy of each part of a command; parts that nothing could count are left out."""
+    return {PART_JOULES.format(part): one.joules for part, one in parts.items() if one.joules is not None}
+
+
+def part_tags(parts: Mapping[str, EnergyReading]) -> dict[str, str]:
+    """Whether the energy of each part of a command was measured or estimated."""
+    return {f"energy.{part}_source": one.method for part, one in parts.items()}
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Values:

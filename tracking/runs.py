@@ -4,9 +4,11 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Literal
 
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.executors.energy import add_readings
 from shunter.engine.stopping import StoppedError
 from shunter.errors import ProcessLostError, TrackingError
 from shunter.hardware.types import EnergyReading
@@ -14,12 +16,15 @@ from shunter.requests import JobRequest
 from shunter.tracking.client import TrackingClient
 from shunter.tracking.convention import (
     SCHEMA_VERSION,
+    TOTAL_SECONDS,
     RunKind,
     data_params,
     energy_metrics,
     energy_series,
     energy_tags,
     is_number,
+    part_metrics,
+    part_tags,
     request_params,
 )
 from shunter.tracking.entries import AWAY
@@ -65,8 +70,24 @@ class Run:
     def log_energy(self, reading: EnergyReading) -> None:
         """Write energy in joules, its uncertainty, power in watts over time, and the source of the figures."""
         self.log_metrics(energy_metrics(reading))
-        self._log(energy_series(reading))
+        self.log_power(reading)
         self.set_tags(energy_tags(reading))
+
+    def log_power(self, reading: EnergyReading) -> None:
+        """Write power in watts over time."""
+        self._log(energy_series(reading))
+
+    def log_command(self, seconds: float, parts: Mapping[str, EnergyReading]) -> EnergyReading:
+        """Write wall clock and energy of the whole command, and return the energy.
+
+        Args:
+            seconds: Wall-clock seconds of all attempts.
+            parts: Energy of each part of the command.
+        """
+        total = reduce(add_readings, parts.values())
+        self.log_metrics({TOTAL_SECONDS: seconds, **energy_metrics(total), **part_metrics(parts)})
+        self.set_tags({**energy_tags(total), **part_tags(parts)})
+        return total
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Write tags, cut to `LONGEST_TAG` characters; existing tags are replaced."""

@@ -73,4 +73,5 @@ def side_by_side(readings: Sequence[EnergyReading]) -> EnergyReading:
 
 def _both(first: str, second: str) -> str:
     """Join two descriptions; equal descriptions appear once."""
-    return first if first == second else "; then ".join(filter(None, (first, second)))
+    joint = "; then "
+    return joint.join(dict.fromkeys(filter(None, (*first.split(joint), *second.split(joint)))))

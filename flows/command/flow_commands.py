@@ -20,7 +20,6 @@ from shunter.flows.command.terminal import (
     report_undelivered,
 )
 from shunter.model_families import is_ranking
-from shunter.process_age import process_age_seconds
 from shunter.quiet import is_verbose
 from shunter.requests import LOCAL_OFFERS, ProfileRequest, SelectRequest, TrainRequest
 
@@ -83,7 +82,7 @@ def train(**options: Any) -> None:
         else:
             from shunter.flows.command.summary import print_summary
 
-            print_summary(console, summary, process_age_seconds(), verbose=is_verbose())
+            print_summary(console, summary, verbose=is_verbose())
         report_undelivered()
 
 

@@ -20,38 +20,35 @@ from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.search.result import TuneResult
 from shunter.tracking.links import run_link
 
+LEAST_EARLIER_SECONDS = 0.05
 SHOWN = {"ne": "NE", "auc": "AUC"}  # metrics of click models in the table
 BASE_RATE = {"ne": "1", "auc": "0.5"}  # the same metrics of a constant prediction of the base rate
 
 
-def print_summary(
-    console: Console, summary: TrainSummary, wall_seconds: float | None = None, *, verbose: bool = False
-) -> None:
+def print_summary(console: Console, summary: TrainSummary, *, verbose: bool = False) -> None:
     """Print the outcome of a training as a table of figures, and with `verbose` all details.
 
     Args:
         console: Console to print to.
         summary: Outcome of the training.
-        wall_seconds: Age of the process that trained; None if it did other things too.
         verbose: Whether to print the details.
     """
     console.print()
-    print_table(console, figures_table(summary, wall_seconds))
+    print_table(console, figures_table(summary))
     console.print()
     print_table(console, TextTable((), outcome_rows(summary)))
     if verbose:
         console.print()
-        print_table(console, TextTable((), detail_rows(summary, wall_seconds)))
+        print_table(console, TextTable((), detail_rows(summary)))
         if summary.tuned is not None and len(summary.tuned.front) > 1:
             console.print()
             print_table(console, front_table(summary.tuned))
 
 
-def figures_table(summary: TrainSummary, wall_seconds: float | None = None) -> TextTable:
+def figures_table(summary: TrainSummary) -> TextTable:
     """Return quality beside the best baseline, and time and energy beside their predictions."""
     decision = summary.decision
     work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
-    whole = wall_seconds or sum(summary.step_seconds.values())
     predicted = "" if summary.resumed else f"~{duration(decision.hours * 3600)} predicted"
     joules = None if decision.kwh is None else decision.kwh * 3.6e6
     by = "fastest" if decision.objective == "time" else f"best by {decision.objective}"
@@ -59,7 +56,7 @@ def figures_table(summary: TrainSummary, wall_seconds: float | None = None) -> T
     rows = [
         *(_ranking_rows(summary) if ranked else _click_rows(summary)),
         ("Search and training", duration(work), "", predicted),
-        ("Whole command", duration(whole), "", ""),
+        ("Whole command", duration(summary.total_seconds), "", ""),
         (
             "Energy",
             energy(summary.energy.joules, summary.energy.method) or "unknown",
@@ -180,10 +177,11 @@ def _family_of(member: str, summary: TrainSummary) -> str:
     return tuned.settings[int(place) % len(tuned.settings)].spec.family
 
 
-def detail_rows(summary: TrainSummary, wall_seconds: float | None = None) -> list[tuple[str, str]]:
+def detail_rows(summary: TrainSummary) -> list[tuple[str, str]]:
     """Return the details that the table leaves out, as on the report page."""
     result, decision = summary.result, summary.decision
     is_ranker = isinstance(result, TrainedRanker)
+    parts = summary.energy_parts.items()
     baselines = [_baseline(one) for one in summary.baselines] + [one.verdict for one in summary.baselines]
     rows = [
         ("Result", summary.reason if is_ranker else result.reason),
@@ -192,8 +190,9 @@ def detail_rows(summary: TrainSummary, wall_seconds: float | None = None) -> lis
         ("Baselines", "\n".join(baselines)),
         ("Search", _search(summary)),
         ("Minutes", summary.minutes),
-        ("Time", format_time(summary.step_seconds, wall_seconds)),
+        ("Time", format_time(summary.step_seconds, summary.total_seconds)),
         ("Energy", f"{summary.energy.method}: {summary.energy.source}"),
+        ("Energy by part", ", ".join(f"{part} {energy(one.joules, one.method)}" for part, one in parts)),
         ("Placement", decision.reason),
         ("Of note", "\n".join(decision.notes)),
         ("Towers", summary.towers),
@@ -249,9 +248,8 @@ def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
     return [*told, f"seed noise of {figure}: {noise.deviation:.2g} ({noise.trainings} trainings){apart}"]
 
 
-def format_time(step_seconds: dict[str, float], wall_seconds: float | None) -> str:
-    """Return the wall-clock time of each step, and their sum."""
-    flow_seconds = sum(step_seconds.values())
-    end = {} if wall_seconds is None else {"end": wall_seconds - flow_seconds}
-    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (step_seconds | end).items())
-    return f"{wall_seconds or flow_seconds:.1f} s: {parts}"
+def format_time(step_seconds: dict[str, float], total_seconds: float) -> str:
+    """Return the wall-clock time of the command, of its earlier attempts, and of each step of the last one."""
+    earlier = total_seconds - sum(step_seconds.values())
+    parts = {**({"earlier attempts": earlier} if earlier >= LEAST_EARLIER_SECONDS else {}), **step_seconds}
+    return f"{total_seconds:.1f} s: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())

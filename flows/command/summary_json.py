@@ -31,10 +31,14 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
                 **decision.placement.model_dump(mode="json"),
             },
             "step_seconds": summary.step_seconds,
+            "total_seconds": summary.total_seconds,
             "energy": {
                 "joules": summary.energy.joules,
                 "method": summary.energy.method,
                 "source": summary.energy.source,
+                "parts": {
+                    part: {"joules": one.joules, "method": one.method} for part, one in summary.energy_parts.items()
+                },
             },
             "registered": summary.registered.model_dump(mode="json"),
             "run": {"id": summary.run_id, "tracking_uri": summary.tracking_uri, "flow_run": summary.flow_run_name},

@@ -1,6 +1,7 @@
 """Report page of a run and statistics of its features, built and logged as artifacts of the run."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +22,14 @@ from shunter.tracking.tree import RunTree, read_artifact, read_tree
 PAGE = "report.html"
 
 
-def log_report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
+def log_report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable[[], None] = lambda: None) -> None:
     """Write `features.json` and `report.html` to a parent run.
+
+    Args:
+        run_id: Parent run.
+        dataset: Data set of the run.
+        request: Request of the run.
+        end: Called before the page is built, to log the totals that it shows.
 
     Raises:
         TrackingError: The store fails.
@@ -32,6 +39,7 @@ def log_report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
         features, page = Path(folder) / FEATURES, Path(folder) / PAGE
         features.write_text(describe_features(dataset, request).model_dump_json(indent=1))
         log_files(run_id, [features])
+        end()
         page.write_text(build_report(run_id), encoding="utf-8")
         log_files(run_id, [page])
 

@@ -12,11 +12,12 @@ from shunter.reporting.page.figures import name_of, placements_chart, power_char
 from shunter.reporting.page.format import duration, figure, moment
 from shunter.reporting.page.format import energy as energy_words
 from shunter.reporting.page.sections import REPORT_SECTIONS
-from shunter.tracking.convention import TOTAL_SECONDS, read_account
+from shunter.tracking.convention import PART_JOULES, TOTAL_SECONDS, read_account
 from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 200
 LONGEST_STEPS = 3  # number of steps that are named beside the time of a run
+LEAST_EARLIER_SHARE = 1e-3  # of the time; less is rounding
 QUALITIES = ("auc", "ne", "logloss", "calibration")
 ABSENT = {
     **dict.fromkeys(("rank", "step_source", "kwh", "energy_source", "cost", "memory_gib", "lost_because")),
@@ -35,6 +36,12 @@ class Tile:
     is_text: bool = False
 
 
+# Parts of a command's energy, as `shunter.tracking.convention.PART_JOULES` names them.
+ENERGY_PARTS = {
+    "start": "start, data and profile",
+    "work": "placement, search, training and registration",
+    "report": "report",
+}
 ROWS_JUDGED = ("pairs", "positives", "repeats")
 
 
@@ -111,16 +118,15 @@ def _tiles(tree: RunTree) -> list[Tile]:
 
 
 def _times(metrics: Mapping[str, float]) -> list[Tile]:
-    """Return the time of the last attempt with its longest steps, and that of all attempts if there were several."""
-    account, total = read_account(metrics), metrics.get(TOTAL_SECONDS, 0.0)
-    last = sum(account.values())
-    tiles = []
-    if account:
-        longest = ", ".join(f"{name} {duration(seconds)}" for name, seconds in list(account.items())[:LONGEST_STEPS])
-        tiles.append(Tile("time of the last attempt", duration(last), f"measured; most of it {longest}"))
-    if total > last:
-        tiles.append(Tile("time of the whole run", duration(total), "measured"))
-    return tiles
+    """Return the wall-clock time of the command, with the longest steps of the last attempt."""
+    account, total = read_account(metrics), metrics.get(TOTAL_SECONDS)
+    if total is None:
+        return []
+    notes = ["measured"]
+    if (earlier := total - sum(account.values())) >= LEAST_EARLIER_SHARE * total and account:
+        notes.append(f"earlier attempts {duration(earlier)}")
+    notes += [f"{name} {duration(seconds)}" for name, seconds in list(account.items())[:LONGEST_STEPS]]
+    return [Tile("time of the command", duration(total), ", ".join(notes))]
 
 
 def promotion(tree: RunTree) -> dict[str, Any] | None:
@@ -324,6 +330,11 @@ def energy(tree: RunTree) -> dict[str, Any] | None:
         "source": source,
         "method": run.tags.get("energy.method", ""),
         "uncertainty": run.tags.get("energy.uncertainty", ""),
+        "parts": [
+            {"name": name, "joules": f"{run.metrics[metric]:,.0f}", "source": run.tags[f"energy.{part}_source"]}
+            for part, name in ENERGY_PARTS.items()
+            if (metric := PART_JOULES.format(part)) in run.metrics
+        ],
         "chart": power_chart(tree),
     }
 

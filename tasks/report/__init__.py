@@ -1,5 +1,7 @@
 """Step `report`: report page of a run that needs no server, and statistics of the features."""
 
+from collections.abc import Callable
+
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
@@ -10,11 +12,18 @@ __all__ = ["report"]
 
 
 @task(name="report", cache_policy=NO_CACHE)
-def report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
-    """Log feature statistics and the report page to the run; errors are logged and do not fail the training."""
+def report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable[[], None]) -> None:
+    """Log feature statistics and the report page to the run; errors are logged and do not fail the training.
+
+    Args:
+        run_id: Parent run.
+        dataset: Data set of the run.
+        request: Request of the run.
+        end: Logs the totals of the run, before the page that shows them.
+    """
     try:
         from shunter.reporting.page.publish import log_report
 
-        log_report(run_id, dataset, request)
+        log_report(run_id, dataset, request, end)
     except Exception as error:  # the model is registered already: an error of the page must not fail the run
         get_run_logger().warning("The run has no report (%s: %s)", type(error).__name__, error, exc_info=True)

@@ -4,14 +4,17 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shunter.flows.command.summary import format_time
+from shunter.hardware.meters.meter import cpu_power_model
 from shunter.process_age import WORKER_RUN, process_age_seconds, process_of_one_run, seconds_before_run
 from shunter.settings import PROJECT_ROOT
+from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.step_clock import OTHER, START, StepClock
 from shunter.tracking.convention import WALL_SECONDS, account_metrics, read_account
 
@@ -80,10 +83,44 @@ def test_the_run_holds_the_steps_and_their_sum() -> None:
     }
 
 
-def test_the_summary_says_what_came_after_the_flow() -> None:
-    steps = {START: 2.04, "train": 5.0, OTHER: 1.0}
-    assert format_time(steps, 9.0) == "9.0 s: start 2.0, train 5.0, other 1.0, end 1.0"
-    assert format_time(steps, None) == "8.0 s: start 2.0, train 5.0, other 1.0"
+def test_the_time_of_the_command_holds_that_of_earlier_attempts() -> None:
+    steps = {START: 2.0, "train": 5.0, OTHER: 1.0}
+    assert format_time(steps, 9.0) == "9.0 s: earlier attempts 1.0, start 2.0, train 5.0, other 1.0"
+    assert format_time(steps, 8.0) == "8.0 s: start 2.0, train 5.0, other 1.0"
+
+
+def test_a_running_step_is_in_the_account() -> None:
+    now = Clock()
+    clock = StepClock(now=now)
+    with clock.step("report"):
+        now.seconds += 5.0
+        assert clock.account() == {"report": 5.0, OTHER: 0.0}
+    assert clock.account() == {"report": 5.0, OTHER: 0.0}
+
+
+def test_a_later_attempt_adds_the_wall_clock_of_those_before_with_their_waits(tmp_path: Path) -> None:
+    now = Clock()
+    first = StepClock(before=3.0, now=now)
+    with first.command.kept_in(tmp_path), first.command.paused():
+        now.seconds += 45.0
+    second = StepClock(before=2.0, now=now)
+    with second.command.kept_in(tmp_path):
+        assert second.command.seconds == 5.0
+        assert second.command.earlier_wall_seconds == 48.0
+        assert second.command.wall_seconds == 50.0
+
+
+def test_the_energy_of_a_process_leaves_out_the_work_of_a_meter() -> None:
+    now, used = Clock(), [4.0]
+    energy = ProcessEnergy(2.0, lambda: used[0], now)
+    model = cpu_power_model()
+    start = energy.take()
+    assert start.seconds == 2.0
+    assert start.joules == pytest.approx(2 * model.idle_watts + 4 * model.busy_watts_per_core)
+    now.seconds, used[0] = now.seconds + 100, 200.0
+    energy.restart()
+    now.seconds, used[0] = now.seconds + 1, 201.0
+    assert energy.take().joules == pytest.approx(model.watts(1.0))
 
 
 def test_a_process_knows_how_long_it_has_lived() -> None:
