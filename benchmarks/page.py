@@ -1,11 +1,12 @@
-"""Writes docs/benchmarks.md from the result files and the descriptions of their figures; a test keeps the page fresh.
+"""Pages of docs/benchmarks/ and docs/lab/, made from the result files and the descriptions of their figures.
 
 python -m benchmarks.page
 """
 
 import json
 import re
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,20 +16,22 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from benchmarks.report import RESULTS
 
 DESCRIPTIONS = Path(__file__).parent / "descriptions.yaml"
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "index.md"
+DOCS = Path(__file__).parents[1] / "docs"
 UNKNOWN = "-"
+FIGURE = re.compile(r"(<!--figure (\w+)\.(\w+)-->)[^<]*(<!--/-->)")
+MOST_ROWS = 40  # of the table of a page; the others are on the page of the lab
+WRITTEN = "<!-- Written by `python -m benchmarks.page` from benchmarks/results/ and benchmarks/descriptions.yaml. -->"
 
 INTRODUCTION = """\
-# Benchmarks
+Each benchmark has one headline figure here and all its figures on a page of its own. Figures are *measured* unless
+their description says *counted*, *estimated* or *simulated*; ± is the standard deviation over the seeds. The machines
+were shared with other work: compare figures of one page, not of two.
 
-<!-- Written by `python -m benchmarks.page` from benchmarks/results/*.json and benchmarks/descriptions.yaml. -->
+**Behind** marks a figure whose rival, or whose aim, is better. This holds for {behind} of the {compared} figures that
+are compared with anything; the last column counts them for each benchmark.
 
-Every figure that Shunter publishes, beside what it was compared with. "behind" marks a figure whose rival is better.
-± is the standard deviation over the seeds. Figures are *measured* unless their description says *counted* or
-*simulated*.
-
-`python -m benchmarks.NAME` measures a benchmark again, `--quick` in under a minute; its module describes the method in
-full. The machines were shared with other work, so compare figures of one table, not of two.
+`python -m benchmarks.NAME` measures a benchmark again, and with `--quick` in under a minute. The name is that of the
+page. Notes on how a benchmark came about, and what was tried on which day, are on its page in the lab.
 """
 
 
@@ -96,7 +99,9 @@ class Section(Description):
     """A benchmark on the page."""
 
     title: str
+    headline: str | None = Field(default=None, description="Key of the figure in the table of all benchmarks.")
     about: str
+    notes: str = Field(default="", description="History of the benchmark, for its page in the lab.")
     picture: str | None = None
     figures: dict[str, Figure]
     patterns: dict[str, Figure] = Field(
@@ -151,44 +156,112 @@ def check(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, An
         raise ValueError("benchmarks/descriptions.yaml does not match the results:\n" + "\n".join(problems))
 
 
-def render(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page; a benchmark whose result nobody has published yet is not on it."""
+def render(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the text of each page by its path below `docs/`; a benchmark without a result has no page."""
     sections = {
         name: section.filled(results[name]["headline"]) for name, section in sections.items() if name in results
     }
     check(sections, results)
-    contents = "\n".join(f"- [{section.title}](#{_anchor(section.title)})" for section in sections.values())
-    parts = (_render_section(name, section, results[name]) for name, section in sections.items())
-    return "\n".join([INTRODUCTION, contents, "", "\n".join(parts)])
+    pages = {"benchmarks/index.md": _index(sections, results)}
+    for name, section in sections.items():
+        shown = _shown(section, results[name]["headline"])
+        others = [key for key in section.figures if key not in shown]
+        pages[f"benchmarks/{name}.md"] = _page(name, section, results[name], shown, bool(section.notes or others))
+        if section.notes or others:
+            pages[f"lab/{name}.md"] = _lab_page(name, section, results[name]["headline"], others)
+    return pages
 
 
-def _render_section(name: str, section: Section, result: Mapping[str, Any]) -> str:
-    machine, headline = result["machine"], result["headline"]
+def _index(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page with the headline figure of each benchmark."""
+    rows, behind_in_all, compared_in_all = [], 0, 0
+    for name, section in sections.items():
+        headline = results[name]["headline"]
+        key = section.headline or next(iter(section.figures))
+        figure = section.figures[key]
+        compared = [one for one in section.figures if section.figures[one].beside]
+        behind = sum(is_behind(headline, one, section.figures[one]) for one in compared)
+        behind_in_all, compared_in_all = behind_in_all + behind, compared_in_all + len(compared)
+        cells = (
+            f"[{section.title}]({name}.md)",
+            figure.what,
+            format_value(headline, key, figure),
+            format_comparison(headline, key, figure),
+            f"{behind} of {len(compared)}" if compared else "",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    introduction = INTRODUCTION.format(behind=behind_in_all, compared=compared_in_all)
+    header = ["| benchmark | figure | value | compared with | behind |", "|---|---|---:|---|---:|"]
+    return "\n".join(["# Benchmarks", "", WRITTEN, "", introduction, *header, *rows, ""])
+
+
+def _shown(section: Section, headline: Mapping[str, Any]) -> list[str]:
+    """Return the keys on the page of a benchmark: of too many, those compared, and above all those behind."""
+    figures = section.figures
+    if len(figures) <= MOST_ROWS:
+        return list(figures)
+    first = sorted(
+        figures,
+        key=lambda key: (
+            key != section.headline,
+            not is_behind(headline, key, figures[key]),
+            figures[key].beside is None,
+        ),
+    )
+    chosen = set(first[:MOST_ROWS])
+    return [key for key in figures if key in chosen]
+
+
+def _page(name: str, section: Section, result: Mapping[str, Any], shown: Iterable[str], has_lab: bool) -> str:
+    """Return the page of one benchmark."""
+    machine = result["machine"]
     versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items() if version)
     where = f"{machine['processor']}, {machine['usable_cores']} cores, {machine['memory_gib']} GiB of memory"
-    when = result["date"][:10]
-    cells = (
-        (f"`{key}`", format_value(headline, key, figure), figure.what, format_comparison(headline, key, figure))
-        for key, figure in section.figures.items()
+    conditions = f"`benchmarks/results/{name}.json`, measured on {result['date'][:10]}: {where}; Python "
+    conditions += f"{machine['python']}, {versions}" + (
+        f"; seeds {_ranges(result['seeds'])}." if result["seeds"] else "."
     )
-    rows = [f"| {' | '.join(row)} |" for row in cells]
-    picture = [f"![{section.title}]({section.picture})", ""] if section.picture else []
+    picture = ["", f"![{section.title}]({section.picture})"] if section.picture else []
+    lab = ["", f"[Notes and further figures](../lab/{name}.md)"] if has_lab else []
     return "\n".join(
         [
-            f"## {section.title}",
+            f"# {section.title}",
             "",
-            section.about.strip(),
+            WRITTEN,
             "",
-            f"`benchmarks/results/{name}.json`, measured on {when}: {where}; Python {machine['python']}, "
-            f"{versions}" + (f"; seeds {_ranges(result['seeds'])}." if result["seeds"] else "."),
-            "",
-            "| key | value | what | beside |",
-            "|---|---:|---|---|",
-            *rows,
-            "",
+            *_paragraphs(section.about),
+            *_paragraphs(conditions),
+            *_table(section, result["headline"], shown),
             *picture,
+            *lab,
+            "",
         ]
     )
+
+
+def _lab_page(name: str, section: Section, headline: Mapping[str, Any], others: list[str]) -> str:
+    """Return the page of a benchmark in the lab: its notes, and the figures that its own page has no room for."""
+    figures = ["## Further figures", "", *_table(section, headline, others), ""] if others else []
+    text = [f"# {section.title}: notes", "", WRITTEN, "", f"[The benchmark](../benchmarks/{name}.md)", ""]
+    return "\n".join([*text, *_paragraphs(section.notes), *figures])
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Return the lines of a text, wrapped, with an empty line after each paragraph."""
+    wrapped = (
+        textwrap.wrap(one, 120, break_on_hyphens=False, break_long_words=False) for one in text.strip().split("\n")
+    )
+    return [line for lines in wrapped if lines for line in (*lines, "")]
+
+
+def _table(section: Section, headline: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    """Return the lines of a table of figures."""
+    rows = []
+    for key in keys:
+        figure = section.figures[key]
+        cells = (f"`{key}`", format_value(headline, key, figure), figure.what, format_comparison(headline, key, figure))
+        rows.append(f"| {' | '.join(cells)} |")
+    return ["| key | value | what | compared with |", "|---|---:|---|---|", *rows]
 
 
 def format_value(headline: Mapping[str, Any], key: str, figure: Figure) -> str:
@@ -201,13 +274,20 @@ def format_comparison(headline: Mapping[str, Any], key: str, figure: Figure) -> 
     """What the figure is compared with, whose it is, and "behind" where that is better or the figure none."""
     if figure.beside is None:
         return ""
-    value, other = headline[key], figure.beside.find(headline)
-    is_behind = figure.better is not None and (
-        value is None or (value < other if figure.better == "higher" else value > other)
-    )
+    other = figure.beside.find(headline)
     is_whole = figure.beside.key is None and other == round(other)
     text = f"{other:g}" if is_whole else _format(other, figure)
-    return f"{_with_unit(text, figure)} ({figure.beside.who})" + (": **behind**" if is_behind else "")
+    return f"{_with_unit(text, figure)} ({figure.beside.who})" + (
+        ": **behind**" if is_behind(headline, key, figure) else ""
+    )
+
+
+def is_behind(headline: Mapping[str, Any], key: str, figure: Figure) -> bool:
+    """Return True if what the figure is compared with is better, or the figure is unknown."""
+    if figure.beside is None or figure.better is None:
+        return False
+    value, other = headline[key], figure.beside.find(headline)
+    return value is None or (value < other if figure.better == "higher" else value > other)
 
 
 def _format(value: float | str | bool | None, figure: Figure) -> str:
@@ -233,14 +313,42 @@ def _ranges(seeds: list[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _anchor(title: str) -> str:
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(render(read_descriptions(), read_results()))
-    print(f"{PAGE} written")
+    """Write the pages, delete those of benchmarks that are gone, and fill in the figures that other pages quote."""
+    sections, results = read_descriptions(), read_results()
+    pages = render(sections, results)
+    for path in written_pages():
+        if str(path.relative_to(DOCS)) not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        (DOCS / name).parent.mkdir(exist_ok=True)
+        (DOCS / name).write_text(text)
+    for path in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"):
+        text = path.read_text()
+        if FIGURE.search(text):
+            path.write_text(filled(text, sections, results))
+    print(f"{len(pages)} pages written")
+
+
+def filled(text: str, sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a text with its figures, as `<!--figure overhead.fixed_seconds-->9.7 s<!--/-->`, from the results.
+
+    Raises:
+        KeyError: There is no such figure.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name, key = match[2], match[3]
+        headline = results[name]["headline"]
+        return match[1] + format_value(headline, key, sections[name].filled(headline).figures[key]) + match[4]
+
+    return FIGURE.sub(value, text)
+
+
+def written_pages() -> list[Path]:
+    """Return the pages that this module has written."""
+    found = (path for folder in ("benchmarks", "lab") for path in (DOCS / folder).glob("*.md"))
+    return [path for path in found if WRITTEN in path.read_text()]
 
 
 if __name__ == "__main__":

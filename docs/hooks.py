@@ -20,6 +20,16 @@ DOCS = Path(__file__).parent
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)\s#]*)(?:#[^)\s]*)?\)")
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the benchmarks and of the lab into the navigation, in the order of their titles."""
+    for entry in config.nav or []:
+        for title, pages in entry.items():
+            if isinstance(pages, str) and pages.endswith("/"):
+                found = sorted((DOCS / pages).glob("*.md"), key=lambda path: (path.stem != "index", path.read_text()))
+                entry[title] = [f"{pages}{path.name}" for path in found]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from the code."""
     pages = {"reference/command.md": command_page(), "reference/support-matrix.md": support_matrix()}

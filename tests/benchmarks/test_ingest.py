@@ -22,7 +22,7 @@ def test_figures_of_several_processes_and_of_the_long_log_are_described() -> Non
     results["ingest"]["headline"] = plain | figures
     sections = read_descriptions()
 
-    page = render(sections, results)
+    page = render(sections, results)["benchmarks/ingest.md"]
 
     assert all(f"| `{key}` |" in page for key in figures)
     assert figures["peak_memory_growth_20m"] == figures["processor_time_four_processes"] == 1

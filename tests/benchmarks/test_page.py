@@ -3,14 +3,17 @@
 import pytest
 
 from benchmarks.page import (
-    PAGE,
+    DOCS,
+    MOST_ROWS,
     Comparison,
     Figure,
     Section,
+    filled,
     format_comparison,
     read_descriptions,
     read_results,
     render,
+    written_pages,
 )
 
 MACHINE = {"processor": "P", "usable_cores": 2, "memory_gib": 8.0, "python": "3.11"}
@@ -24,8 +27,27 @@ def section(**figures: Figure) -> Section:
     return Section(title="A title", about="What it is.", figures=figures)
 
 
-def test_the_committed_page_is_fresh() -> None:
-    assert PAGE.read_text() == render(read_descriptions(), read_results()), "run `python -m benchmarks.page`"
+def test_the_committed_pages_are_fresh_and_short() -> None:
+    pages = render(read_descriptions(), read_results())
+    written = {str(path.relative_to(DOCS)): path.read_text() for path in written_pages()}
+    assert written == pages, "run `python -m benchmarks.page`"
+    assert all(text.count("\n") <= 60 for name, text in pages.items() if name.startswith("benchmarks/"))
+
+
+def test_figures_that_other_pages_quote_are_fresh() -> None:
+    sections, results = read_descriptions(), read_results()
+    for path in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"):
+        text = path.read_text()
+        assert filled(text, sections, results) == text, f"{path.name}: run `python -m benchmarks.page`"
+
+
+def test_a_page_of_many_figures_shows_those_that_are_behind() -> None:
+    figures = {f"f{number}": Figure(what="Seconds", better="lower") for number in range(MOST_ROWS + 1)}
+    figures["slow"] = Figure(what="Seconds", better="lower", beside=Comparison(value=1, who="Z"))
+    pages = render({"speed": section(**figures)}, {"speed": result(**dict.fromkeys(figures, 2.0))})
+    assert "| `slow` | 2 | Seconds | 1 (Z): **behind** |" in pages["benchmarks/speed.md"]
+    assert "`f40`" in pages["lab/speed.md"]
+    assert "1 of 1" in pages["benchmarks/index.md"]
 
 
 def test_a_figure_without_description_is_named() -> None:
@@ -46,9 +68,8 @@ def test_a_description_without_figure_is_named() -> None:
 
 def test_what_is_described_before_its_first_result_is_left_out() -> None:
     figures = {"fast": Figure(what="Speed")}
-    page = render({"speed": section(**figures), "coming": section(**figures)}, {"speed": result(fast=1.0)})
-    assert "benchmarks/results/speed.json" in page
-    assert "coming" not in page
+    pages = render({"speed": section(**figures), "coming": section(**figures)}, {"speed": result(fast=1.0)})
+    assert set(pages) == {"benchmarks/index.md", "benchmarks/speed.md"}
 
 
 def test_every_headline_of_the_wrong_uses_is_described() -> None:
@@ -56,7 +77,7 @@ def test_every_headline_of_the_wrong_uses_is_described() -> None:
     figures = read_descriptions()["friendly"].figures
     counted = {"cases", "clear_share", "hangs", "tracebacks", "silent_losses"}
     assert set(figures) == {*counted, "help_seconds", "runs_seconds"}
-    assert "friendly" in render(
+    assert "benchmarks/friendly.md" in render(
         read_descriptions(), {**read_results(), "friendly": result(**dict.fromkeys(figures, 0))}
     )
 
@@ -68,9 +89,9 @@ def test_a_table_shows_unit_spread_and_comparison() -> None:
         ),
         "other": Figure(what="Other"),
     }
-    page = render({"speed": section(**figures)}, {"speed": result(error=0.1234, error_std=0.01, other=0.5)})
-    assert "| `error` | 12.3 ± 1.0 % | Error | 50.0 % (Z) |" in page
-    assert "measured on 2026-01-02" in page
+    pages = render({"speed": section(**figures)}, {"speed": result(error=0.1234, error_std=0.01, other=0.5)})
+    assert "| `error` | 12.3 ± 1.0 % | Error | 50.0 % (Z) |" in pages["benchmarks/speed.md"]
+    assert "measured on 2026-01-02" in pages["benchmarks/speed.md"]
 
 
 def test_a_pattern_describes_each_figure_of_a_table_that_is_made_in_parts() -> None:
@@ -81,9 +102,9 @@ def test_a_pattern_describes_each_figure_of_a_table_that_is_made_in_parts() -> N
     whole = Section(
         title="T", about="A.", figures={}, patterns={"(?P<model>[a-z]+)_auc": pattern, "(?P<model>[a-z]+)_rival": rival}
     )
-    page = render({"speed": whole}, {"speed": result(fm_auc=0.5, lr_auc=0.25, lr_rival=0.75)})
-    assert "| `fm_auc` | 0.50 | AUC of fm |  |" in page
-    assert "| `lr_auc` | 0.25 | AUC of lr | 0.75 (Z) |" in page
+    pages = render({"speed": whole}, {"speed": result(fm_auc=0.5, lr_auc=0.25, lr_rival=0.75)})
+    assert "| `fm_auc` | 0.50 | AUC of fm |  |" in pages["benchmarks/speed.md"]
+    assert "| `lr_auc` | 0.25 | AUC of lr | 0.75 (Z) |" in pages["benchmarks/speed.md"]
     with pytest.raises(ValueError, match="the headline figure seconds has no description"):
         render({"speed": whole}, {"speed": result(fm_auc=0.5, seconds=1)})
 
@@ -102,9 +123,9 @@ def test_a_figure_of_a_pattern_may_stand_beside_a_number_and_none_is_behind_it()
         {"what": "Ratio of {who}", "decimals": 1, "better": "higher", "beside": {"value": 3, "who": "the aim"}}
     )
     whole = Section(title="T", about="A.", figures={}, patterns={"(?P<who>[a-z]+)_ratio": pattern})
-    page = render({"speed": whole}, {"speed": result(one_ratio=4.0, other_ratio=None)})
-    assert "| `one_ratio` | 4.0 | Ratio of one | 3 (the aim) |" in page
-    assert "| `other_ratio` | - | Ratio of other | 3 (the aim): **behind** |" in page
+    pages = render({"speed": whole}, {"speed": result(one_ratio=4.0, other_ratio=None)})
+    assert "| `one_ratio` | 4.0 | Ratio of one | 3 (the aim) |" in pages["benchmarks/speed.md"]
+    assert "| `other_ratio` | - | Ratio of other | 3 (the aim): **behind** |" in pages["benchmarks/speed.md"]
 
 
 def test_published_figures_are_those_of_the_recipes_and_results() -> None:
