@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shunter.planner.explain.cells import energy_unit, time_unit
@@ -11,6 +11,7 @@ from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
 MOST_GROUPS = 7  # number of colours of the page; further accelerators share the last colour
+MOST_BARS = 12  # placements whose intervals are shown
 OTHERS = "others"
 Value = float | None
 IS_HIGHER_BETTER = ("quality.auc", "quality.ndcg20", "quality.recall20")
@@ -48,8 +49,6 @@ class Mark:
         values: Values by axis; a point without a value for a chosen axis is not drawn.
         tip: Lines of the tooltip, the first as a title.
         series: Number of the series; marks of one series are connected in their order.
-        low: Lower ends of intervals, by axis.
-        high: Upper ends of intervals, by axis.
         hollow: Whether the mark is not filled.
         ring: Whether the mark has a dark rim.
         star: Whether the mark is a large star.
@@ -59,8 +58,6 @@ class Mark:
     values: Mapping[str, Value]
     tip: Sequence[str]
     series: int = 0
-    low: Mapping[str, Value] = field(default_factory=dict)
-    high: Mapping[str, Value] = field(default_factory=dict)
     hollow: bool = False
     ring: bool = False
     star: bool = False
@@ -115,8 +112,40 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
         if any(row.get(key) is not None for row in rows)
     ]
     points = [_placement_mark(row, groups, units) for row in rows]
-    marks = ["★ chosen", "○ breaks a limit", "dark rim: step time measured", "line: interval"]
+    marks = ["★ chosen", "○ breaks a limit", "dark rim: step time measured"]
     return Chart(x=[x], y=y, groups=groups, points=points, marks=marks) if y else None
+
+
+def interval_bars(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the predicted intervals of time and energy of the best placements, as bars by placement.
+
+    Args:
+        rows: Rows of the decision's table, the best first.
+    """
+    units, shown = _units(rows), rows[:MOST_BARS]
+    titles = {"hours": "time of the whole job", "kwh": "energy of the whole job"}
+    return [
+        {"title": f"{title} ({units[key].name}, predicted)", "bars": bars}
+        for key, title in titles.items()
+        if (bars := _bars_of(shown, key, units[key]))
+    ]
+
+
+def _bars_of(rows: Sequence[Mapping[str, Any]], key: str, unit: "_Unit") -> list[dict[str, Any]]:
+    """Return a bar for each placement whose interval of this quantity is known, as shares of the widest one."""
+    known = [row for row in rows if row.get(f"{key}_low") is not None and row.get(f"{key}_high") is not None]
+    most = max((row[f"{key}_high"] for row in known), default=0.0) or 1.0
+    return [
+        {
+            "name": str(row["placement"]),
+            "low": 100 * row[f"{key}_low"] / most,
+            "spread": 100 * (row[f"{key}_high"] - row[f"{key}_low"]) / most,
+            "at": 100 * row[key] / most,
+            "text": _range({end: unit.of(row[end]) for end in (key, f"{key}_low", f"{key}_high")}, key),
+            "chosen": row.get("rank") == 1,
+        }
+        for row in known
+    ]
 
 
 @dataclass(frozen=True)
@@ -156,8 +185,6 @@ def _placement_mark(row: Mapping[str, Any], groups: Sequence[str], units: Mappin
     return Mark(
         group=groups.index(name) if name in groups else len(groups) - 1,
         values={key: row.get(key) for key in keys},
-        low={key: row.get(f"{key}_low") for key in ("hours", "kwh", "cost")},
-        high={key: row.get(f"{key}_high") for key in ("hours", "kwh", "cost")},
         tip=[str(row["placement"]), *lines],
         hollow=bool(row.get("excluded_by")),
         ring=row.get("step_source") == "measured",

@@ -117,12 +117,7 @@
       const up = scale(y, this.range(points, y), height - MARGIN.bottom, MARGIN.top);
       this.axes(svg, x, y, across, up, width, height);
       for (const [axis, vertical] of [[x, true], [y, false]]) this.limit(svg, axis, vertical, across, up, width, height);
-      const clip = add(svg, "clipPath", { id: this.figure.dataset.chart + "-clip" });
-      const [w, h] = [width - MARGIN.left - MARGIN.right, height - MARGIN.top - MARGIN.bottom];
-      add(clip, "rect", { x: MARGIN.left, y: MARGIN.top, width: w, height: h });
-      const inside = add(svg, "g", { "clip-path": `url(#${this.figure.dataset.chart}-clip)` });
-      this.lines(inside, points, x, y, across, up);
-      for (const point of points) this.interval(inside, point, x, y, across, up);
+      this.lines(svg, points, x, y, across, up);
       for (const point of points.filter((one) => !one.star).concat(points.filter((one) => one.star)))
         this.mark(svg, point, across.place(point.values[x.key]), up.place(point.values[y.key]));
     }
@@ -172,14 +167,6 @@
       }
     }
 
-    interval(svg, point, x, y, across, up) {
-      const low = [point.low[x.key], point.low[y.key]], high = [point.high[x.key], point.high[y.key]];
-      if (![...low, ...high].every(Number.isFinite)) return;
-      const line = { x1: across.place(low[0]), y1: up.place(low[1]), x2: across.place(high[0]), y2: up.place(high[1]) };
-      if (!Object.values(line).every(Number.isFinite)) return; // 0 has no place on a logarithmic axis
-      add(svg, "line", { ...line, class: "interval c" + (point.group % 8) });
-    }
-
     mark(svg, point, x, y) {
       const kind = (point.hollow ? "hollow " : "filled ") + (point.ring ? "ring " : "") + "c" + (point.group % 8);
       const star = "M0,-9L2.6,-3.6L8.6,-2.8L4.3,1.4L5.3,7.3L0,4.5L-5.3,7.3L-4.3,1.4L-8.6,-2.8L-2.6,-3.6Z";
@@ -202,12 +189,4 @@
   }
 
   for (const figure of document.querySelectorAll("figure[data-chart]")) new Chart(figure);
-
-  // On paper nothing can be unfolded.
-  let closed = [];
-  addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details:not([open])")];
-    for (const one of closed) one.open = true;
-  });
-  addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
 })();

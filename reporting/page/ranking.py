@@ -41,11 +41,10 @@ def lengths_chart(sides: RankingSides) -> Chart:
             group=group,
             series=group,
             values={"cutoff": float(one.cutoff), **{key: getattr(one, key) for key, _ in FIGURES}},
-            low={"ndcg": one.ndcg_low},
-            high={"ndcg": one.ndcg_high},
             tip=[
                 f"{model.name}, first {one.cutoff}",
                 *(f"{title} {getattr(one, key):.4f}" for key, title in FIGURES),
+                f"NDCG with 95 %: {one.ndcg_low:.4f} to {one.ndcg_high:.4f}",
             ],
             star=one.cutoff == 20 and group == 0,
         )
@@ -57,7 +56,7 @@ def lengths_chart(sides: RankingSides) -> Chart:
         y=[Axis(key=key, label=f"{title} (measured on test, mean over users)", zero=True) for key, title in FIGURES],
         groups=[f"{sides.result.name}, the result", *(model.name for model in models[1:])],
         points=points,
-        marks=["★ the figure by which models are compared", "line: interval of 95 %, of NDCG"],
+        marks=["★ the figure by which models are compared"],
         connect=True,
     )
 

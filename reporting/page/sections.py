@@ -18,7 +18,7 @@ REPORT_SECTIONS = Registry(
     {
         "decision": Entry(target="shunter.reporting.page.view:decision", capabilities={"title": "Placement"}),
         "prediction": Entry(
-            target="shunter.reporting.page.view:prediction", capabilities={"title": "Predicted and found"}
+            target="shunter.reporting.page.view:prediction", capabilities={"title": "Predicted and measured"}
         ),
         "quality": Entry(
             target="shunter.reporting.page.figures:trained_chart", capabilities={"title": "Quality against cost"}

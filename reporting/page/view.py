@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.reporting.card.ranking_breakdown import SIDES
-from shunter.reporting.page.figures import name_of, placements_chart, power_chart
+from shunter.reporting.page.figures import interval_bars, name_of, placements_chart, power_chart
 from shunter.reporting.page.format import duration, figure, moment
 from shunter.reporting.page.format import energy as energy_words
 from shunter.reporting.page.sections import REPORT_SECTIONS
 from shunter.tracking.convention import PART_JOULES, TOTAL_SECONDS, read_account
+from shunter.tracking.evidence import Figures, read_evidence
+from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 200
@@ -101,7 +104,7 @@ def _tiles(tree: RunTree) -> list[Tile]:
             pairs, rows, repeats = (f"{metrics[f'quality.test.{name}']:,.0f}" for name in ROWS_JUDGED)
             note += f"; {pairs} pairs of {rows} positives, {repeats} repeats: {params.get('request.repeats', 'drop')}"
         tiles.append(Tile("NDCG@20, test", f"{metrics['quality.test.ndcg20']:.4f}", note))
-    tiles += _times(metrics)
+    tiles += _time_tiles(metrics)
     energy_values = energy(tree)
     if energy_values:
         tiles.append(Tile("energy", energy_values["joules"], f"{energy_values['source']}{energy_values['kwh']}"))
@@ -117,7 +120,7 @@ def _tiles(tree: RunTree) -> list[Tile]:
     return tiles
 
 
-def _times(metrics: Mapping[str, float]) -> list[Tile]:
+def _time_tiles(metrics: Mapping[str, float]) -> list[Tile]:
     """Return the wall-clock time of the command, with the longest steps of the last attempt."""
     account, total = read_account(metrics), metrics.get(TOTAL_SECONDS)
     if total is None:
@@ -171,6 +174,7 @@ def decision(tree: RunTree) -> dict[str, Any] | None:
         "binds": "" if binds == "nothing" else binds,
         "words": words,
         "chart": placements_chart(rows, limits),
+        "intervals": interval_bars(rows),
         "rows": list(map(_shown_placement, rows[:MOST_ROWS])),
         "left_out": max(0, len(rows) - MOST_ROWS),
     }
@@ -197,28 +201,42 @@ def _shown_placement(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def prediction(tree: RunTree) -> list[dict[str, Any]]:
-    """Return predicted figures with those that the trainings of the members measured."""
+    """Return predicted figures with their intervals beside those that the run measured."""
     metrics = tree.parent.metrics
+    evidence = read_evidence(tree.parent.tags)
+    measured = evidence.measured if evidence else Figures()
+    row = next((one for one in decision_rows(tree) if one["rank"] == 1), ABSENT)
     members = [run.metrics for run in tree.of_kind("member")]
     rates = [member["throughput.samples_per_second"] for member in members if "throughput.samples_per_second" in member]
     peaks = [member["memory.peak_bytes"] for member in members if "memory.peak_bytes" in member]
     watts = metrics.get("energy.mean_watts")
+    seconds = sum(metrics.get(f"time.{step}_step_seconds", 0.0) for step in ("tune", "train"))
+    job_seconds, most = metrics.get("prediction.job_seconds"), "predicted as an upper estimate of the epochs"
+    joules, power_source = _times(row["kwh"], JOULES_PER_KWH), tree.parent.tags.get("energy.source", "")
+    rate, memory = metrics.get("prediction.samples_per_second"), _gib(metrics.get("prediction.memory_bytes"))
     lines = [
-        ("samples per second", metrics.get("prediction.samples_per_second"), _mean(rates), "mean of the members"),
-        ("peak memory, GiB", _gib(metrics.get("prediction.memory_bytes")), _gib(max(peaks, default=None)), "largest"),
-        (
-            "tuning and training, s",
-            metrics.get("prediction.job_seconds"),
-            sum(metrics.get(f"time.{step}_step_seconds", 0.0) for step in ("tune", "train")),
-            "predicted as an upper estimate of the epochs",
-        ),
-        ("power, W", metrics.get("prediction.watts"), watts, tree.parent.tags.get("energy.source", "")),
+        ("tuning and training, s", job_seconds, ("hours", 3600.0), seconds, most),
+        ("its energy, J", joules, ("kwh", JOULES_PER_KWH), measured.joules, measured.joules_source or ""),
+        ("samples per second", rate, None, _mean(rates), "mean of the members"),
+        ("peak memory, GiB", memory, None, _gib(max(peaks, default=None)), "largest"),
+        ("power, W", metrics.get("prediction.watts"), None, watts, power_source),
     ]
     return [
-        {"name": name, "predicted": predicted, "found": found, "note": note}
-        for name, predicted, found, note in lines
+        {"name": name, "predicted": predicted, "bounds": _bounds(row, bounded), "found": found, "note": note}
+        for name, predicted, bounded, found, note in lines
         if predicted and found
     ]
+
+
+def _bounds(row: Mapping[str, Any], bounded: tuple[str, float] | None) -> tuple[float, float] | None:
+    """Return the interval of a column of the decision's table, by its name and the factor to the shown unit."""
+    key, factor = bounded or ("", 1.0)
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    return None if low is None or high is None else (factor * low, factor * high)
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else factor * value
 
 
 def results(tree: RunTree) -> dict[str, Any] | None:
@@ -347,10 +365,16 @@ def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
     own = {name: f"{value:.6g}" for name, value in run.metrics.items() if name not in run.params}
     tables = [("Parameters", run.params), ("Figures", own), ("Tags", tags)]
     tables += [
-        (f"{child.kind} {name_of(child)}", {**child.params, **{k: f"{v:.6g}" for k, v in child.metrics.items()}})
+        (_titled(child), {**child.params, **{k: f"{v:.6g}" for k, v in child.metrics.items()}})
         for child in tree.of_kind("member", "ensemble")
     ]
     return [(title, sorted((str(k), str(v)) for k, v in values.items())) for title, values in tables if values]
+
+
+def _titled(run: TrackedRun) -> str:
+    """Return kind and name of a run; the name alone where it begins with the kind."""
+    name = name_of(run)
+    return name if name.startswith(str(run.kind)) else f"{run.kind} {name}"
 
 
 def _mean(values: list[float]) -> float | None:

@@ -13,6 +13,7 @@ from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
 pytestmark = pytest.mark.slow
+MOST_PRINTED_PAGES = 6
 COLUMNS = ["rank", "placement", "accelerator", "is_here", "step_source", "hours", "kwh", "energy_source", "excluded_by"]
 ROWS = [
     [1, "cpu x2 b512", "cpu", True, "measured", 0.5, 0.01, "estimated", None],
@@ -81,4 +82,20 @@ def test_figures_are_drawn_and_answer(browser: Any, tmp_path: Path, width: int, 
     assert asked == [path.as_uri()]
     assert failed == []
     page.screenshot(path=tmp_path / f"report-{width}.png", full_page=True)
+    context.close()
+
+
+def test_print_is_light_and_leaves_out_what_is_folded(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(render_page(tree()))
+    context = browser.new_context(color_scheme="dark")
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector("figure[data-chart='data-curves'] svg")
+    assert page.locator("details").first.is_visible()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+    assert not page.locator("details").first.is_visible()
+    assert page.pdf(path=tmp_path / "report.pdf").count(b"/Type /Page\n") <= MOST_PRINTED_PAGES
     context.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shunter.reporting.page.figures import trained_chart
+from shunter.reporting.page.figures import interval_bars, trained_chart
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
@@ -35,3 +35,16 @@ def test_an_axis_of_energy_has_one_source(sources: tuple[str, ...], label: str, 
     axis = next(axis for axis in chart.x if axis.key == "energy.joules")
     assert f"(J, {label})" in axis.label
     assert [mark.values["energy.joules"] for mark in chart.points] == joules
+
+
+def test_an_interval_is_a_bar_by_placement() -> None:
+    rows = [
+        {"rank": 1, "placement": "cpu", "hours": 1.0, "hours_low": 0.5, "hours_high": 2.0, "kwh": None},
+        {"rank": 2, "placement": "gpu", "hours": 2.0, "hours_low": 1.0, "hours_high": 4.0, "kwh": 1.0},
+        {"rank": 3, "placement": "tpu", "hours": 3.0, "hours_low": None, "hours_high": None, "kwh": 1.0},
+    ]
+    [time] = interval_bars(rows)
+    assert [(bar["name"], bar["low"], bar["spread"], bar["at"], bar["chosen"]) for bar in time["bars"]] == [
+        ("cpu", 12.5, 37.5, 25.0, True),
+        ("gpu", 25.0, 75.0, 50.0, False),
+    ]

@@ -237,13 +237,6 @@ def test_what_moved_to_and_from_a_file_of_the_tables_is_set_beside_what_was_expe
     assert cells[:6] == ["member-0", "400", "25.0%", "20.0%", "10.0", "4.0"]
 
 
-def test_what_is_folded_is_printed_and_words_are_not_broken(run_id: str) -> None:
-    text = build_report(run_id)
-    assert "beforeprint" in text
-    assert "details::details-content" in text
-    assert "overflow-wrap: anywhere" not in text
-
-
 def test_stalls_of_the_same_data_and_model_are_shown(run_id: str) -> None:
     useful_share = pytest.importorskip("shunter.extensions.stalls.useful_share")
     from tests.extensions.stalls.stall_values import make_report
