@@ -24,7 +24,7 @@ from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
 from shunter.errors import DataError
-from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.ranker import Ranker, VectorRanker
 from shunter.record import OPTIONAL, Record
 from shunter.statistics.bootstrap import mean_interval
 
@@ -33,6 +33,7 @@ USERS_AT_ONCE = 1_024  # that are judged together
 # Whose memory is used again: more than 32 MiB is given back to the system by malloc and mapped anew each time, which
 # took a third of an evaluation on 22,438 items, by hand.
 SCORES_AT_ONCE = 2**22
+FIRST_WIDTH = 1_024  # items among which equal scores are looked for first
 NOTHING = Interactions(users=np.empty(0, np.int64), items=np.empty(0, np.int64))
 
 
@@ -197,6 +198,8 @@ def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, coun
 
     Where fewer are left, the rest of the row is `UNKNOWN`, which is never ranked.
     """
+    if isinstance(ranker, VectorRanker) and ranker.is_popularity:
+        return _first_items_of_all(ranker.popularity().cpu(), users, seen, count)
     at_once = max(1, SCORES_AT_ONCE // ranker.item_count)
     blocks = (users[start : start + at_once] for start in range(0, len(users), at_once))
     return np.concatenate([_first_items_of_some(ranker, some, seen, count) for some in blocks])
@@ -232,6 +235,23 @@ def judge_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
     return hits.sum(1) / counts, hits @ discounts / best_gain[np.minimum(counts, hits.shape[1]) - 1]
 
 
+def _first_items_of_all(scores: Tensor, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
+    """Return the same where the scores are those of all users, `[items]`: the items are ranked once."""
+    lowest, highest = np.searchsorted(seen.users, [users, users + 1])
+    lengths = highest - lowest
+    order = UNKNOWN + 1 + scores[UNKNOWN + 1 :].argsort(descending=True, stable=True).numpy()
+    order = order[: count + lengths.max()]
+    rank = np.full(len(scores), len(order))
+    rank[order] = np.arange(len(order))
+    rows = np.repeat(np.arange(len(users)), lengths)
+    ranks = rank[seen.items[np.arange(len(rows)) + np.repeat(highest - lengths.cumsum(), lengths)]]
+    is_left = np.ones((len(users), len(order) + count), bool)  # the last ones are UNKNOWN
+    is_left[rows[ranks < len(order)], ranks[ranks < len(order)]] = False
+    places = np.nonzero(is_left)[1]
+    starts = is_left.sum(1).cumsum() - is_left.sum(1)
+    return np.append(order, np.full(count, UNKNOWN))[places[starts[:, None] + np.arange(count)]]
+
+
 def _first_items_of_some(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
     scores = ranker.all_scores(torch.from_numpy(users).to(ranker.device)).cpu()
     scores[:, UNKNOWN] = -torch.inf
@@ -246,25 +266,28 @@ def _first_items_of_some(ranker: ScoresItems, users: np.ndarray, seen: Interacti
 
 
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest of each row; equal ones by their position, which `topk` alone leaves open."""
+    """Return the largest of each row, equal ones by their position, which `topk` alone leaves open."""
     values, items = scores.topk(min(count + 1, scores.shape[1]))
-    tied = (values[:, 1:] == values[:, :-1]).any(1)
+    is_cut = (values[:, count:] == values[:, count - 1 : count]).any(1)  # the last value has more items than places
     values, items = values[:, :count], items[:, :count]
-    if tied.any():
-        values[tied], items[tied] = _best_of_tied(scores[tied], values[tied])
-    return values, items
+    if is_cut.any():
+        _put_first_of_last(scores, values, items, is_cut.nonzero().flatten())
+    items, order = items.sort(1)
+    values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return values, items.gather(1, order)
 
 
-def _best_of_tied(scores: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each row, equal ones by their position, where their values are known: `[rows, count]` of each.
+def _put_first_of_last(scores: Tensor, values: Tensor, items: Tensor, rows: Tensor) -> None:
+    """Replace the items of the last value of some rows, in place, by the first positions that have this value.
 
-    Only what is at least as large as the last of them is put in order, which is far less than the whole row.
+    The value is mostly that of the many items without a weight, so that few positions need to be looked at.
     """
-    count = best.shape[1]
-    rows, items = (scores >= best[:, -1:]).nonzero(as_tuple=True)
-    values = scores[rows, items]
-    order = np.lexsort((items.numpy(), -values.numpy(), rows.numpy()))
-    candidates = torch.bincount(rows, minlength=len(scores))
-    first = candidates.cumsum(0) - candidates
-    chosen = torch.from_numpy(order)[first[:, None] + torch.arange(count)]
-    return values[chosen], items[chosen]
+    for width in (FIRST_WIDTH, scores.shape[1]):
+        last = values[rows, -1:]
+        is_last, is_equal = values[rows] == last, scores[rows, :width] == last
+        places = is_last.sum(1)
+        is_done = is_equal.sum(1) >= places
+        is_first = is_equal[is_done] & (is_equal[is_done].cumsum(1) <= places[is_done, None])
+        first = torch.from_numpy(np.nonzero(is_first.numpy())[1])
+        items[rows[is_done]] = items[rows[is_done]].masked_scatter(is_last[is_done], first)
+        rows = rows[~is_done]

@@ -147,6 +147,12 @@ class VectorRanker(Ranker):
             torch.zeros(items, dtype=torch.int64),
         )
 
+    @property
+    def is_popularity(self) -> bool:
+        """Return True if the scores of every user are the popularity of the items."""
+        is_shared = self.user_vectors.shape[1] == 1 and bool((self.user_vectors == 1).all())
+        return is_shared and torch.equal(self.item_vectors[:, 0], self.popularity())
+
     def shape(self) -> dict[str, int]:
         """Return the width of the vectors."""
         return {"width": self.user_vectors.shape[1]}

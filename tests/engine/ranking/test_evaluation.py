@@ -13,6 +13,7 @@ from shunter.engine.ranking.evaluation import evaluate_ranking, first_items
 from shunter.engine.ranking.interactions import Interactions
 from shunter.errors import DataError
 from shunter.models.graph import VectorRanker
+from shunter.models.graph.ranker import popularity_ranker
 from shunter.statistics.bootstrap import mean_interval
 
 USERS, ITEMS = 6, 30
@@ -81,6 +82,24 @@ def test_users_in_several_parts_are_judged_as_in_one(monkeypatch: pytest.MonkeyP
 def test_equal_scores_are_ranked_by_id() -> None:
     top = first_items(ranker_of(torch.zeros(USERS, ITEMS)), np.array([2]), pairs_of({(2, 1), (2, 4)}), 5)
     assert top.tolist() == [[2, 3, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("levels", [2, 40])
+def test_equal_scores_beyond_the_first_width_are_found(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.randint(levels, (USERS, 100), generator=torch.Generator().manual_seed(0)).float()
+    monkeypatch.setattr(evaluation, "FIRST_WIDTH", 8)
+    top = first_items(ranker_of(scores), np.arange(USERS), pairs_of({(1, 2)}), 9)
+    scores[:, 0] = scores[1, 2] = -torch.inf
+    assert top.tolist() == (-scores).argsort(dim=1, stable=True)[:, :9].tolist()
+
+
+def test_popularity_ranks_as_its_scores_do() -> None:
+    degrees = torch.randint(1, 4, (ITEMS,), generator=torch.Generator().manual_seed(0))
+    popularity = popularity_ranker(torch.ones(USERS, dtype=torch.int64), degrees)
+    seen = pairs_of({(1, 2), (1, 5), *((2, item) for item in range(1, ITEMS - 2))})
+    expected = first_items(ranker_of(degrees.float().repeat(USERS, 1)), np.array([1, 2, 4]), seen, 5)
+    assert popularity.is_popularity
+    assert first_items(popularity, np.array([1, 2, 4]), seen, 5).tolist() == expected.tolist()
 
 
 def test_what_cannot_be_filled_is_the_unknown_item() -> None:
