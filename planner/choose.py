@@ -49,6 +49,7 @@ from shunter.planner.predict.watts import observed_watts, power_notes, with_lear
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, TrainRequest
+from shunter.requests.support import EMBEDDING_MEMORY, excludes
 from shunter.tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
@@ -296,8 +297,7 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
     predict = partial(predicted_candidates, job.workload, offered.here, residual, job.batch_sizes, job.searched)
     asked = job.request.placement.embedding_memory_bytes
     found = predict(embedding_memory_bytes=asked)
-    needs_memory = isinstance(job.request, TrainRequest) and job.request.needs_tables_in_memory
-    if asked is None and not needs_memory:
+    if asked is None and not excludes(EMBEDDING_MEMORY, job.request.stated()):
         processes = _processes(job.request)
         memory = memory_for_tables(job.workload, found, job.request.limits.max_memory_gib, processes)
         if memory is not None:

@@ -1,9 +1,11 @@
 """Model families by name: of click models, which predict a probability, and of ranking models.
 
 Capabilities of a family of click models:
+    has_architecture_space: Whether a search can vary its layers one by one (`--search-space architecture`).
     has_hidden_layers: Whether its models have MLPs, whose widths and dropout a search chooses.
     is_in_auto: Whether the model `auto` may become this family: it takes any click log, or any with a history where it
         reads positions.
+    has_towers: Whether its fields are grouped into towers (`--towers`).
     mixes_widths: Whether its embedding tables may differ in width (`ModelSpec.table_dims`).
     multiplies_numbers: Whether each dense feature may have a vector of its own (`ModelSpec.numeric_embedding`).
     reads_positions: Whether it reads histories id by id; to other families a history is a pooled bag.
@@ -24,7 +26,8 @@ MODEL_FAMILIES = Registry(
     "model family",
     {
         "dlrm": Entry(
-            target="shunter.models.families.dlrm:DLRM", capabilities={"is_in_auto": True, "multiplies_numbers": False}
+            target="shunter.models.families.dlrm:DLRM",
+            capabilities={"has_architecture_space": True, "is_in_auto": True, "multiplies_numbers": False},
         ),
         "dnn": Entry(target="shunter.models.families.dnn:DNN", capabilities={"is_in_auto": True}),
         "deepfm": Entry(
@@ -36,6 +39,7 @@ MODEL_FAMILIES = Registry(
         "dmt": Entry(
             target="shunter.extensions.towers.dmt:DMT",
             capabilities={
+                "has_towers": True,
                 "multiplies_numbers": False,
                 "field_partitions": "shunter.extensions.towers.partitions:tower_partitions",
                 "host_model": "shunter.extensions.towers.host_recommender:HostRecommender",
@@ -69,7 +73,9 @@ MODEL_FAMILIES = Registry(
     },
     group="shunter.models",
     defaults={
+        "has_architecture_space": False,
         "has_hidden_layers": True,
+        "has_towers": False,
         "is_in_auto": False,
         "mixes_widths": True,
         "multiplies_numbers": True,

@@ -88,6 +88,15 @@ class Registry:
         stated = self.entry(name).capabilities
         return stated[capability] if capability in stated else self.defaults[capability]
 
+    def stated(self, name: str) -> Mapping[str, Capability]:
+        """Return the capabilities that the entry of a name states, installed or not; none for an unknown name.
+
+        A request of an earlier run may name what is no longer there: it can be read, and is refused at a start.
+        """
+        if name in self.entries:
+            return self.entries[name].capabilities
+        return self.entry(name).capabilities if name in self else {}
+
     def names_with(self, **wanted: Capability) -> tuple[str, ...]:
         """Return the names of the installed implementations that have these capabilities, in the order of `names`."""
         return tuple(

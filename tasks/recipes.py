@@ -18,7 +18,6 @@ from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.solver import check_solvable
 from shunter.engine.stopping import StopReason
 from shunter.engine.trained_model import TrainedModel
-from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES, is_ranking, is_solved
 from shunter.models.graph import graph_spec, learned_model, learns_in_steps
@@ -252,7 +251,7 @@ class RankerRecipe(Recipe):
     """Recipe of graph models: search settings, train the best one on validation too, and combine it with baselines."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Raise if the request needs several processes, a cluster for a solved model, an AUC, or too much memory.
+        """Raise if the data names no user and item, has no order that the model reads, or needs too much memory.
 
         Raises:
             RequestError: The request needs one of these, or the schema names no user and item.
@@ -264,18 +263,6 @@ class RankerRecipe(Recipe):
         if is_solved(request.model):
             spec = graph_spec(request.model, **read_fixed(request.model, request.architecture.set).architecture)
             check_solvable(spec, read_graph(dataset), torch.device("cpu"))
-        asked = {
-            "--processes": request.training.processes > 1,
-            "--cluster": request.nodes.cluster is not None and is_solved(request.model),
-            "--min-auc": request.limits.min_auc is not None,
-            "--min-auc-confidence": request.promise.min_auc_confidence is not None,
-        }
-        for option, is_asked in asked.items():
-            if is_asked:
-                raise RequestError(
-                    f"A graph model such as {request.model} is trained by one process here, and ranks instead of "
-                    f"giving a probability: leave out {option}."
-                )
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines, search settings, train the best ones again, combine them, and register the best ranker."""

@@ -19,7 +19,8 @@ from shunter.errors import RequestError
 from shunter.files import replace_file
 from shunter.frozen import Frozen
 from shunter.planner.decide import Decision
-from shunter.requests import EnsembleOf, Promote, SearchCost, TrainRequest
+from shunter.requests import Promote, TrainRequest
+from shunter.requests.support import CHAMPIONS, CLUSTER, Use
 from shunter.tasks.run_state import RunState
 from shunter.tracking.find import find_run
 from shunter.tracking.reports import log_config
@@ -27,6 +28,13 @@ from shunter.tracking.tree import read_artifact
 
 NAME = "choices"  # name of the artifact in `config/`
 PLANS = "plans"  # folder in a run's state
+# Options by which a run depends on a clock, a meter, other machines or other runs.
+UNREPEATABLE = (
+    *map(Use, ("search_minutes", "search_kwh", "parallel_trials", "search_storage")),
+    *(Use("search_cost", "time"), Use("search_cost", "energy"), CHAMPIONS),
+    *map(Use, ("max_predict_milliseconds", "max_predict_joules")),
+    CLUSTER,
+)
 IN_TIME = frozenset((StopKind.LIMIT, StopKind.SEARCH_BUDGET, StopKind.SHARE, StopKind.EXPLORATION))
 
 
@@ -224,16 +232,7 @@ def _is_choice(path: Path) -> bool:
 
 def options_in_time(request: TrainRequest) -> list[str]:
     """Return the options by which a run depends on a clock, a meter, other machines or other runs."""
-    search, ensemble = request.search, request.ensemble
-    asked = {
-        "--search-minutes": search.search_minutes,
-        "--search-kwh": search.search_kwh,
-        "--parallel-trials": search.trials_at_a_time > 1,
-        "--search-cost": search.search_cost in (SearchCost.TIME, SearchCost.ENERGY),
-        "--search-storage": search.search_storage,
-        "--ensemble-of": ensemble.ensemble_of is EnsembleOf.CHAMPIONS,
-        "--max-predict-milliseconds": ensemble.max_predict_milliseconds,
-        "--max-predict-joules": ensemble.max_predict_joules,
-        "--cluster": request.nodes.cluster,
-    }
-    return [option for option, is_asked in asked.items() if is_asked]
+    given = request.stated()
+    if request.search.trials_at_a_time == 1:
+        given.pop("parallel_trials", None)
+    return [str(use) for use in UNREPEATABLE if use.is_in(given)]

@@ -116,7 +116,7 @@ def options() -> Iterator[Case]:
     yield Case("plan diff absent.yaml log.csv", "The plan absent.yaml cannot be read")
     yield Case("plan dif a b", "There is no command dif: did you mean diff")
     yield Case("train --plan absent.yaml", "The plan absent.yaml cannot be read")
-    yield Case("train --plan plan.yaml --processes 2", "says itself how many processes train: leave out --processes 2")
+    yield Case("train --plan plan.yaml --processes 2", "--plan plan.yaml does not go with --processes 2")
     for port in ("0", "65536", "http"):
         yield Case(f"up --prefect-port {port}", rf"--prefect-port is '?{port}'?: give a ")
         yield Case(f"ui --mlflow-port {port}", rf"--mlflow-port is '?{port}'?: give a ")
@@ -191,7 +191,7 @@ def contradictions() -> Iterator[Case]:
     """Options that contradict each other, or have no effect alone."""
     yield from (
         Case("train --min-auc-probability 0.9", "has no effect without --min-auc"),
-        Case("train --towers 2", "--towers 2 has no effect without --model dmt"),
+        Case("train --towers 2", "--towers 2 needs a model that has towers"),
         Case(
             "train --cluster auto --processes 2 --embedding-memory 1GiB",
             "--processes 2 on a cluster keeps all embedding tables in memory",
@@ -314,7 +314,7 @@ JOBS = (
     ("data: &a [*a]", r"has an alias \*a of nothing before it"),
     ("explore: maybe", "explore in placement is maybe: give "),
     ("objective: speed", "'speed' is unknown"),
-    ("towers: 2", "has no effect without --model dmt"),
+    ("towers: 2", "needs a model that has towers"),
     (b"\xff\xfe\x00\x01", "is neither YAML nor JSON"),
 )
 

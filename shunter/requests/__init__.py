@@ -34,7 +34,8 @@ from shunter.requests.search import (
 from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
 from shunter.requests.source import DataFormat, DataRequest
-from shunter.requests.training import HALF_TABLES, Promote, TrainRequest, baselines_of
+from shunter.requests.support import HALF_TABLES
+from shunter.requests.training import Promote, TrainRequest, baselines_of
 
 __all__ = [
     "ALL_OFFERS",

@@ -1,9 +1,9 @@
 """Request group of the model to train."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from shunter.model_families import model_names
 from shunter.requests.groups import Group
@@ -75,9 +75,3 @@ class ModelRequest(Group, frozen=True, title="Model"):
         default=(),
         description="Fix a setting, such as batch_norm=true. Fixed settings are not searched. Repeatable.",
     )
-
-    @model_validator(mode="after")
-    def _check_towers(self) -> Self:
-        if self.towers is not None and self.model != "dmt":
-            raise ValueError(f"--towers {self.towers} has no effect without --model dmt: leave it out")
-        return self

@@ -1,8 +1,6 @@
 """Request group of a cluster, which serves a request instead of this machine."""
 
-from typing import Self
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from shunter.requests.groups import Group
 
@@ -20,9 +18,3 @@ class ClusterRequest(Group, frozen=True, title="Advanced: cluster"):
         min_length=1,
         description="Use only nodes of --cluster started with this resource (`ray start --resources`).",
     )
-
-    @model_validator(mode="after")
-    def _check_resource(self) -> Self:
-        if self.cluster_resource is not None and self.cluster is None:
-            raise ValueError(f"--cluster-resource {self.cluster_resource} has no effect without --cluster")
-        return self

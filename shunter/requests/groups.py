@@ -1,6 +1,7 @@
 """Base classes of requests: options in groups by concern, accepted nested or flat, and written either way."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, GetJsonSchemaHandler, model_validator
@@ -9,6 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from shunter.requests.form import make_form, title_of
+from shunter.requests.support import check_support
 
 
 class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
@@ -68,6 +70,11 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
             values |= value if name in folded else {name: value}
         return values
 
+    def stated(self) -> dict[str, Any]:
+        """Return the plain values of the options that differ from their defaults, by name."""
+        usual = _usual(type(self))
+        return {name: value for name, value in _by_option(self).items() if value != usual[name]}
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return the request with some options changed, given nested or flat.
 
@@ -90,6 +97,11 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
                 folded[name] = {**dict(given), **flat}
         return folded
 
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        check_support(_by_option(self).get("model"), self.stated())
+        return self
+
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the JSON schema of the form; flat options are accepted with the same bounds, but not shown."""
@@ -104,6 +116,20 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
                 patterns |= {f"^{option}$": _flat(value) for option, value in options.items()}
         make_form(form)
         return reference
+
+
+@cache
+def _usual(kind: type[Request]) -> dict[str, Any]:
+    """Return the default of each option of a request."""
+    return _by_option(kind.model_construct())
+
+
+def _by_option(request: Request) -> dict[str, Any]:
+    """Return the plain value of each option, none of them nested in its group."""
+    groups, values = request.groups(), dict[str, Any]()
+    for name, value in request.model_dump(mode="json").items():
+        values |= value if name in groups else {name: value}
+    return values
 
 
 def _flat(field: JsonSchemaValue) -> JsonSchemaValue:

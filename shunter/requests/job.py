@@ -117,14 +117,6 @@ class JobRequest(Request, frozen=True):
             raise ValueError("--objective carbon requires the carbon intensity of the electricity: add --grid")
         return self
 
-    @model_validator(mode="after")
-    def _check_embedding_memory(self) -> Self:
-        if self.placement.embedding_memory is not None and is_ranking(self.model):
-            raise ValueError(
-                f"--embedding-memory is for models of clicks: --model {self.model} keeps all in memory, leave it out"
-            )
-        return self
-
     def _only_local(self) -> bool:
         """Return True if only this machine can be chosen."""
         return True

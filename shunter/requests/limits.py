@@ -1,8 +1,6 @@
 """Request groups of hard limits, and of the guaranteed quality of a registered model."""
 
-from typing import Self
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from shunter.requests.groups import Group
 
@@ -46,12 +44,6 @@ class Limits(Group, frozen=True, title="Limits"):
         lt=1,
         description="Probability with which limits on time, energy and cost must hold; 0.5: expected values do.",
     )
-
-    @model_validator(mode="after")
-    def _check_probability(self) -> Self:
-        if self.min_auc is None and self.min_auc_probability != LIKELY:
-            raise ValueError(f"--min-auc-probability {self.min_auc_probability:g} has no effect without --min-auc")
-        return self
 
 
 class PromiseRequest(Group, frozen=True, title="Guaranteed quality"):

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from shunter.requests.groups import Group
-from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES, capabilities_of
+from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES
 from shunter.secrets import has_password
 
 FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # prefix of the variable or secret that holds an address
@@ -108,7 +108,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     @property
     def is_by_minutes_alone(self) -> bool:
         """Return True if only a time budget ends the search, so that more parallel trials mean more tried settings."""
-        if capabilities_of(self.search_method).get("one_at_a_time", False):
+        if SEARCH_METHODS.stated(self.search_method).get("one_at_a_time", False):
             return False
         has_other_budget = self.trials is not None or self.search_kwh is not None
         return self.search_minutes is not None and not has_other_budget and self.search_cost is None
@@ -116,7 +116,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     @property
     def space(self) -> SearchSpaceName:
         """Return the search space: the requested one, else the method's default."""
-        of_method = capabilities_of(self.search_method).get("only_space", SearchSpaceName.SETTINGS)
+        of_method = SEARCH_METHODS.stated(self.search_method).get("only_space", SearchSpaceName.SETTINGS)
         return self.search_space or SearchSpaceName(of_method)
 
     def check_is_installed(self) -> None:
@@ -141,7 +141,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     @model_validator(mode="after")
     def _check_space(self) -> Self:
-        only = capabilities_of(self.search_method).get("only_space", self.space)
+        only = SEARCH_METHODS.stated(self.search_method).get("only_space", self.space)
         if self.space != only:
             raise ValueError(
                 f"--search-method {self.search_method} searches the space {only} alone: leave out --search-space "

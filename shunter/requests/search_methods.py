@@ -12,9 +12,7 @@ Capabilities:
 The target of a space is a class with `for_dataset`, which makes a `shunter.search.protocol.Space`.
 """
 
-from collections.abc import Mapping
-
-from shunter.registry import Capability, Entry, Registry
+from shunter.registry import Entry, Registry
 
 SEARCH_METHODS = Registry(
     "search method",
@@ -42,13 +40,3 @@ SEARCH_SPACES = Registry(
     },
     group="shunter.search_spaces",
 )
-
-
-def capabilities_of(method: str) -> Mapping[str, Capability]:
-    """Return the capabilities of a search method by its name, whether or not its extension is installed.
-
-    A request of an earlier run may name a method that is no longer there: it can be read, and is refused at a start.
-    """
-    if method in SEARCH_METHODS.entries:
-        return SEARCH_METHODS.entries[method].capabilities
-    return SEARCH_METHODS.entry(method).capabilities if method in SEARCH_METHODS.names else {}

@@ -156,7 +156,7 @@ def _best(trained: Sequence[TrainedModel], request: TrainRequest) -> TrainedMode
 
 def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> TrainedModel:
     request = run.request
-    precision = "fp16" if HALF_TABLES in request.architecture.set else "fp32"
+    precision = "fp16" if HALF_TABLES.value in request.architecture.set else "fp32"
     spec = baseline_spec(family, run.dataset.features, precision)
     placement = placement_of_one(run, spec)
     name = f"{family}-rate-{learning_rate:g}"

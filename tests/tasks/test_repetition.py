@@ -44,8 +44,8 @@ def test_a_run_is_read_back_with_its_choices_and_fixed_threads(tracking_root: Pa
     ("options", "named"),
     [
         ({"search_minutes": 1.0}, ["--search-minutes"]),
-        ({"parallel_trials": 2, "search_cost": "time"}, ["--parallel-trials", "--search-cost"]),
-        ({"ensemble_of": "champions"}, ["--ensemble-of"]),
+        ({"parallel_trials": 2, "search_cost": "time"}, ["--parallel-trials", "--search-cost time"]),
+        ({"ensemble_of": "champions"}, ["--ensemble-of champions"]),
         ({"search_cost": "bytes", "parallel_trials": 1}, []),
     ],
 )

@@ -63,7 +63,5 @@ def test_other_families_and_single_towers_learn_nothing(dataset: Dataset, parent
 def test_towers_that_cannot_be_are_refused(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="4 categorical fields cannot be divided into 5 towers: use 1 to 4"):
         tower_partitions(dataset, TrainRequest(model="dmt", towers=5), PLACEMENT, tmp_path, open_run(parent))
-    with pytest.raises(ValidationError, match="--towers 2 has no effect without --model dmt"):
-        TrainRequest(towers=2)
     with pytest.raises(ValidationError, match="towers"):
         TrainRequest(model="dmt", towers=0)

@@ -20,35 +20,9 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         parse_bytes(text)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"embedding_memory": "lots"}, "no size"),
-        ({"model": "lightgcn"}, "for models of clicks: --model lightgcn"),
-        ({"processes": 2, "cluster": "auto"}, "--processes 2 on a cluster keeps all embedding tables in"),
-        ({"search_space": "architecture"}, "--search-space architecture keeps all embedding tables in memory"),
-        ({"search_space": "wide"}, "--search-space wide keeps all"),
-        ({"ensemble_of": "snapshots", "trials": 2}, "--ensemble-of snapshots keeps all"),
-    ],
-)
-def test_memory_of_tables_where_it_cannot_be_kept_is_refused(options: dict, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        TrainRequest(**{"embedding_memory": "1GiB", **options})
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"processes": 2}, "--processes 2 does not: leave one of them out"),
-        ({"plan": "plan.yaml"}, "--plan plan.yaml does not"),
-        ({"search_space": "architecture"}, "--search-space architecture does not"),
-        ({"ensemble_memory": "1MiB"}, "--ensemble-memory does not"),
-        ({"embedding_memory": "1GiB"}, "table_precision=fp16 keeps all embedding tables in memory: leave it out"),
-    ],
-)
-def test_tables_in_fp16_lie_whole_in_one_process(options: dict, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        TrainRequest(set=("table_precision=fp16",), **options)
+def test_memory_of_tables_is_a_size() -> None:
+    with pytest.raises(ValidationError, match="no size"):
+        TrainRequest(embedding_memory="lots")
 
 
 def test_a_job_says_the_bytes() -> None:

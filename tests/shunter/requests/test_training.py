@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shunter.flows.command.options import JOB_REQUESTS
 from shunter.requests import (
     Limits,
     Objective,
-    Request,
     SearchSpaceName,
     SelectRequest,
     TrainRequest,
@@ -68,17 +66,6 @@ def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
     SelectRequest(limits=limits, price_per_hour=3)
 
 
-def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
-    with pytest.raises(ValidationError, match=r"--min-auc-probability 0\.9 has no effect without --min-auc"):
-        Limits(min_auc_probability=0.9)
-
-
-def test_a_cluster_takes_many_processes_and_its_resource_is_for_a_cluster() -> None:
-    assert TrainRequest(cluster="auto", processes=2).training.processes == 2
-    with pytest.raises(ValidationError, match="--cluster-resource gpu has no effect without --cluster"):
-        SelectRequest(cluster_resource="gpu")
-
-
 @pytest.mark.parametrize(
     ("asked", "trials"),
     [
@@ -102,8 +89,6 @@ def test_trials_end_a_search_unless_its_own_budget_does(asked: dict[str, float],
             {"search_method": "dnas", "search_space": "settings"},
             "dnas searches the space architecture alone",
         ),
-        ({"search_method": "dnas", "model": "dcnv2"}, "for --model dlrm only, not dcnv2"),
-        ({"search_space": "architecture", "model": "auto"}, "for --model dlrm only, not auto"),
         ({"search_minutes": 0}, "greater than 0"),
         ({"parallel_trials": 0}, "greater than or equal to 1"),
     ],
@@ -117,12 +102,6 @@ def test_the_space_follows_the_method_unless_it_is_named() -> None:
     assert TrainRequest().search.space == "settings"
     assert TrainRequest(search_method="dnas").search.space == "architecture"
     assert TrainRequest(search_space=SearchSpaceName.ARCHITECTURE).search.space == "architecture"
-
-
-@pytest.mark.parametrize("request_type", [JOB_REQUESTS.load(name) for name in JOB_REQUESTS.names])
-def test_towers_are_of_one_family_whatever_is_asked_for(request_type: type[Request]) -> None:
-    with pytest.raises(ValidationError, match="--towers 3 has no effect without --model dmt"):
-        request_type.model_validate({"model": "dlrm", "towers": 3})
 
 
 def test_an_option_may_be_given_flat_or_in_its_group() -> None:
@@ -155,19 +134,6 @@ def test_set_is_the_same_from_a_command_line_and_a_job_file_in_any_order() -> No
 def test_what_sets_nothing_or_twice_is_refused(entries: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TrainRequest(set=entries)
-
-
-@pytest.mark.parametrize(
-    ("model", "figure", "message"),
-    [
-        ("lightgcn", "auc", "--select-by auc cannot judge --model lightgcn: use ndcg@20 or recall@20"),
-        ("dnn", "recall@20", "--select-by recall@20 cannot judge --model dnn: use ne, auc or logloss"),
-    ],
-)
-def test_a_ranking_and_a_probability_are_judged_by_figures_of_their_own(model: str, figure: str, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        TrainRequest(model=model, select_by=figure)  # pyright: ignore[reportCallIssue]
-    assert TrainRequest(model="ease", select_by="recall@20").training.select_by == "recall@20"  # pyright: ignore
 
 
 @pytest.mark.parametrize(
