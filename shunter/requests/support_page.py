@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS, is_solved
+from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
 from shunter.requests.support import CONFLICTS, NEEDS, PARTNERS
 
 TITLES = {
@@ -41,7 +41,7 @@ def _families() -> Iterator[tuple[str, ...]]:
 
 def _rankers() -> Iterator[tuple[str, ...]]:
     for name in RANKING_MODELS.entries:
-        yield f"`{name}`", "closed form" if is_solved(name) else "in steps"
+        yield f"`{name}`", "closed form" if RANKING_MODELS.stated(name).get("is_solved") else "in steps"
 
 
 def _needs() -> Iterator[tuple[str, ...]]:
