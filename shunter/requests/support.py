@@ -1,7 +1,7 @@
 """Options that suit only some models, exclude each other or need a partner: three tables, and one check against them.
 
-The tables are plain data about options by name; `docs/support.md` shows them (`shunter.requests.support_page`). What
-compares two values, such as a limit with a price, is checked by the request that holds both.
+The tables are plain data about options by name; the support matrix of the documentation shows them. What compares two
+values, such as a limit with a price, is checked by the request that holds both.
 """
 
 from collections.abc import Mapping

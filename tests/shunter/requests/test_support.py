@@ -21,8 +21,6 @@ from shunter.requests.support import (
     excludes,
     traits_of,
 )
-from shunter.requests.support_page import support_page
-from shunter.settings import PROJECT_ROOT
 
 # A value of each option of which any use counts.
 VALUES: dict[str, Any] = {
@@ -106,7 +104,3 @@ def test_a_method_that_implies_a_search_space_is_judged_by_it() -> None:
     assert fault(TrainRequest, {"model": "dcnv2", "search_method": "dnas"}).uses == (
         Use("search_space", "architecture"),
     )
-
-
-def test_the_page_of_the_documentation_is_the_tables() -> None:
-    assert (PROJECT_ROOT / "docs" / "reference" / "support.md").read_text() == support_page()
