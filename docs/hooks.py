@@ -15,6 +15,7 @@ from shunter.flows.command.cli import app
 from shunter.flows.command.help import OPTIONS, OUTPUT
 from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
 from shunter.registry import Registry
+from shunter.requests.support import CONFLICTS, NEEDS, PARTNERS, Use
 
 DOCS = Path(__file__).parent
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)\s#]*)(?:#[^)\s]*)?\)")
@@ -104,12 +105,14 @@ def support_matrix() -> str:
         "mixes_widths": "tables of several widths",
         "multiplies_numbers": "vectors for numbers",
         "reads_positions": "reads histories in order",
+        "has_towers": "towers",
+        "has_architecture_space": "architecture to search",
     }
     return "\n".join(
         [
             "# Support matrix",
             "",
-            "This page is generated from the registries of models, by which Shunter refuses what a model cannot do.",
+            "This page is generated from the tables by which Shunter refuses what a model or an option cannot do.",
             "",
             "## Models that predict clicks",
             "",
@@ -128,8 +131,32 @@ def support_matrix() -> str:
             "A model with a closed form is solved within seconds; the others are trained step by step.",
             "`shunter compress` and `--memory` of `shunter serve` refuse models that rank.",
             "",
+            "## Options that need certain models",
+            "",
+            *table("option | needs a model that", ((f"`{need.use}`", need.trait.value) for need in NEEDS)),
+            "",
+            "## Options that exclude each other",
+            "",
+            *table("options | because", ((named(conflict.uses), conflict.because) for conflict in CONFLICTS)),
+            "",
+            "## Options that need another one",
+            "",
+            *table("option | needs one of", ((f"`{one.use}`", named(one.partners)) for one in PARTNERS)),
+            "",
         ]
     )
+
+
+def named(uses: Iterable[Use]) -> str:
+    """Return options as on the command line."""
+    return ", ".join(f"`{use}`" for use in uses)
+
+
+def table(head: str, rows: Iterable[tuple[str, ...]]) -> Iterable[str]:
+    """Yield the lines of a table."""
+    yield f"| {head} |"
+    yield "|" + "---|" * len(head.split("|"))
+    yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
 def matrix(registry: Registry, features: dict[str, str]) -> Iterable[str]:
