@@ -10,10 +10,9 @@ if __name__ == "__main__":
     # Without `trials` and `max_epochs` the search is larger, and takes some minutes.
     summary = train(TrainRequest(data="ml-100k", max_hours=0.5, trials=2, max_epochs=2, promote="always"))
 
-    quality, energy = summary.result.test, summary.energy
     print(f"placement   {summary.decision.placement.label}")
-    print(f"test        NE {quality.ne:.3f}, AUC {quality.auc:.3f}")
-    print(f"energy      {energy.joules or 0:.0f} J, {energy.method}")
+    print(f"test        { {figure.name: figure.value for figure in summary.quality} }")
+    print(f"energy      {summary.energy.joules or 0:.0f} J, {summary.energy.method}")
     print(f"registered  {summary.registered.name} version {summary.registered.version}")
 
     user = {"user_id": "196", "age": 49, "gender": "M", "occupation": "writer", "zip_code": "55105"}

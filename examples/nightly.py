@@ -4,7 +4,7 @@ import tempfile
 from datetime import date, timedelta
 from pathlib import Path
 
-from click_log import click_log, write_schema
+from shop_log import click_log, write_schema
 
 from shunter.flows.from_python import run
 from shunter.retraining.nightly_request import NightlyRequest

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from click_log import click_log, write_schema
+from shop_log import click_log, write_schema
 
 from shunter.flows.from_python import train
 from shunter.requests import TrainRequest
@@ -23,7 +23,7 @@ if __name__ == "__main__":
             promote="always",  # by default only a model that is surely better than the base rate becomes champion
         )
         summary = train(request)
-    print(f"data {summary.data_name}: {summary.rows}; test AUC {summary.result.test.auc:.3f}")
+    print(summary.data_name, summary.rows, {figure.name: figure.value for figure in summary.quality})
 
     new = click_log(rows=5, seed=1).drop(columns="click")
     new["score"] = load_champion(summary.registered.name).predict(new)

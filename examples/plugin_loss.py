@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from click_log import click_log, write_schema
+from shop_log import click_log, write_schema
 
 from shunter.flows.from_python import train
 from shunter.requests import TrainRequest
@@ -16,4 +16,4 @@ if __name__ == "__main__":
         effort = {"model": "dnn", "trials": 1, "max_epochs": 2, "ensemble_size": 1, "baselines": "none"}
         summary = train(TrainRequest(**data, **effort, set=("loss=smoothed",), register_as="smoothed-shop"))
     assert summary.tuned is not None
-    print(f"loss {summary.tuned.settings[0].hyperparameters.loss}: test NE {summary.result.test.ne:.3f}")
+    print(summary.tuned.settings[0].hyperparameters.loss, {figure.name: figure.value for figure in summary.quality})

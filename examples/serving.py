@@ -9,7 +9,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from click_log import click_log
+from shop_log import click_log
 
 PORT = 8090
 

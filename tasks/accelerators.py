@@ -12,13 +12,14 @@ from prefect.runtime import flow_run
 
 from shunter.errors import ShunterError
 from shunter.hardware.leases import Lease, leases_of_others
-from shunter.hardware.reservation import Accept, Reservation, reserve, say, trainings_together, wanted
+from shunter.hardware.reservation import Accept, Reservation, reserve, trainings_together, wanted
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.model_families import is_ranking
 from shunter.planner.decide import Decision
 from shunter.planner.waiting import is_better_now
 from shunter.registry import Entry, Registry
 from shunter.requests import TrainRequest
+from shunter.tasks.progress_line import print_above_line
 from shunter.tasks.training_plans import processes_of
 
 LONGEST_HOURS = 24.0 * 365  # longest reservation, because dates are limited
@@ -148,7 +149,7 @@ def holder() -> str:
 
 def tell(sentence: str) -> None:
     """Print a sentence, and write it to the log of the flow run if there is one."""
-    say(sentence)
+    print_above_line(sentence)
     try:
         get_run_logger().info(sentence)
     except MissingContextError:

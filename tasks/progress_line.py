@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shunter.masked_console import Console
@@ -29,6 +30,11 @@ class ProgressLine:
         self._progress, self._name = progress, name
         self._row = progress.add_task(name, total=1.0, words="")
         self._moved_at = 0.0
+
+    @property
+    def console(self) -> RichConsole:
+        """Console on which the line is drawn."""
+        return self._progress.console
 
     @contextmanager
     def within(self, name: str) -> Iterator["ProgressLine"]:
@@ -66,7 +72,13 @@ class ProgressLine:
     def say(self, sentence: str) -> None:
         """Print a sentence above the line, even if there is no terminal."""
         if not is_quiet():
-            self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_above_line(sentence: str) -> None:
+    """Print a sentence on standard error; if a line is drawn, above the line."""
+    console = _active[-1].console if _active else Console(stderr=True)
+    console.print(sentence, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def is_drawn(console: Console) -> bool:

@@ -25,11 +25,11 @@ from shunter.flows.command.report import write_report
 
 FOLDER = Path(__file__).parent
 COMMAND = ["shunter", "train", "--data", "ml-100k"]
-COLUMNS, LINE_PIXELS, CHARACTER_PIXELS = 106, 18, 8.4  # of a monospace font of 14 pixels
+COLUMNS, LINE_PIXELS, CHARACTER_PIXELS = 114, 18, 8.4  # of a monospace font of 14 pixels
 MARGIN_PIXELS = 16
 SPEED = 15  # seconds of the run in one second of the picture
 FRAMES_PER_SECOND = 3
-PAGE_PIXELS = {"width": 1100, "height": 1250}
+PAGE_WIDTH_PIXELS, PAGE_HEIGHT_PIXELS = 1100, 1250
 # Erasing a line, one line up, the next line, a text with its colours; other codes change nothing that is shown.
 PARTS = re.compile(r"(\x1b\[2K)|(\x1b\[1A)|(\n)|((?:[^\x1b\r\n]|\x1b\[[\d;]*m)+)|\r|\x1b(?:$|\[[?\d;]*(?:[A-Za-z]|$))")
 
@@ -124,7 +124,7 @@ def photograph(page: Path, picture: Path) -> None:
     """Take a picture of the upper part of an HTML page."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        tab = browser.new_page(viewport=PAGE_PIXELS)
+        tab = browser.new_page(viewport={"width": PAGE_WIDTH_PIXELS, "height": PAGE_HEIGHT_PIXELS})
         tab.goto(page.as_uri())
         tab.wait_for_selector("figure svg")
         tab.screenshot(path=picture)

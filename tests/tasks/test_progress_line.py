@@ -37,3 +37,12 @@ def test_a_part_of_a_step_is_shown_in_the_line_of_the_step() -> None:
     assert "train member-0" in text.getvalue()
     assert "35%" in text.getvalue()
     assert module._active == []
+
+
+def test_a_sentence_is_printed_above_the_line() -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=120)
+    with progress_line("card", console):
+        module.print_above_line("Look at this.")
+    before, _, _ = text.getvalue().partition("Look at this.")
+    assert before.rpartition("card")[2].count("\x1b[2K") == 1
