@@ -19,7 +19,14 @@ from shunter.settings import PROJECT_ROOT
 PAGES = [
     *(
         PROJECT_ROOT / name
-        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mlflow/README.md")
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            "SECURITY.md",
+            "mlflow/README.md",
+            "examples/README.md",
+        )
     ),
     *sorted((PROJECT_ROOT / "docs").rglob("*.md")),
 ]
@@ -115,14 +122,9 @@ def test_contributing_has_a_row_for_every_folder_in_the_order_of_imports() -> No
     assert {path.parent.name for path in PROJECT_ROOT.glob("*/*.py")} - others == set(CODE_FOLDERS)
 
 
-def test_readme_and_architecture_name_every_folder_of_code() -> None:
-    for name in ("README.md", "docs/explanation/architecture.md"):
-        text = (PROJECT_ROOT / name).read_text()
-        assert [folder for folder in CODE_FOLDERS if f"`{folder}/`" not in text] == [], name
-
-
-def test_readme_is_short() -> None:
-    assert len((PROJECT_ROOT / "README.md").read_text().splitlines()) <= 140
+def test_the_page_on_architecture_names_every_folder_of_code() -> None:
+    text = (PROJECT_ROOT / "docs/explanation/architecture.md").read_text()
+    assert [folder for folder in CODE_FOLDERS if f"`{folder}/`" not in text] == []
 
 
 @pages
