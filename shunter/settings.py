@@ -215,6 +215,11 @@ class Settings(BaseSettings):
         return self.home / "traces"
 
     @property
+    def baselines_directory(self) -> Path:
+        """Trained baselines, one folder per content: data, settings, schedule and code."""
+        return self.home / "baselines"
+
+    @property
     def operators_directory(self) -> Path:
         """What single operators take, one JSON file per machine and kind of measurement."""
         return self.home / "operators"

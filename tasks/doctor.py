@@ -121,6 +121,7 @@ def parts(settings: Settings) -> list[Part]:
         Part("downloads", settings.downloads_directory),
         Part("profiles", settings.profile_directory),
         Part("traces", settings.traces_directory),
+        Part("baselines", settings.baselines_directory),
         Part("operators", settings.operators_directory),
         Part("plans", settings.executed_plans.parent),
         Part("interrupted runs", runs, lock=lambda path: _lock_of(path, runs, runs)),

@@ -20,7 +20,15 @@ from shunter.errors import DamagedFileError, ShunterError, first_line
 from shunter.settings import Settings
 from shunter.tasks.run_state import DATA, FINISHED, unfinished_runs
 from shunter.tracking.leftovers import Leftover, on_disk
-from shunter.tracking.retention import LOCK_SECONDS, count_of_runs, shrink, unused_datasets, unused_rows, unused_traces
+from shunter.tracking.retention import (
+    LOCK_SECONDS,
+    count_of_runs,
+    shrink,
+    unused_baselines,
+    unused_datasets,
+    unused_rows,
+    unused_traces,
+)
 
 _OLD = "state_type IN ('COMPLETED', 'FAILED', 'CANCELLED', 'CRASHED') AND parent_task_run_id IS NULL AND end_time < ?"
 
@@ -38,7 +46,7 @@ def find_unused(min_age_seconds: float) -> list[Leftover]:
     gone = {run.name for run in runs}
     needed = [_data_of(run) for run in unfinished_runs() if str(run) not in gone]
     found = [*runs, *unused_datasets(min_age_seconds, needed), *unused_rows(min_age_seconds)]
-    found += unused_traces(min_age_seconds)
+    found += [*unused_traces(min_age_seconds), *unused_baselines(min_age_seconds)]
     found += _flow_runs(min_age_seconds)
     return sorted(found, key=lambda leftover: -leftover.size_bytes)
 

@@ -61,6 +61,17 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
         yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 
+def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
+    """Yield stored baselines that no command has used for a while; these are trained again on demand.
+
+    Args:
+        min_age_seconds: Smallest time in seconds since the last use of a baseline.
+    """
+    for folder in sorted(Settings().baselines_directory.glob("*")):
+        found = on_disk("baseline that nobody asks for", folder)
+        yield from (one for one in found if one.age_seconds >= min_age_seconds)
+
+
 def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
     """Yield the system samples of old runs, and runs deleted in MLflow; nothing unless the store is the home's own.
 

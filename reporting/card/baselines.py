@@ -1,6 +1,7 @@
 """Baselines beside the result: their quality on the same test part, and whether the result is better."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,16 @@ MOST_BLOCKS = 10_000
 class TrainedBaseline(Frozen):
     """Baseline, with the time and energy of its trainings."""
 
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
     model: TrainedModel = Field(description="Under the name of its family, which is its name as a member too.")
     train_seconds: float = Field(description="Of all its trainings, of which the best was kept.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
+    trained_at: datetime | None = Field(
+        default=None,
+        description="When an earlier run trained it; None if the run did.",
+        exclude_if=lambda at: at is None,
+    )
 
 
 class Rival(Frozen):
@@ -40,6 +48,11 @@ class Rival(Frozen):
     test_logits: Path = Field(description="Its predictions for the rows of the test part, float32 [rows].")
     train_seconds: float
     joules: float | None = Field(default=None, description="None, for it is not metered.")
+    trained_at: datetime | None = Field(
+        default=None,
+        description="When an earlier run trained it; None if the run did.",
+        exclude_if=lambda at: at is None,
+    )
 
 
 def compare_baselines(
@@ -89,6 +102,7 @@ def compare_baselines(
                 saving_low=saving[1],
                 saving_high=saving[2],
                 is_result=result.kept == "single" and result.best_single == model.name,
+                trained_at=baseline.trained_at,
             )
         )
     return tuple(found)

@@ -1,5 +1,6 @@
 """Contents of a model card, as plain values."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
@@ -209,6 +210,11 @@ class BaselineFigures(Frozen):
     saving_low: float = Field(description="Lower bound of that share with 95 % confidence.")
     saving_high: float
     is_result: bool = Field(default=False, description="Whether it is the result itself.")
+    trained_at: datetime | None = Field(
+        default=None,
+        description="When an earlier run trained it; None if the run did.",
+        exclude_if=lambda at: at is None,
+    )
 
     @property
     def verdict(self) -> str:

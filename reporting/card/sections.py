@@ -114,7 +114,7 @@ def _predictions(card: ModelCard) -> list[Part]:
 
 def _baselines(card: ModelCard) -> list[Part]:
     """Return the baselines on the same test part; a constant prediction of its base rate has an NE of 1."""
-    rows = [("base rate", "0.5000", "1.0000", "-", "-")]
+    rows = [("base rate", "0.5000", "1.0000", "-", "-", "-")]
     rows += [
         (
             one.name,
@@ -122,12 +122,13 @@ def _baselines(card: ModelCard) -> list[Part]:
             _number(one.ne),
             f"{one.train_seconds:.1f}",
             "-" if one.joules is None else f"{one.joules:,.0f}",
+            f"{one.trained_at:%Y-%m-%d}" if one.trained_at else "this run",
         )
         for one in card.baselines
     ]
     return [
         *(Paragraph(one.verdict) for one in card.baselines),
-        Table(("baseline", "AUC", "NE", "seconds of training", "joules"), rows),
+        Table(("baseline", "AUC", "NE", "seconds of training", "joules", "trained"), rows),
     ]
 
 

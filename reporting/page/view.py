@@ -326,6 +326,7 @@ def baselines(tree: RunTree) -> list[dict[str, Any]]:
                 "logloss": run.metrics.get(f"{of}.test.logloss"),
                 "seconds": run.metrics.get(f"{of}.train_seconds"),
                 "joules": run.metrics.get(f"{of}.joules"),
+                "trained_on": run.tags.get(f"{of}.trained_at", "")[:10] or "this run",
             }
         )
     return lines

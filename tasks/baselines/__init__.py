@@ -3,22 +3,25 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.engine.checkpoint.storage import CHOICES, read_json, write_json
 from shunter.engine.config import Hyperparameters, Schedule, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
-from shunter.engine.job import TrainingJob
+from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.results import EpochReport
 from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import CheckpointError
+from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.models.spec import Features, ModelSpec, TablePrecision
 from shunter.reporting.card.baselines import Rival, TrainedBaseline
 from shunter.requests import HALF_TABLES, TREES, TrainRequest, baselines_of
 from shunter.search.space.learning import FIRST_BINS, default_hyperparameters, weights_of_tasks
+from shunter.tasks.baselines.kept import WHOLE, BaselineChoice, digest_key, folder_of, keep, key_of, reuse
 from shunter.tasks.baselines.trees import train_trees
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import train_member
@@ -77,7 +80,8 @@ class Race:
 def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[TrainedBaseline]:
     """Train each requested baseline with the data and training loop of the model; return the better of two runs.
 
-    Each baseline is trained with two learning rates. The second training is stopped once its validation loss is worse
+    A baseline that an earlier run has trained on the same data, with the same settings and code, is reused. Each other
+    baseline is trained with two learning rates. The second training is stopped once its validation loss is worse
     than that of the first after as many samples. A baseline of the model's own family is left out, because the search
     covers it. Baselines beyond a limit are left out, too.
 
@@ -87,32 +91,16 @@ def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[Tr
     """
     run = run.within(ended) if ended else run
     families = [name for name in baselines_of(run.request) if name not in (run.request.model, TREES)]
-    found = []
-    for family in families:
-        trained: list[TrainedModel] = []
-        race = Race(run.directory / "baselines" / f"{family}.json", run.request.training.select_by.value, LEAST_SAMPLES)
-        for rate in LEARNING_RATES:
-            if run.baseline_stop.check():
-                break
-            trained.append(_train(run, family, rate, race))
-        if trained:
-            joules = [one.energy.joules for one in trained if one.energy.joules is not None]
-            best = _best(trained, run.request)
-            found.append(
-                TrainedBaseline(
-                    model=best.model_copy(update={"name": family}),
-                    train_seconds=sum(one.train_seconds for one in trained),
-                    joules=sum(joules) if len(joules) == len(trained) else None,
-                )
-            )
-    return found
+    return [found for family in families if (found := _baseline(run, family)) is not None]
 
 
 def train_rivals(run: RunContext, ended: ShouldStop | None = None) -> list[Rival]:
     """Train gradient-boosted trees for comparison, if requested and within the limits; see `train_baselines`."""
     if TREES not in baselines_of(run.request) or (run.within(ended) if ended else run).baseline_stop.check():
         return []
-    trees = train_trees(run.dataset, run.directory / "baselines" / TREES, seed=run.request.seed)
+    seed = run.request.seed
+    folder = folder_of(digest_key(run.dataset.fingerprint, TREES, seed, version("scikit-learn")))
+    trees = train_trees(run.dataset, folder, seed=seed)
     return [trees] if trees else []
 
 
@@ -154,26 +142,62 @@ def _best(trained: Sequence[TrainedModel], request: TrainRequest) -> TrainedMode
     return min(trained, key=lambda one: one.validation.loss_by(select_by))
 
 
-def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> TrainedModel:
-    request = run.request
-    precision = "fp16" if HALF_TABLES.value in request.architecture.set else "fp32"
-    spec = baseline_spec(family, run.dataset.features, precision)
-    placement = placement_of_one(run, spec)
-    name = f"{family}-rate-{learning_rate:g}"
-    is_first = learning_rate == LEARNING_RATES[0]
-    job = TrainingJob(
-        run.dataset,
-        spec,
-        _hyperparameters(family, learning_rate, request, run.dataset),
-        execution_of(placement),
-        Schedule(
-            max_epochs=baseline_epochs(run.dataset, request.longest_epochs),
-            patience=PATIENCE,
-            seed=request.seed,
-            select_by=request.training.select_by.value,
-            checks=baseline_checks(run.dataset),
-        ),
+def _baseline(run: RunContext, family: str) -> TrainedBaseline | None:
+    """Return the stored baseline of a family, or train and store it; None if a limit leaves no time."""
+    choice_path = run.directory / "baselines" / f"{family}{CHOICES.removeprefix('*')}"
+    choice = BaselineChoice.read(choice_path)
+    key = key_of(_jobs(run, family, run.decision.placement))
+    stored = reuse(key) if choice is None or choice.reused_of is not None else None
+    if stored is not None and (choice is None or choice.reused_of == stored.model.placement):
+        BaselineChoice(reused_of=stored.model.placement).save(choice_path)
+        return stored
+    if run.baseline_stop.check():
+        return None
+    choice = choice or BaselineChoice()
+    choice.save(choice_path)
+    placement = choice.reused_of or placement_of_one(run, _spec(run, family))
+    jobs = _jobs(run, family, placement)
+    trained: list[TrainedModel] = []
+    race = Race(choice_path.with_name(f"{family}.json"), run.request.training.select_by.value, LEAST_SAMPLES)
+    for job in jobs:
+        if trained and run.baseline_stop.check():
+            break
+        trained.append(_train(run, job, placement, race))
+    joules = [one.energy.joules for one in trained if one.energy.joules is not None]
+    found = TrainedBaseline(
+        model=_best(trained, run.request).model_copy(update={"name": family}),
+        train_seconds=sum(one.train_seconds for one in trained),
+        joules=sum(joules) if len(joules) == len(trained) else None,
     )
+    if len(trained) == len(jobs) and all(one.stop_reason.kind in WHOLE for one in trained):
+        keep(key, found, run.dataset)
+    return found
+
+
+def _spec(run: RunContext, family: str) -> ModelSpec:
+    precision = "fp16" if HALF_TABLES.value in run.request.architecture.set else "fp32"
+    return baseline_spec(family, run.dataset.features, precision)
+
+
+def _jobs(run: RunContext, family: str, placement: Placement) -> list[ClickJob]:
+    """Return the trainings of a baseline, one for each learning rate."""
+    request, dataset = run.request, run.dataset
+    schedule = Schedule(
+        max_epochs=baseline_epochs(dataset, request.longest_epochs),
+        patience=PATIENCE,
+        seed=request.seed,
+        select_by=request.training.select_by.value,
+        checks=baseline_checks(dataset),
+    )
+    rates = [_hyperparameters(family, rate, request, dataset) for rate in LEARNING_RATES]
+    spec = _spec(run, family)
+    return [TrainingJob(dataset, spec, rate, execution_of(placement), schedule) for rate in rates]
+
+
+def _train(run: RunContext, job: ClickJob, placement: Placement, race: Race) -> TrainedModel:
+    rate = job.hyperparameters.embedding_learning_rate
+    name = f"{job.spec.family}-rate-{rate:g}"
+    is_first = rate == LEARNING_RATES[0]
     return train_member(
         job,
         placement,

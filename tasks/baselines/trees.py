@@ -4,17 +4,22 @@ The trees are listed among the baselines, but are never a member of the ensemble
 embeddings and layers.
 """
 
+import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.data.arrays import read_array, read_result, write_result
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.metrics import compute_metrics
+from shunter.files import make_private
 from shunter.reporting.card.baselines import Rival
 from shunter.requests import TREES
 
@@ -38,8 +43,11 @@ def train_trees(dataset: Dataset, directory: Path, *, seed: int = 0) -> Rival | 
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    if (directory / FILE).exists() and read_result(directory / LOGITS) is not None:
-        return Rival.model_validate({**read_json(directory / FILE), "test_logits": directory / LOGITS})
+    found = read_or_quarantine(directory / FILE, Rival.model_validate_json)
+    if found is not None and read_result(directory / LOGITS) is not None:
+        with suppress(OSError):
+            os.utime(directory / FILE)  # records the use, so that unused trees can be removed
+        return found.model_copy(update={"test_logits": directory / LOGITS})
     began = time.monotonic()
     random = np.random.default_rng(seed)
     rows = dataset.splits["train"].rows
@@ -71,9 +79,10 @@ def train_trees(dataset: Dataset, directory: Path, *, seed: int = 0) -> Rival | 
         test_logits=directory / LOGITS,
         train_seconds=time.monotonic() - began,
     )
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
     write_result(directory / LOGITS, trees.decision_function(parts["test"]).astype(np.float32))
-    write_json(directory / FILE, rival.model_dump_json(indent=1))
+    dated = rival.model_copy(update={"trained_at": datetime.now(UTC)})
+    write_json(directory / FILE, dated.model_dump_json(indent=1))
     return rival
 
 

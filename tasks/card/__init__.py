@@ -65,6 +65,7 @@ def write_card(
     run = open_run(parent_run_id)
     run.log_metrics(baseline_metrics(compared, result.test))
     run.set_tags({f"baseline.{one.name}.verdict": one.verdict for one in compared})
+    run.set_tags({f"baseline.{one.name}.trained_at": one.trained_at.isoformat() for one in compared if one.trained_at})
     unknown = score_unknown_row(result.directory, dataset, execution)
     run.log_metrics({UNKNOWN_ROW: unknown.probability})
     if unknown.is_far_off:
