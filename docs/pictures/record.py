@@ -56,8 +56,8 @@ def record(command: list[str]) -> list[tuple[float, bytes]]:
     return output
 
 
-def frames(output: list[tuple[float, bytes]]) -> list[tuple[float, list[str]]]:
-    """Return what the terminal showed, as lines with colour codes, and from which second of the picture on."""
+def frames(output: list[tuple[float, bytes]]) -> list[tuple[float, list[Text]]]:
+    """Return what the terminal showed, line by line, and from which second of the picture on."""
     ticks: dict[int, bytes] = {}
     written = b""
     for seconds, read in output:
@@ -66,8 +66,8 @@ def frames(output: list[tuple[float, bytes]]) -> list[tuple[float, list[str]]]:
     return [(tick / FRAMES_PER_SECOND, screen(text.decode(errors="ignore"))) for tick, text in ticks.items()]
 
 
-def screen(text: str) -> list[str]:
-    """Return the lines that a terminal shows after a text was written to it."""
+def screen(text: str) -> list[Text]:
+    """Return the lines that a terminal shows after a text was written to it; long ones are wrapped."""
     lines, row = [""], 0
     for erased, up, ended, words in PARTS.findall(text):
         if erased:
@@ -79,10 +79,11 @@ def screen(text: str) -> list[str]:
             lines += [""] * (row == len(lines))
         else:
             lines[row] += words
-    return lines
+    coloured = map(Text.from_ansi, lines)
+    return [part for line in coloured for part in line.divide(range(COLUMNS, len(line), COLUMNS))]
 
 
-def svg(pictures: list[tuple[float, list[str]]]) -> str:
+def svg(pictures: list[tuple[float, list[Text]]]) -> str:
     """Return the frames as one SVG; where nothing moves, it shows the last."""
     height = (len(pictures[-1][1]) + 1) * LINE_PIXELS + 2 * MARGIN_PIXELS
     width = round(COLUMNS * CHARACTER_PIXELS) + 2 * MARGIN_PIXELS
@@ -90,7 +91,7 @@ def svg(pictures: list[tuple[float, list[str]]]) -> str:
     groups = [f"<g>{_line(prompt, 0)}</g>"]
     ends = [begin for begin, _ in pictures[1:]]
     for (begin, lines), end in zip(pictures, [*ends, None], strict=True):
-        texts = "".join(_line(Text.from_ansi(line), row) for row, line in enumerate(lines, 1) if line)
+        texts = "".join(_line(line, row) for row, line in enumerate(lines, 1) if line)
         if end is None:
             groups.append(f'<g><set attributeName="visibility" to="hidden" dur="{begin:.2f}s"/>{texts}</g>')
         else:
