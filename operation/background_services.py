@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from zoneinfo import available_timezones
 
 from filelock import FileLock
@@ -22,6 +22,8 @@ from shunter.settings import Settings
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
 
+# Fields of `NightlySchedule` that have no effect without data.
+NIGHT_FIELDS = ("schema_file", "register_as", "trials", "nightly_epochs", "promote")
 NIGHTLY_CRON = "0 3 * * *"
 
 # Functions that prepare the data of a schedule before the servers start, and return the name of the retrained model.
@@ -47,7 +49,7 @@ class Ports(BaseModel):
         return cls(prefect=prefect or last.prefect, mlflow=mlflow or last.mlflow)
 
 
-def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
+def up(ports: Ports, directory: Path, say: Say, **nightly: Any) -> None:
     """Start the services that do not run yet; leave running services alone.
 
     Args:
@@ -57,12 +59,14 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
-        RequestError: A port is taken, or the pattern of the days is wrong.
-        DataError: The newest day for the nights cannot be read.
+        RequestError: A port is taken, the pattern of the days is wrong, or options of nights are given without data.
+        DataError: The newest day for the nights cannot be read, or no file matches though others are there.
         MissingExtensionError: Nightly retraining is requested, but the folder `retraining/` is absent.
         ShunterError: A service does not start; the services that this call has started are stopped again.
     """
     check_schedule(nightly.get("cron"), nightly.get("timezone"))
+    if nightly.get("data") is None and any(nightly.get(name) is not None for name in NIGHT_FIELDS):
+        raise RequestError("The options --nightly-* need --nightly-data, which switches nightly retraining on.")
     with _one_at_a_time(), contextlib.ExitStack() as undo:
         given = {name: value for name, value in nightly.items() if value is not None}
         if "data" in given:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shunter.operation.servers import WORK_POOL
 from shunter.registry import Entry, Registry
+from shunter.requests.training import Promote
 
 # Retries of a request from a run while Prefect's server is away, 2 to 128 seconds apart: four minutes in all. The
 # worker retries for a shorter time, because it must receive cancellations soon after the server is back.
@@ -56,6 +57,9 @@ class NightlySchedule(BaseModel):
     data: str | None = Field(default=None, description="Pattern of the days' files; if omitted, the schedule is off.")
     schema_file: str | None = Field(default=None, description="File that names the columns of the days' files.")
     register_as: str | None = Field(default=None, description="Name of the registered model.")
+    trials: int | None = Field(default=None, description="Trials of the search of a night without a champion.")
+    nightly_epochs: int | None = Field(default=None, description="Most epochs of a challenger.")
+    promote: Promote | None = Field(default=None, description="When a challenger becomes the champion.")
     cron: str = Field(default="0 3 * * *", description="Cron expression.")
     timezone: str = Field(default="UTC", description="Time zone of the schedule.")
 
@@ -145,7 +149,7 @@ def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: Nightl
             Cron(nightly.cron, timezone=nightly.timezone, slug="nightly", active=nightly.data is not None)
         ]
         if nightly.data is not None:
-            asked = nightly.model_dump(exclude={"cron"}, exclude_none=True)
+            asked = nightly.model_dump(exclude={"cron"}, exclude_none=True, mode="json")
             options["parameters"] = {"request": asked}
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,

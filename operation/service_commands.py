@@ -9,6 +9,7 @@ import typer
 from shunter.flows.command.environment import ROOM_BYTES, ensure_home
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
+from shunter.requests.training import Promote
 
 if TYPE_CHECKING:
     from shunter.flows.command.daemons import Daemon
@@ -33,6 +34,16 @@ def up(
         str | None,
         typer.Option(help="Name of the model that is retrained nightly; if omitted, it follows from --nightly-data."),
     ] = None,
+    nightly_trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials of the first night's search, which has no champion to start from.")
+    ] = None,
+    nightly_epochs: Annotated[
+        int | None, typer.Option(min=1, help="Most epochs of a challenger over the days it learns.")
+    ] = None,
+    nightly_promote: Annotated[
+        Promote | None,
+        typer.Option(help="When a challenger becomes the champion; if omitted, confident."),
+    ] = None,
     nightly_cron: Annotated[str, typer.Option(help="Cron expression of the nightly schedule.")] = "0 3 * * *",
     timezone: Annotated[
         str, typer.Option(help="Time zone of the schedule and of the days, such as Europe/Berlin.")
@@ -51,6 +62,9 @@ def up(
             data=nightly_data,
             schema_file=nightly_schema,
             register_as=nightly_register_as,
+            trials=nightly_trials,
+            nightly_epochs=nightly_epochs,
+            promote=nightly_promote,
             cron=nightly_cron,
             timezone=timezone,
         )

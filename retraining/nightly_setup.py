@@ -52,13 +52,19 @@ def check_days(data: str, schema_file: str | None) -> str:
 
     Raises:
         RequestError: The pattern is wrong.
-        DataError: The schema is missing or wrong, or the day cannot be read.
+        DataError: The schema is missing or wrong, the day cannot be read, or the path seems mistyped: its folder does
+            not exist, or no file of it matches.
     """
     from shunter.ingestion.sources.days import open_day
 
     try:
         found = find_days(data)
     except DataError as error:
+        folder = fixed_folder(data)
+        if not folder.is_dir():
+            raise DataError(f"--nightly-data {data}: there is no folder {folder}. Correct the path.") from error
+        if any(path.is_file() for path in folder.iterdir()):
+            raise
         return f"There is no day for the nightly retraining yet: {error}"
     newest = max(found.days)
     log = open_day(newest, found.days[newest], None, schema_file)
@@ -76,14 +82,17 @@ def open_days(data: str, schema_file: str | None, directory: Path) -> None:
         schema_file: File that names their columns.
         directory: Folder to which relative paths refer.
     """
-    fixed = Path()
-    for part in Path(data).expanduser().parts:
-        if WILD.search(part):
-            break
-        fixed /= part
-    if fixed.suffix:  # a single file
-        fixed = fixed.parent
-    roots = [directory / fixed]
+    roots = [directory / fixed_folder(data)]
     if schema_file is not None:
         roots.append(directory / Path(schema_file).expanduser())
     open_to_deployments(roots)
+
+
+def fixed_folder(data: str) -> Path:
+    """Return the folder of the days up to the first wildcard or date of their pattern."""
+    fixed = Path()
+    for part in Path(data).expanduser().parts:
+        if WILD.search(part):
+            return fixed
+        fixed /= part
+    return fixed.parent if fixed.suffix else fixed  # a single file

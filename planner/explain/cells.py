@@ -54,3 +54,13 @@ def _figure(value: float, scale: float, unit: str, interval: Interval | None, su
 def _digits(value: float) -> str:
     """Return three significant digits, without an exponent from 1,000 on."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def format_difference(ratio: float) -> str:
+    """Format how much more or less a candidate needs than another one, as `8.2% more`, `1.7% less` or `as much`.
+
+    Args:
+        ratio: What the candidate needs over what the other one needs.
+    """
+    share = f"{abs(ratio - 1):.1%}"
+    return "as much" if share == "0.0%" else f"{share} {'more' if ratio > 1 else 'less'}"

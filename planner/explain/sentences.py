@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from shunter.planner.assessment import Assessment
-from shunter.planner.explain.cells import format_carbon, format_energy, format_money, format_time, how_sure
+from shunter.planner.explain.cells import (
+    format_carbon,
+    format_difference,
+    format_energy,
+    format_money,
+    format_time,
+    how_sure,
+)
 from shunter.planner.explain.table import format_objective
 from shunter.planner.rank.checks import Relaxation
 from shunter.planner.rank.ranking import Ranking
@@ -25,8 +32,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     runner_up = ""
     if feasible > 1:
         second = ranking.table[1]
-        more = second.score(weights) / best.score(weights) - 1
-        runner_up = f" ({second.candidate.placement.label} needs {more:.1%} more)"
+        runner_up = f" ({second.candidate.placement.label} needs {_more(second, best, weights)})"
     within = "" if feasible == ranking.considered else f" that keep the limits (of {ranking.considered})"
     binding = "no limit binds" if binds is None else f"without the limit on {binds} another would have won"
     quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
@@ -180,9 +186,10 @@ def _binding(best: Assessment, next_best: Sequence[Assessment], barred: Assessme
     """Describe the limit that binds, or what would change the choice."""
     if barred is None:
         change = ""
-        if next_best:
-            gap = next_best[0].score(weights) / best.score(weights) - 1
-            change = f"; it would change if this one needed {gap:.1%} more than expected and the next no more"
+        ratio = next_best[0].score(weights) / best.score(weights) if next_best else 1.0
+        if ratio > 1:
+            gap = format_difference(ratio)
+            change = f"; it would change if this one needed {gap} than expected and the next no more"
         return f"No limit binds: without any, the choice would be the same{change}."
     less = 1 - barred.score(weights) / best.score(weights)
     return (
@@ -204,8 +211,7 @@ def _quality(best: Assessment, terms: Terms) -> list[str]:
 
 
 def _more(row: Assessment, best: Assessment, weights: Weights) -> str:
-    more = row.score(weights) / best.score(weights) - 1
-    return f"{more:.1%} more" if more else "as much"
+    return format_difference(row.score(weights) / best.score(weights))
 
 
 def _amount(row: Assessment, quantity: Objective) -> str:

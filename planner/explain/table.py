@@ -1,7 +1,7 @@
 """Table of a decision as flat rows, for display and storage."""
 
 from shunter.planner.assessment import Assessment, Interval
-from shunter.planner.explain.cells import format_energy, format_money, format_time
+from shunter.planner.explain.cells import format_difference, format_energy, format_money, format_time
 from shunter.requests import Objective, Weights
 
 Row = dict[str, str | int | float | bool | None]
@@ -69,10 +69,10 @@ def lost_because(row: Assessment, chosen: Assessment, weights: Weights) -> str |
         return None
     if row.excluded_by:
         return "; ".join(miss.text for miss in row.excluded_by)
-    more = row.score(weights) / chosen.score(weights) - 1
-    if more == 0:
+    ratio = row.score(weights) / chosen.score(weights)
+    if ratio == 1:
         return "needs as much, but is slower or takes more of the machine"
-    return f"needs {more:.1%} more {format_objective(weights)}"
+    return f"needs {format_difference(ratio)} {format_objective(weights)}"
 
 
 def format_objective(weights: Weights) -> str:

@@ -17,6 +17,7 @@ from shunter.operation.deployments import NightlySchedule, deployed_flows, regis
 from shunter.operation.servers import WORK_POOL
 from shunter.requests import Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
 from shunter.requests.plan import PlanRequest
+from shunter.requests.training import Promote
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.settings import PROJECT_ROOT
 
@@ -274,6 +275,9 @@ class TestRegistered:
                 data="logs/day_{date}.parquet",
                 schema_file="schema.yaml",
                 register_as="logs-day",
+                trials=4,
+                nightly_epochs=2,
+                promote=Promote.ALWAYS,
                 cron="30 4 * * *",
                 timezone="Europe/Berlin",
             ),
@@ -289,6 +293,9 @@ class TestRegistered:
             "schema_file": "schema.yaml",
             "timezone": "Europe/Berlin",
             "register_as": "logs-day",
+            "trials": 4,
+            "nightly_epochs": 2,
+            "promote": "always",
         }
 
 

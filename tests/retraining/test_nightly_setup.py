@@ -52,7 +52,16 @@ def test_the_newest_day_is_read_once_and_what_is_wrong_is_said(days: Path, tmp_p
 
 
 def test_days_that_are_still_to_come_are_no_error(tmp_path: Path) -> None:
-    assert check_days(str(tmp_path / "day_{date}.csv"), None).startswith("There is no day for the nightly retraining")
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert check_days(str(folder / "day_{date}.csv"), None).startswith("There is no day for the nightly retraining")
+
+
+def test_a_mistyped_path_of_the_days_is_an_error(days: Path) -> None:
+    with pytest.raises(DataError):
+        check_days(str(days.parent / "shpo" / "day_{date}.csv"), None)
+    with pytest.raises(DataError):
+        check_days(str(days / "dya_{date}.csv"), None)
 
 
 def test_nights_may_read_the_days_they_were_set_up_for_and_nothing_beside_them(
