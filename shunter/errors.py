@@ -118,6 +118,35 @@ class TooLargeError(RequestError):
     code = "too-large"
 
 
+class ModelTooLargeError(TooLargeError):
+    """A solved ranking model does not fit into memory.
+
+    Attributes:
+        family: Family of the model.
+        needed_bytes: Estimated peak of its solution.
+        available_bytes: Memory that is left.
+        sparse_form: Family with weights for some pairs of items only; empty if there is none.
+        low_rank_form: Family with vectors instead of weights of pairs; likewise.
+    """
+
+    code = "model-too-large"
+
+    def __init__(
+        self, family: str, needed_bytes: int, available_bytes: int, sparse_form: str = "", low_rank_form: str = ""
+    ) -> None:
+        super().__init__(family, needed_bytes, available_bytes, sparse_form, low_rank_form)
+        self.family, self.needed_bytes, self.available_bytes = family, needed_bytes, available_bytes
+        self.sparse_form, self.low_rank_form = sparse_form, low_rank_form
+
+    def __str__(self) -> str:
+        """Return the message."""
+        forms = ((self.sparse_form, "its sparse form"), (self.low_rank_form, "its low-rank form"))
+        instead = " or ".join(f"{name} ({what})" for name, what in forms if name)
+        needed, left = self.needed_bytes / 2**30, self.available_bytes / 2**30
+        sizes = f"Model {self.family!r} takes {needed:.3g} GiB of memory and {left:.3g} GiB are left"
+        return f"{sizes}: use {instead} with --model." if instead else f"{sizes}: free memory."
+
+
 class DataError(ShunterError):
     """The data cannot be used: a missing file or column, a truncated archive, too many bad rows, a single class."""
 

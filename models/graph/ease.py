@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from shunter.models.graph.history_rankers import DenseHistoryRanker, Histories
-from shunter.models.graph.propagation import co_counts
+from shunter.models.graph.propagation import ITEMS_AT_ONCE, co_counts
 from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.solved import SolveCounts, SolvedModel
 from shunter.models.graph.spec import Graph, GraphSpec, Range, Searched
 
-BYTES = 8  # of a number during the solution: float64, because sums over users differ much from the regularisation
+# Items above which the solution is in fp32: float64 is exacter where sums over users differ much from the
+# regularisation, which is so on dense logs of few items, and would take thrice the memory.
+MOST_ITEMS_IN_FLOAT64 = 16_384
+FLOAT_BYTES, DOUBLE_BYTES = 4, 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +58,35 @@ class Ease(SolvedModel[EaseSpec]):
     """
 
     spec_class = EaseSpec
-    cheaper = "itemknn, which keeps some neighbours of each item, or ials, which keeps vectors"
+    sparse_form, low_rank_form = "itemknn", "ials"
 
     @classmethod
     def rankers(cls, spec: EaseSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
         """Yield one ranker, from one inversion."""
         weights = _user_weights(graph, spec.user_exponent).to(device)
-        gram = torch.cat([block.double() for _, block in co_counts(graph, device, user_weights=weights)], dim=1)
+        dtype = torch.float64 if graph.items <= MOST_ITEMS_IN_FLOAT64 else torch.float32
+        gram = torch.empty(graph.items, graph.items, dtype=dtype, device=device).mT  # in LAPACK's order: in place
+        for some, counts in co_counts(graph, device, user_weights=weights):
+            gram[:, some[0] : some[-1] + 1] = counts
         gram.diagonal().mul_(1 / (1 - spec.dropout)).add_(spec.regularization)
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+        torch.linalg.cholesky(gram, out=gram)
+        inverse = torch.cholesky_inverse(gram, out=gram).mT  # symmetric
         del gram
-        weights = (inverse / -inverse.diagonal()).float()
+        weights = inverse.div_(-inverse.diagonal().clone()).float()
         del inverse
         weights.fill_diagonal_(0.0)
         yield DenseHistoryRanker(weights, Histories.of(graph, device))
 
     @classmethod
     def counts(cls, spec: EaseSpec, graph: Graph) -> SolveCounts:
-        """Count a factorisation and an inversion of a matrix of items x items, with three such matrices at a time."""
+        """Count a factorisation and an inversion in place, and the weights in fp32 as they are solved and read back."""
         cells = graph.items**2
+        solved_bytes = DOUBLE_BYTES if graph.items <= MOST_ITEMS_IN_FLOAT64 else FLOAT_BYTES
+        block_bytes = 2 * FLOAT_BYTES * (graph.users + graph.items) * min(graph.items, ITEMS_AT_ONCE)
         return SolveCounts(
             flops=2.0 * graph.edges * graph.items + cells * graph.items,
             parameters=cells,
-            peak_bytes=3 * cells * BYTES,
+            peak_bytes=(solved_bytes + FLOAT_BYTES) * cells + block_bytes,
         )
 
 

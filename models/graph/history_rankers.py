@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.spec import Graph
@@ -91,8 +91,11 @@ class DenseHistoryRanker(HistoryRanker):
         return {"edges": len(self.history)}
 
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
-        """Sum the weights by a product with the matrix."""
-        return chosen_times(self.weights, rows, items, count)
+        """Sum the weights by a product with the matrix; with many items by rows of it."""
+        if len(self.weights) ** 2 <= MOST_CELLS:
+            return chosen_times(self.weights, rows, items, count)
+        starts = torch.searchsorted(rows, torch.arange(count, device=rows.device))
+        return nn.functional.embedding_bag(items, self.weights, starts, mode="sum")
 
 
 class SparseHistoryRanker(HistoryRanker):

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import torch
 
-from shunter.errors import TooLargeError
+from shunter.errors import ModelTooLargeError
 from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.spec import Graph, GraphSpec
 
@@ -35,12 +35,14 @@ class SolvedModel(ABC, Generic[Spec]):
     Attributes:
         spec_class: Class of the configuration.
         is_iterative: Whether further passes improve the result.
-        cheaper: Alternatives with less memory, for the error message; empty if none are needed.
+        sparse_form: Family with weights for some pairs of items only; empty if there is none.
+        low_rank_form: Family with vectors instead of weights of pairs; likewise.
     """
 
     spec_class: ClassVar[type[GraphSpec]]
     is_iterative: ClassVar[bool] = False
-    cheaper: ClassVar[str] = ""
+    sparse_form: ClassVar[str] = ""
+    low_rank_form: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
@@ -64,12 +66,8 @@ class SolvedModel(ABC, Generic[Spec]):
         """Raise if the model needs more memory than available.
 
         Raises:
-            TooLargeError: The message has the needed and the available memory, and alternatives.
+            ModelTooLargeError: It names the needed and the available memory, and the forms that take less.
         """
         needed = cls.counts(spec, graph).peak_bytes
         if needed > available_bytes:
-            instead = f": use {cls.cheaper}." if cls.cheaper else "."
-            raise TooLargeError(
-                f"A model of family {spec.family!r} takes {needed:,} bytes for {graph.items:,} items and "
-                f"{graph.users:,} users, and {available_bytes:,} bytes of memory are left{instead}"
-            )
+            raise ModelTooLargeError(spec.family, needed, available_bytes, cls.sparse_form, cls.low_rank_form)

@@ -16,7 +16,7 @@ from shunter.engine.ranking.solver import solve_ranking
 from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.stopping import StopKind
-from shunter.errors import CheckpointError, TooLargeError
+from shunter.errors import CheckpointError, ModelTooLargeError
 from shunter.hardware.types import Placement
 from shunter.model_families import RANKING_MODELS
 from shunter.models.graph import Ranker, graph_spec
@@ -94,5 +94,5 @@ def test_a_budget_ends_it_after_a_pass(data: RankingData) -> None:
 
 def test_what_is_larger_than_memory_is_refused(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "available_memory_bytes", lambda device: 1_000)
-    with pytest.raises(TooLargeError, match="use itemknn"):
+    with pytest.raises(ModelTooLargeError):
         solve_ranking(job(data, "ease"))

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from shunter.errors import RequestError, TooLargeError
+from shunter.errors import ModelTooLargeError, RequestError
 from shunter.model_families import RANKING_MODELS
 from shunter.models.graph import (
     RANKERS,
     Graph,
     GraphSpec,
     Ranker,
+    ease,
     graph_spec,
     history_rankers,
     ials,
@@ -21,6 +22,7 @@ from shunter.models.graph import (
     solved_model,
 )
 from shunter.models.graph.counting import count_graph_model
+from shunter.models.graph.ease import Ease, EaseSpec
 from shunter.models.graph.history_rankers import SparseHistoryRanker
 from shunter.models.graph.ials import Ials, IalsSpec, solve_side, strength
 from shunter.models.graph.ranker import VectorRanker
@@ -48,8 +50,14 @@ def known_scores(ranker: Ranker, graph: Graph) -> np.ndarray:
     return ranker.all_scores(torch.from_numpy(users)).numpy()[:, 1:]
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize(("dropout", "user_exponent"), [(0.0, 0.0), (0.25, 0.0), (0.0, 0.5), (0.25, 1.0)])
-def test_ease_is_the_ridge_regression_of_each_item_on_all_others(dropout: float, user_exponent: float) -> None:
+def test_ease_is_the_ridge_regression_of_each_item_on_all_others(
+    dropout: float, user_exponent: float, is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_large:
+        monkeypatch.setattr(ease, "MOST_ITEMS_IN_FLOAT64", 0)
+        monkeypatch.setattr(history_rankers, "MOST_CELLS", 0)
     graph = random_graph(users=30, items=12, edges=120)
     matrix, expected = chosen(graph), np.zeros((12, 12))
     shares = np.maximum(matrix.sum(1), 1) ** -user_exponent
@@ -205,10 +213,15 @@ def test_what_it_holds_can_be_made_room_for(family: str) -> None:
 
 
 def test_ease_is_refused_where_it_does_not_fit_and_something_cheaper_is_named() -> None:
-    graph, ease = random_graph(), graph_spec("ease")
-    solved_model("ease").check_fits(ease, graph, 3 * 7 * 7 * 8)
-    with pytest.raises(TooLargeError, match=r"takes 1,176 bytes for 7 items .* 1,175 bytes .*: use itemknn"):
-        solved_model("ease").check_fits(ease, graph, 3 * 7 * 7 * 8 - 1)
+    graph, spec = random_graph(), graph_spec("ease")
+    needed = Ease.counts(EaseSpec(), graph).peak_bytes
+    assert needed > 7 * 7 * (8 + 4)
+    solved_model("ease").check_fits(spec, graph, needed)
+    with pytest.raises(ModelTooLargeError) as refused:
+        solved_model("ease").check_fits(spec, graph, needed - 1)
+    error = refused.value
+    assert (error.family, error.needed_bytes, error.available_bytes) == ("ease", needed, needed - 1)
+    assert (error.sparse_form, error.low_rank_form) == ("itemknn", "ials")
 
 
 @pytest.mark.parametrize(
