@@ -16,7 +16,7 @@ EXAMPLES = PROJECT_ROOT / "examples"
 SECONDS = 900  # with a script that hangs
 Run = Callable[..., str]
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def run(home: Path, prefect_server: str, tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.long  # the other examples train on less data
 def test_first_training(run: Run) -> None:
     run(EXAMPLES / "first_training.py")
 
@@ -62,6 +63,7 @@ def test_plugin_loss(run: Run, tmp_path: Path) -> None:
     assert "smoothed" in run(EXAMPLES / "plugin_loss.py", PYTHONPATH=str(tmp_path / "site"))
 
 
+@pytest.mark.long
 def test_nightly(run: Run) -> None:
     assert len(run(EXAMPLES / "nightly.py").splitlines()) == 2
 
