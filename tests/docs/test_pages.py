@@ -32,7 +32,10 @@ RATINGS = 20_000  # of 100,000; of half as many no model is surely better than t
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = {str(page.relative_to(DOCS)): page for page in PAGES if "\n```sh\n" in page.read_text()}
 # Pages of minutes: what they command is tried by tests of its own, and that it is understood by `test_truth`.
-LONG = {"how-to/accelerators.md", "how-to/run-services.md", "how-to/search.md", "tutorials/own-data.md"}
+LONG = {
+    *("how-to/accelerators.md", "how-to/run-services.md", "how-to/search.md", "how-to/share-a-cluster.md"),
+    *("tutorials/nightly.md", "tutorials/own-data.md", "tutorials/python.md"),
+}
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
