@@ -1,9 +1,11 @@
 """Flows called from Python, with what the command sets up around them: environment, home and Prefect server."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shunter.flows.command.environment import prepare_environment
-from shunter.flows.command.start import start
+from shunter.flows.command.environment import ROOM_BYTES, ensure_home, prepare_environment
+from shunter.flows.command.passwords import protect_temporary_server
+from shunter.flows.command.temporary_server import server_starting
 from shunter.requests import Request, TrainRequest
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ def tune(request: TrainRequest) -> "TuneResult":
 def run(flow: str, request: Request, **parameters: Any) -> Any:
     """Run a flow in this process and return its result.
 
-    It uses the Prefect server that `shunter up` or `PREFECT_API_URL` names, else a temporary one of its own. Import no
-    Prefect before the first call.
+    It uses the Prefect server that `shunter up` or `PREFECT_API_URL` names. Without one, the first call starts a
+    temporary server, which ends with this process; no Prefect may have been imported before that call.
 
     Args:
         flow: Module and name of the flow, such as `shunter.retraining.nightly_flow:nightly`.
@@ -51,4 +53,9 @@ def run(flow: str, request: Request, **parameters: Any) -> Any:
         ShunterError: The request, the data or the machine do not allow it.
     """
     prepare_environment(debug=False)
-    return start(flow, request, **parameters)
+    ensure_home(room_bytes=ROOM_BYTES)
+    protect_temporary_server()
+    with server_starting():
+        module, _, name = flow.partition(":")
+        function = getattr(import_module(module), name)
+    return function(request, **parameters)
