@@ -4,6 +4,7 @@ No other module reads time to decide an end.
 """
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,8 +52,9 @@ class StopLimit(StrEnum):
 
 # Time between two readings of a meter by a condition that is checked each step; a reading sums the meter's samples.
 ENERGY_INTERVAL_SECONDS = 2.0
+LEAST_ENERGY_INTERVAL_SECONDS = 0.1  # shortly before the limit is expected to be reached
 CLOCK_FILE = "clock.json"
-WORK = "work"  # span of the clock that the limits of a request count: from the choice of a placement to the end
+WORK = "work"  # span of the clock from the choice of a placement to the end, in which energy is metered
 SCHEDULED = frozenset((StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.SOLVED, StopKind.EARLIER))
 
 
@@ -295,19 +297,21 @@ class EnergyLimit:
     ) -> None:
         self._clock, self._kind, self._joules, self._unavailable = clock, kind, joules, unavailable
         self.max_joules = max_joules
-        self._asked_at = clock.attempt_seconds + settle_seconds - ENERGY_INTERVAL_SECONDS
+        self._ask_at = clock.attempt_seconds + settle_seconds
         self._answer: StopReason | None = None
 
     def __call__(self) -> StopReason | None:
-        """Return the reason; the meter is read at most once in `ENERGY_INTERVAL_SECONDS`."""
+        """Return the reason; the meter is read rarely until the limit is near at the mean power so far."""
         now = self._clock.attempt_seconds
-        if now - self._asked_at >= ENERGY_INTERVAL_SECONDS:
-            self._asked_at, self._answer = now, self._reason()
+        if now >= self._ask_at:
+            used = self._joules()
+            left_seconds = (self.max_joules - used) * now / used if used else ENERGY_INTERVAL_SECONDS
+            wait_seconds = min(ENERGY_INTERVAL_SECONDS, max(LEAST_ENERGY_INTERVAL_SECONDS, left_seconds))
+            self._ask_at, self._answer = now + wait_seconds, self._reason(used)
         return self._answer
 
-    def _reason(self) -> StopReason | None:
+    def _reason(self, used: float | None) -> StopReason | None:
         details: dict[str, float | str] = {"kwh": self.max_joules / JOULES_PER_KWH}
-        used = self._joules()
         if used is None:  # a limit that nothing can measure ends the work at once
             details["unavailable"] = self._unavailable()
         elif used < self.max_joules:
@@ -329,16 +333,21 @@ class Meter(Protocol):
 
 
 class Budget:
-    """Limits of a request on the time, energy and money of its work.
+    """Limits of a request on the time, energy and money of a command, from the start of its process to its end.
+
+    Trainings may use what is left after a reservation for the end of the command.
 
     Args:
-        clock: Clock of the command, whose span `WORK` counts.
+        clock: Clock of the command.
         meter: Entered meter of this attempt.
         max_seconds: Longest wall-clock time.
         max_joules: Largest energy.
         max_cost: Largest cost, by exact time; requires `price_per_hour`.
         price_per_hour: Price of the machine, in the user's currency.
-        used_joules: Joules that earlier attempts of an interrupted run have used.
+        used_joules: Joules used before the meter, by earlier attempts of an interrupted run and by the first steps.
+
+    Attributes:
+        ending_seconds: Reserved seconds for the steps after the trainings and the end of the process.
     """
 
     def __init__(
@@ -355,28 +364,33 @@ class Budget:
         assert max_cost is None or price_per_hour is not None, "a limit on cost needs the price"
         self._clock, self._meter, self._used_joules = clock, meter, used_joules
         self.max_seconds, self.max_joules, self.max_cost = max_seconds, max_joules, max_cost
-        self.price_per_hour = price_per_hour
+        self.price_per_hour, self.ending_seconds = price_per_hour, 0.0
         self._energy: ShouldStop = lambda: None
         if max_joules is not None:
             self._energy = EnergyLimit(
-                clock, StopKind.LIMIT, lambda: self.joules, max_joules, lambda: meter.reading.source
+                clock, StopKind.LIMIT, self._joules_at_end, max_joules, lambda: meter.reading.source
             )
 
     @property
+    def is_limited(self) -> bool:
+        """Return True if time, energy or cost has a limit."""
+        return any(limit is not None for limit in (self.max_seconds, self.max_joules, self.max_cost))
+
+    @property
     def seconds(self) -> float:
-        """Seconds used so far, earlier attempts included."""
-        return self._clock.seconds_of(WORK)
+        """Seconds of the command so far, earlier attempts included."""
+        return self._clock.seconds
 
     @property
     def joules(self) -> float | None:
-        """Joules used so far, earlier attempts included; None if no meter can count them."""
+        """Joules of the command so far, earlier attempts included; None if no meter can count them."""
         joules = self._meter.joules_so_far()
         return None if joules is None else self._used_joules + joules
 
     @property
     def left_joules(self) -> float | None:
-        """Joules left of the limit; None without a limit, or if no meter can count them."""
-        used = self.joules
+        """Joules left for trainings; None without a limit, or if no meter can count them."""
+        used = self._joules_at_end()
         return None if self.max_joules is None or used is None else self.max_joules - used
 
     @property
@@ -384,10 +398,42 @@ class Budget:
         """Cost so far, in the user's currency; None without a price."""
         return None if self.price_per_hour is None else self.seconds / 3600 * self.price_per_hour
 
+    @property
+    def left_seconds(self) -> float:
+        """Seconds left for trainings until the first limit, at the mean power so far; infinite without a limit."""
+        return max(0.0, min((seconds for seconds, _ in self._ends()), default=math.inf))
+
+    @property
+    def first_limit(self) -> StopReason:
+        """Reason of the limit that is reached first; one must be set."""
+        return min(self._ends(), key=lambda end: end[0])[1]
+
     def exhausted(self) -> StopReason | None:
         """Return the reason of the limit that is used up; None if the work may continue."""
-        if self.max_seconds is not None and self.seconds >= self.max_seconds:
-            return StopReason(StopKind.LIMIT, StopLimit.TIME, {"hours": self.max_seconds / 3600})
-        if self.max_cost is not None and (self.cost or 0.0) >= self.max_cost:
-            return StopReason(StopKind.LIMIT, StopLimit.COST, {"cost": self.max_cost})
-        return self._energy()
+        reached = next((reason for seconds, reason in self._clock_ends() if seconds <= 0), None)
+        return reached or self._energy()
+
+    def _ends(self) -> list[tuple[float, StopReason]]:
+        """Return the seconds left for trainings by each limit, with its reason."""
+        ends, left, used = self._clock_ends(), self.left_joules, self.joules
+        if self.max_joules is not None and left is not None:
+            seconds = left * self.seconds / used if used else math.inf
+            ends.append((seconds, StopReason(StopKind.LIMIT, StopLimit.ENERGY, {"kwh": self.max_joules / JOULES_PER_KWH})))
+        return ends
+
+    def _clock_ends(self) -> list[tuple[float, StopReason]]:
+        """Return the seconds left by the limits on time and cost."""
+        at_end = self.seconds + self.ending_seconds
+        ends = []
+        if self.max_seconds is not None:
+            reason = StopReason(StopKind.LIMIT, StopLimit.TIME, {"hours": self.max_seconds / 3600})
+            ends.append((self.max_seconds - at_end, reason))
+        if self.max_cost is not None and self.price_per_hour is not None:
+            reason = StopReason(StopKind.LIMIT, StopLimit.COST, {"cost": self.max_cost})
+            ends.append((self.max_cost / self.price_per_hour * 3600 - at_end, reason))
+        return ends
+
+    def _joules_at_end(self) -> float | None:
+        """Return the joules so far and those of the reserved end, at the mean power so far."""
+        used, seconds = self.joules, self.seconds
+        return used if used is None or seconds <= 0 else used * (1 + self.ending_seconds / seconds)

@@ -1,5 +1,6 @@
 """Flow that only tunes: settings are tried on the chosen placement and ranked; none is trained to the end."""
 
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import HardwareProfile
 from shunter.models.names import check_model
 from shunter.planner.decide import Decision
+from shunter.process_age import seconds_before_run
 from shunter.requests import Explore, TrainRequest, shown
 from shunter.search.job import SearchJob
 from shunter.search.minutes import Minutes
@@ -51,6 +53,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster
         raise RequestError(f"Tuning alone works on this machine: leave out the cluster {cluster}, or train.")
+    clock = RunClock(seconds_before_run())
     dataset = ingest(request)
     recipe_of(request.model).check(request, dataset)
     profiles = profile_hardware(request.model)
@@ -58,22 +61,29 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
         together = trainings_together(request, profiles, request.training.processes)
         chosen = state.recall("decision", Decision)
         foreseen = partial(estimate, dataset, request, profiles)
-        with hold(
-            profiles, together=together, decision=chosen, estimate=foreseen, priority=request.training.priority
-        ) as held:
-            result = state.recovering(_tune_tracked, request, dataset, held.of(profiles), state, held)
+        with ExitStack() as stack:
+            stack.enter_context(clock.kept_in(state.directory))
+            with clock.paused():
+                priority = request.training.priority
+                held = stack.enter_context(
+                    hold(profiles, together=together, decision=chosen, estimate=foreseen, priority=priority)
+                )
+            result = state.recovering(_tune_tracked, request, dataset, held.of(profiles), state, held, clock)
         state.finish()
     return result
 
 
 def _tune_tracked(
-    request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, held: Reservation
+    request: TrainRequest,
+    dataset: Dataset,
+    profiles: list[HardwareProfile],
+    state: RunState,
+    held: Reservation,
+    clock: RunClock,
 ) -> TuneResult:
     """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""
-    clock = RunClock()
     with (
         tracked_run(request, dataset, state, kind="tune") as run_id,
-        clock.kept_in(state.directory),
         spending(state, clock) as spent,
         keeping_evidence(run_id, "tune", request, dataset, spent) as notes,
     ):
@@ -95,7 +105,7 @@ def _tune_tracked(
             parent_run_id=run_id,
             used_seconds=budget.seconds,
             used_joules=budget.joules or 0.0,
-            minutes=Minutes.of(request.search, clock),
+            minutes=Minutes.of(request.search, clock, budget=budget),
             observe=observer_of(dataset, profiles, request),
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):

@@ -70,6 +70,7 @@ def choose(
     measure: MeasureTraining = measure,
     power_limits: PowerLimits = device_power_limits,
     searched: Sequence[Workload] = (),
+    beside_seconds: float = 0.0,
 ) -> Decision:
     """Choose the placement of the training.
 
@@ -94,13 +95,14 @@ def choose(
         measure: Measurement of the training at a placement for some steps.
         power_limits: Power limits of an accelerator that are worth trying.
         searched: Demand of architectures that the search tries; if empty, all count as the default architecture.
+        beside_seconds: Seconds of the command before tuning and after training, which its limits count too.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    job = _Job.of(dataset, request, history or History(), profiles, searched)
+    job = _Job.of(dataset, request, history or History(), profiles, searched, beside_seconds)
     offered = _Offered.of(request, offers, profiles)
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
     watts = observed_watts(job.history)
@@ -141,12 +143,14 @@ def choose(
         except NoFeasiblePlacementError as error:
             asked = request.limits.max_memory_gib
             hints = half_table_hints(job.workload, probes.candidates(), asked)
-            raise error.hinting([*mentioned, *hints]) from None
+            reached = [run.auc for run in job.past.runs() if run.auc is not None]
+            best_auc = max(reached, default=None) if request.limits.min_auc is not None else None
+            raise error.hinting([*mentioned, *hints], best_auc) from None
 
     # Step times are probed within seconds; only the work until the quality is reached needs a whole run to explore.
     while True:
         decision = decided()
-        if offered.is_local:
+        if offered.is_local and not decision.shortened_by:
             decision = explored(decision, job.past, request.placement.explore)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
             return with_expected_misses(decision, dataset, job.spec, _processes(request), epochs=request.longest_epochs)
@@ -220,6 +224,7 @@ class _Job:
         history: History,
         profiles: Sequence[HardwareProfile],
         searched: Sequence[Workload],
+        beside_seconds: float = 0.0,
     ) -> "_Job":
         family = representative(request.model, dataset.features)
         fixed = read_fixed(request.model, request.architecture.set)
@@ -238,7 +243,7 @@ class _Job:
             family=family,
             spec=spec,
             workload=workload,
-            terms=_terms(dataset, request, past, [profile.machine for profile in profiles]),
+            terms=_terms(dataset, request, past, [profile.machine for profile in profiles], beside_seconds),
             past=past,
             batch_sizes=everywhere(asked) if asked else sizes,
             searched=searched,
@@ -277,9 +282,12 @@ class _Job:
         ]
 
 
-def _terms(dataset: Dataset, request: JobRequest, past: PastJob, machines: Sequence[str]) -> Terms:
+def _terms(
+    dataset: Dataset, request: JobRequest, past: PastJob, machines: Sequence[str], beside_seconds: float
+) -> Terms:
     lost_share = past.history.interruptions.lost_share(_checkpoint_seconds(request))
-    pricing, job = request.pricing, job_size(dataset, request).model_copy(update={"lost_share": lost_share})
+    beside = {"lost_share": lost_share, "beside_seconds": beside_seconds}
+    pricing, job = request.pricing, job_size(dataset, request).model_copy(update=beside)
     grid = None if pricing.grid is None else Grid.read(pricing.grid)
     calibration = past.history.calibration(data=past.data, family=past.family, machines=machines)
     return Terms.of(request.limits, request.objective, job, pricing.billing, grid=grid, calibration=calibration)

@@ -21,7 +21,7 @@ from shunter.planner.explain.sentences import explain, explain_infeasible, reaso
 from shunter.planner.explain.table import shown_row, table_row
 from shunter.planner.job_size import JobSize
 from shunter.planner.rank.checks import Relaxation, nearest_relaxations
-from shunter.planner.rank.ranking import rank
+from shunter.planner.rank.ranking import rank, shortened
 from shunter.planner.rank.totals import Terms, totals_of
 from shunter.requests import Billing, Limits, Weights
 
@@ -73,6 +73,11 @@ class Decision(Frozen):
         default=None,
         description="That share of the process where it is highest; None where one process trains.",
         exclude_if=lambda value: value is None,
+    )
+    shortened_by: tuple[Miss, ...] = Field(
+        default=(),
+        description="Limits at which search and training are expected to end before they are complete.",
+        exclude_if=lambda value: not value,
     )
     exploration: Exploration | None = Field(
         default=None, description="Why it is tried though another is the best known, if so."
@@ -148,12 +153,20 @@ class NoFeasiblePlacementError(InfeasibleError):
         relaxations: Limits that would have to be relaxed, singly if that suffices.
         fastest: Candidate of the shortest time, regardless of limits.
         shortfall_seconds: Excess of the fastest candidate over the time limit; None if it keeps the time limit.
+        best_auc: Best validation AUC of past runs of the job; None if no AUC was asked for or none is known.
     """
 
     code = "no-feasible-placement"
 
-    def __init__(self, message: str, table: Sequence[Assessment], relaxations: Sequence[Relaxation]) -> None:
+    def __init__(
+        self,
+        message: str,
+        table: Sequence[Assessment],
+        relaxations: Sequence[Relaxation],
+        best_auc: float | None = None,
+    ) -> None:
         super().__init__(message)
+        self.best_auc = best_auc
         self.table, self.relaxations = tuple(table), tuple(relaxations)
         self.fastest = min(table, key=lambda row: row.hours)
         late = [miss for miss in self.fastest.excluded_by if miss.option == "--max-hours"]
@@ -161,10 +174,12 @@ class NoFeasiblePlacementError(InfeasibleError):
         if late and late[0].value is not None and late[0].bound is not None:
             self.shortfall_seconds = (late[0].value - late[0].bound) * 3600
 
-    def hinting(self, sentences: Sequence[str]) -> "NoFeasiblePlacementError":
-        """Return the same error with the sentences appended to its message."""
+    def hinting(self, sentences: Sequence[str], best_auc: float | None = None) -> "NoFeasiblePlacementError":
+        """Return the same error with the sentences and the best AUC of past runs."""
+        if best_auc is not None:
+            sentences = [f"Best AUC of past runs here {best_auc:.4f}", *sentences]
         more = "".join(f"; {sentence[0].lower()}{sentence[1:].removesuffix('.')}" for sentence in sentences)
-        return NoFeasiblePlacementError(f"{str(self).removesuffix('.')}{more}.", self.table, self.relaxations)
+        return NoFeasiblePlacementError(f"{str(self).removesuffix('.')}{more}.", self.table, self.relaxations, best_auc)
 
 
 def decide(
@@ -177,6 +192,9 @@ def decide(
     too_large: Sequence[Placement] = (),
 ) -> Decision:
     """Choose the candidate with the lowest objective among those that keep every limit.
+
+    If no candidate keeps the limits on time, energy and cost, the candidate nearest to them is chosen, as long as they
+    leave an epoch of one model: search and training end at the limits.
 
     Ties go to the faster candidate, then to fewer machines, fewer threads, less memory.
 
@@ -193,10 +211,14 @@ def decide(
     """
     ranking = rank(candidates, terms)
     table = ranking.table
+    if table[0].excluded_by:
+        shorter = shortened(ranking, terms)
+        if shorter is None:
+            relaxations = nearest_relaxations(table)
+            raise NoFeasiblePlacementError(explain_infeasible(ranking, relaxations), table, relaxations)
+        ranking, table = shorter, shorter.table
     best = table[0]
-    if best.excluded_by:
-        relaxations = nearest_relaxations(table)
-        raise NoFeasiblePlacementError(explain_infeasible(ranking, relaxations), table, relaxations)
+    share = 1 / (1 + max((miss.excess for miss in ranking.shortened_by), default=0.0))
     binds = None if ranking.barred is None else _worst_miss(ranking.barred).limit
     return Decision(
         placement=best.candidate.placement,
@@ -208,11 +230,12 @@ def decide(
         grid=terms.grid,
         calibration=terms.calibration,
         workload=workload,
-        hours=best.hours,
-        kwh=best.kwh,
-        cost=best.cost,
+        hours=share * best.hours,
+        kwh=None if best.kwh is None else share * best.kwh,
+        cost=None if best.cost is None else share * best.cost,
         memory_gib=best.memory_gib,
         table=table,
+        shortened_by=ranking.shortened_by,
         considered=ranking.considered,
         feasible=ranking.feasible,
         binds=binds,

@@ -1,5 +1,7 @@
 """Amount of training of a whole job."""
 
+from pydantic import Field
+
 from shunter.frozen import Frozen
 
 
@@ -13,6 +15,7 @@ class JobSize(Frozen):
         tuning_seconds: Time of the search, if a time budget ends it instead of a number of trials.
         tuning_joules: Energy of the search, if an energy budget ends it.
         lost_share: Expected extra time for checkpoints and interruptions, as a share of an epoch.
+        beside_seconds: Seconds of the command before tuning and after training, which its limits count too.
     """
 
     tuning_epochs: float
@@ -21,8 +24,14 @@ class JobSize(Frozen):
     tuning_seconds: float | None = None
     tuning_joules: float | None = None
     lost_share: float = 0.0
+    beside_seconds: float = Field(default=0.0, exclude_if=lambda seconds: not seconds)
 
     @property
     def epochs(self) -> float:
         """Return the passes over the training set; validations, checkpoints and repeated steps count as fractions."""
-        return (self.tuning_epochs + self.final_epochs) * (1 + self.evaluation_share + self.lost_share)
+        return (self.tuning_epochs + self.final_epochs) * self.passes_per_epoch
+
+    @property
+    def passes_per_epoch(self) -> float:
+        """Return the cost of an epoch with its validation and interruptions, in passes over the training set."""
+        return 1 + self.evaluation_share + self.lost_share

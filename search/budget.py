@@ -62,7 +62,7 @@ class SearchBudget:
         joules = self.joules if self.max_joules is not None else None
         return BudgetLeft(
             trials=trials,
-            seconds=None if self.minutes.most_seconds is None else self.minutes.left_for_trials_seconds,
+            seconds=self.minutes.left_for_trials_seconds if self.minutes.is_limited else None,
             joules=None if self.max_joules is None else max(0.0, self.max_joules - (joules or 0.0)),
         )
 

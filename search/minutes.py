@@ -4,9 +4,10 @@ The time of the steps after the trainings (ensemble, scores, card, registry) is 
 """
 
 import math
+from dataclasses import replace
 from typing import Self
 
-from shunter.engine.stopping import RunClock, StopKind, StopLimit, StopReason
+from shunter.engine.stopping import Budget, RunClock, StopKind, StopLimit, StopReason
 from shunter.requests.search import SearchRequest
 
 TRIALS, BASELINES, MEMBERS = "trials", "baselines", "members"  # spans of the clock; the last is also a folder of a run
@@ -27,6 +28,7 @@ class Minutes:
         clock: Clock of the command.
         most_seconds: Time limit; None is no limit.
         of_command: Whether the whole command counts, or only trials and trainings.
+        budget: Limits of the request, which also end trials and trainings; None if there are none.
 
     Attributes:
         ending_seconds: Predicted seconds of the steps after the trainings.
@@ -34,21 +36,31 @@ class Minutes:
         reserved_seconds: Seconds reserved for trainings that follow the trials.
     """
 
-    def __init__(self, clock: RunClock, most_seconds: float | None, *, of_command: bool = False) -> None:
-        self.clock, self.most_seconds, self._of_command = clock, most_seconds, of_command
+    def __init__(
+        self, clock: RunClock, most_seconds: float | None, *, of_command: bool = False, budget: Budget | None = None
+    ) -> None:
+        self.clock, self.most_seconds, self._of_command, self.budget = clock, most_seconds, of_command, budget
         self.ending_seconds, self.ending_from, self.reserved_seconds = 0.0, "", 0.0
 
     @classmethod
-    def of(cls, options: SearchRequest, clock: RunClock, *, of_command: bool = False) -> Self:
+    def of(
+        cls, options: SearchRequest, clock: RunClock, *, of_command: bool = False, budget: Budget | None = None
+    ) -> Self:
         """Return the time limit of a request.
 
         Args:
             options: Options of the search.
             clock: Clock of the command.
             of_command: Whether the whole command counts, or only trials and trainings.
+            budget: Limits of the request, which also end trials and trainings; None if there are none.
         """
         most_seconds = None if options.search_minutes is None else 60 * options.search_minutes
-        return cls(clock, most_seconds, of_command=of_command)
+        return cls(clock, most_seconds, of_command=of_command, budget=budget)
+
+    @property
+    def is_limited(self) -> bool:
+        """Return True if minutes or a limit of the request end the trainings."""
+        return self.most_seconds is not None or (self.budget is not None and self.budget.is_limited)
 
     def set_aside(self, seconds: float, source: str) -> None:
         """Reserve time for the steps after the trainings.
@@ -58,11 +70,13 @@ class Minutes:
             source: Source of the prediction.
         """
         self.ending_seconds, self.ending_from = seconds, source
+        if self.budget is not None:
+            self.budget.ending_seconds = seconds
 
     def reserve(self, seconds: float) -> None:
         """Reserve time at the end of the trials for trainings that follow them: at most half of the trials' time."""
-        if self.most_seconds is not None:
-            self.reserved_seconds = min(seconds, MOST_RESERVED * self._most_trained(self.most_seconds))
+        if self.is_limited:
+            self.reserved_seconds = min(seconds, MOST_RESERVED * self._most_trained)
 
     @property
     def trials_seconds(self) -> float:
@@ -89,31 +103,36 @@ class Minutes:
     @property
     def left_seconds(self) -> float:
         """Seconds that are left for trainings; infinite without a limit."""
+        of_limits = math.inf if self.budget is None else self.budget.left_seconds
         if self.most_seconds is None:
-            return math.inf
-        return max(0.0, self._most_trained(self.most_seconds) - self.trials_seconds - self.around_seconds)
+            return of_limits
+        beside = min(self.command_seconds + self.ending_seconds, MOST_OVERHEAD * self.most_seconds)
+        return max(0.0, min(of_limits, self.most_seconds - beside - self.trials_seconds - self.around_seconds))
 
     @property
     def left_for_trials_seconds(self) -> float:
         """Seconds that are left for trials; infinite without a limit."""
-        return max(0.0, self._most_for_trials - self.trials_seconds)
+        return max(0.0, self.left_seconds - self.reserved_seconds)
 
     @property
     def left_of_command_seconds(self) -> float:
         """Seconds until the steps after the trainings begin, with all overhead counted; infinite without a limit."""
+        of_limits = math.inf if self.budget is None else self.budget.left_seconds
         if self.most_seconds is None:
-            return math.inf
+            return of_limits
         used = self.command_seconds + self.trials_seconds + self.around_seconds
-        return self.most_seconds - used - self.ending_seconds
+        return min(of_limits, self.most_seconds - used - self.ending_seconds)
 
     @property
     def used_share_of_trials(self) -> float:
         """Used share of the trials' time; 0 without a limit."""
-        return self.trials_seconds / max(self._most_for_trials, 1e-9)
+        return self.trials_seconds / max(self.trials_seconds + self.left_for_trials_seconds, 1e-9)
 
     @property
     def used_up(self) -> StopReason:
-        """Reason to stop once the minutes are used up."""
+        """Reason to stop once the minutes, or the limit of the request that is reached first, are used up."""
+        if self.budget is not None and self.budget.is_limited and self.budget.left_seconds <= self.left_seconds:
+            return self.budget.first_limit
         return StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": (self.most_seconds or 0.0) / 60})
 
     def exhausted(self) -> StopReason | None:
@@ -124,10 +143,10 @@ class Minutes:
         """Return the reason to stop once the time of the trials is used up; None before."""
         if self.left_for_trials_seconds > 0:
             return None
-        if not self.reserved_seconds:
-            return self.used_up
-        details = {**self.used_up.details, "reserved_minutes": self.reserved_seconds / 60}
-        return StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, details)
+        reason = self.used_up
+        if not self.reserved_seconds or reason.kind is StopKind.LIMIT:
+            return reason
+        return replace(reason, details={**reason.details, "reserved_minutes": self.reserved_seconds / 60})
 
     def command_exhausted(self) -> StopReason | None:
         """Return the reason to stop once the whole command has used up its minutes; None before.
@@ -138,9 +157,10 @@ class Minutes:
 
     def baselines_ended(self) -> StopReason | None:
         """Return the reason to stop once baselines have used their share; None before."""
-        if self.most_seconds is None or self.around_seconds < BASELINES_SHARE * self._most_trained(self.most_seconds):
+        if not self.is_limited or self.around_seconds < BASELINES_SHARE * self._most_trained:
             return None
-        return StopReason(StopKind.SHARE, StopLimit.TIME, {"share": BASELINES_SHARE, "minutes": self.most_seconds / 60})
+        minutes = (self.most_seconds or self._most_trained) / 60
+        return StopReason(StopKind.SHARE, StopLimit.TIME, {"share": BASELINES_SHARE, "minutes": minutes})
 
     def room_for(self, seconds: float) -> float:
         """Return how many trainings of this duration may begin one after another; infinite if the duration is 0."""
@@ -148,14 +168,9 @@ class Minutes:
         return math.inf if math.isinf(left) or seconds <= 0 else math.floor(left / seconds + SLACK)
 
     @property
-    def _most_for_trials(self) -> float:
-        if self.most_seconds is None:
-            return math.inf
-        return self._most_trained(self.most_seconds) - self.around_seconds - self.reserved_seconds
-
-    def _most_trained(self, most_seconds: float) -> float:
-        """Return the seconds of the command's limit that trials, and trainings before or after them, may use."""
-        return most_seconds - min(self.command_seconds + self.ending_seconds, MOST_OVERHEAD * most_seconds)
+    def _most_trained(self) -> float:
+        """Seconds that trials, and trainings before or after them, have used and may still use."""
+        return self.left_seconds + self.trials_seconds + self.around_seconds
 
 
 def unlimited() -> Minutes:

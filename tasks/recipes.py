@@ -120,12 +120,12 @@ class EnsembleRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines, search settings, train the members, combine all models and register the result."""
         placement = scoring_placement(run.decision.placement)
-        minutes = Minutes.of(run.request.search, run.stop.clock, of_command=True)
+        minutes = Minutes.of(run.request.search, run.stop.clock, of_command=True, budget=run.budget)
         if run.request.training.plan is not None:
             planner().check(run, Path(run.request.training.plan))
         set_ending_aside(minutes, run, clock)
         with clock.step("baselines"), minutes.clock.counting(BASELINES):
-            ended = minutes.baselines_ended if minutes.most_seconds else None
+            ended = minutes.baselines_ended if minutes.is_limited else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
         with clock.step("tune"):
             tuned = _tuned(run, minutes)
@@ -267,7 +267,7 @@ class RankerRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines, search settings, train the best ones again, combine them, and register the best ranker."""
         request = run.request
-        minutes = Minutes.of(request.search, run.stop.clock, of_command=True)
+        minutes = Minutes.of(request.search, run.stop.clock, of_command=True, budget=run.budget)
         set_ending_aside(minutes, run, clock)
         with clock.step("baselines"):
             baselines = train_rankers(run)

@@ -32,7 +32,7 @@ class Spent(BaseModel):
     """Time and energy that earlier attempts of a run have used.
 
     Attributes:
-        energy: Time and energy of the work, which the limits count.
+        energy: Time and energy of the work.
         start: Time and energy before the work; None if they were not counted.
     """
 
@@ -63,7 +63,7 @@ class Spending:
 
     @property
     def total(self) -> EnergyReading:
-        """Time and energy of all attempts so far."""
+        """Time and energy of all attempts so far, from the choice of the placement on."""
         return self._meter.reading if self._earlier is None else add_readings(self._earlier, self._meter.reading)
 
     def budget(self, request: JobRequest, limits: Limits | None = None) -> Budget:
@@ -73,7 +73,7 @@ class Spending:
             request: Request of the run, with the price.
             limits: Limits to watch; those of the request if None.
         """
-        limits, pricing, used = limits or request.limits, request.pricing, self._earlier
+        limits, pricing = limits or request.limits, request.pricing
         return Budget(
             clock=self._clock,
             meter=self._meter,
@@ -81,7 +81,7 @@ class Spending:
             max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
             max_cost=affordable_cost(limits.max_cost, pricing),
             price_per_hour=pricing.price_per_hour,
-            used_joules=(used.joules or 0.0) if used else 0.0,
+            used_joules=sum((one.joules or 0.0) for one in (self.start, self._earlier) if one),
         )
 
     def save(self) -> None:

@@ -34,5 +34,6 @@ def error_as_json(error: ShunterError) -> dict[str, Any]:
         "fastest": error.fastest.candidate.placement.model_dump(mode="json"),
         "fastest_hours": error.fastest.hours,
         "shortfall_seconds": error.shortfall_seconds,
+        "best_auc": error.best_auc,
         "relaxations": [relaxation.model_dump(mode="json") for relaxation in error.relaxations],
     }

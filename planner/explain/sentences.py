@@ -35,6 +35,8 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
         runner_up = f" ({second.candidate.placement.label} needs {_more(second, best, weights)})"
     within = "" if feasible == ranking.considered else f" that keep the limits (of {ranking.considered})"
     binding = "no limit binds" if binds is None else f"without the limit on {binds} another would have won"
+    if ranking.shortened_by:
+        binding = f"{' and '.join(miss.option or '' for miss in ranking.shortened_by)} will end it early"
     quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
     return (
         f"{best.candidate.placement.label} needs the least {format_objective(weights)} of {feasible} placement(s)"
@@ -61,6 +63,8 @@ def explain_infeasible(ranking: Ranking, relaxations: Sequence[Relaxation]) -> s
     """Return the nearest candidates with the limits they break, and the remedy, in one sentence."""
     nearest = "; ".join(f"{row.candidate.placement.label} ({_misses(row)})" for row in ranking.table[:NEAREST_SHOWN])
     remedy = "use a machine with more memory or one whose energy and price are known"
+    if terms_of_quality := [miss for miss in ranking.table[0].excluded_by if miss.at_least]:
+        remedy = f"ask for less than {terms_of_quality[0].limit.removeprefix('probability of ')}"
     if relaxations:
         remedy = f"relax {' or '.join(relaxation.text for relaxation in relaxations)}"
     head = f"None of {ranking.considered} placements keeps the limits, the nearest are {nearest}"

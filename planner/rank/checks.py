@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shunter.frozen import Frozen
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.assessment import Assessment, Miss
 from shunter.planner.calibration import Ratios
 from shunter.planner.rank.totals import Column, Terms, Totals, billed_seconds
@@ -58,12 +59,16 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
     assumed = np.where(np.isnan(totals.step_high), 1.0, totals.step_high ** (z / Z90))
     factor = _factor(terms.calibration.seconds, limits.confidence, totals.is_calibrated, assumed)
     energy_factor = _factor(terms.calibration.joules, limits.confidence, totals.is_metered, factor)
-    seconds = totals.hours * 3600 * factor
+    beside_seconds = terms.job.beside_seconds
+    seconds = totals.hours * 3600 * factor + beside_seconds
     cost = billed_seconds(seconds, terms.billing) * totals.price / 3600
+    kwh = totals.kwh * energy_factor
+    if beside_seconds:
+        kwh = kwh + beside_seconds * totals.watts / JOULES_PER_KWH
     sure = limits.confidence
     asked = [
-        ("time", "--max-hours", " h", totals.hours * factor, limits.max_hours, sure),
-        ("energy", "--max-kwh", " kWh", totals.kwh * energy_factor, limits.max_kwh, sure),
+        ("time", "--max-hours", " h", seconds / 3600, limits.max_hours, sure),
+        ("energy", "--max-kwh", " kWh", kwh, limits.max_kwh, sure),
         ("cost", "--max-cost", "", cost, limits.max_cost, sure),
         ("price per hour", "--max-cost-per-hour", "", totals.price, limits.max_cost_per_hour, 0.5),
         ("power", "--max-watts", " W", totals.watts, limits.max_watts, 0.5),
@@ -79,9 +84,8 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
     checks.append(Check(name="memory of", option=None, unit=" GiB", **has_room))
     if limits.min_auc is not None:
         bounds = _like(totals.quality, limits.min_auc_probability)
-        option = "--min-auc-probability"
         name = f"probability of AUC {limits.min_auc:g}"
-        checks.append(Check(name=name, option=option, unit="", values=totals.quality, bounds=bounds, at_least=True))
+        checks.append(Check(name=name, option=None, unit="", values=totals.quality, bounds=bounds, at_least=True))
     return checks + _unknown_objective(totals, terms, {check.name for check in checks})
 
 

@@ -12,6 +12,7 @@ from shunter.planner.rank.checks import Check, checks_of
 from shunter.planner.rank.totals import Column, Terms, Totals, scores_of, totals_of
 
 MOST_ROWS = 1_000
+ENDING_LIMITS = frozenset({"time", "energy", "cost"})  # limits that end a search or training, which keeps its best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +25,14 @@ class Ranking:
         considered: Number of candidates.
         feasible: Number of candidates that keep all limits.
         barred: Excluded candidate with a better objective that is nearest to feasible; None if there is none.
+        shortened_by: Limits at which the search and training of the first candidate are expected to end early.
     """
 
     table: tuple[Assessment, ...]
     considered: int
     feasible: int
     barred: Assessment | None
+    shortened_by: tuple[Miss, ...] = ()
 
 
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
@@ -61,6 +64,40 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
         considered=len(candidates),
         feasible=len(feasible),
         barred=rows.row(int(barred[0]), int(order[barred[0]])) if barred.size else None,
+    )
+
+
+def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
+    """Return the ranking of a job that its limits on time, energy and cost end early, the nearest candidate first.
+
+    Args:
+        ranking: Ranking in which no candidate keeps the limits.
+        terms: Limits, objective and size of the job.
+
+    Returns:
+        The ranking; None if no candidate keeps the limits for an epoch of one model.
+    """
+    epoch = terms.job.passes_per_epoch * terms.calibration.seconds.centre
+
+    def is_enough(row: Assessment, miss: Miss) -> bool:
+        if miss.limit not in ENDING_LIMITS or miss.value is None or miss.bound is None or not row.hours:
+            return False
+        candidate = row.candidate
+        share = epoch * candidate.prediction.epoch_seconds * candidate.searched_share / 3600 / row.hours
+        return miss.value * min(1.0, share) <= miss.bound
+
+    fitting = [row for row in ranking.table if all(is_enough(row, miss) for miss in row.excluded_by)]
+    if not fitting:
+        return None
+    others = [row for row in ranking.table if row not in fitting]
+    rows = [*(row.model_copy(update={"excluded_by": ()}) for row in fitting), *others]
+    table = tuple(row.model_copy(update={"rank": place}) for place, row in enumerate(rows, start=1))
+    return Ranking(
+        table=table,
+        considered=ranking.considered,
+        feasible=len(fitting),
+        barred=None,
+        shortened_by=fitting[0].excluded_by,
     )
 
 

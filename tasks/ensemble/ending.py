@@ -28,7 +28,7 @@ def set_ending_aside(minutes: Minutes, run: RunContext, clock: StepClock) -> Non
         run: Context of the run.
         clock: Clock with the seconds of the first steps.
     """
-    if minutes.most_seconds is None:
+    if not minutes.is_limited:
         return
     known = _past_endings(run)
     if known:

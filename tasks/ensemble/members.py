@@ -67,8 +67,8 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
 
     def made(setting: Setting, turn: int, folder: str, name: str) -> Training[TrainedModel | None]:
         def train(place: Place | None = None) -> TrainedModel | None:
-            if minutes.exhausted() and not is_done(run, folder, None if turn else setting):
-                return None
+            if limited.should_stop() and not is_done(run, folder, None if turn else setting):
+                return None  # a trained model is adopted, because that takes no training
             return _member(limited, setting, turn, folder, name, place)
 
         return train
@@ -113,7 +113,7 @@ def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]])
 def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel | None]:
     most = run.request.search.trials_at_a_time
     if most == 1 or len(trainings) == 1 or run.processes > 1:
-        return side_by_side(trainings, None, 1, None, run.should_stop)
+        return side_by_side(trainings, None, 1, None)
     placement = run.decision.placement
     advice = trainings_at_a_time(
         run.decision,
@@ -125,7 +125,7 @@ def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | N
     )
     tell(advice.words)
     open_run(run.run_id).set_tags({"ensemble.trainings_at_a_time": advice.words})
-    return side_by_side(trainings, placement, advice.chosen.count, run.cluster, run.should_stop)
+    return side_by_side(trainings, placement, advice.chosen.count, run.cluster)
 
 
 def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> list[TrainedModel]:

@@ -9,7 +9,6 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from shunter.engine.executors.role import Executor, Place
-from shunter.engine.stopping import ShouldStop
 from shunter.hardware.types import Placement
 from shunter.search.study.workers import open_executors
 
@@ -44,32 +43,23 @@ def side_by_side(
     placement: Placement | None,
     count: int,
     place: Place | None,
-    should_stop: ShouldStop,
 ) -> list[Result_co]:
-    """Run trainings, at most `count` in parallel; return their results in order. The first training always runs.
+    """Run trainings, at most `count` in parallel; return their results in order.
 
     Args:
         trainings: Functions that train; each gets a place if several run in parallel.
         placement: Placement of one training; None runs them one after the other.
         count: Number of parallel trainings.
         place: Machines that train instead of this one.
-        should_stop: Called before each training; a reason skips the training.
     """
     if count == 1 or placement is None:
-        found: list[Result_co] = []
-        for training in trainings:
-            if found and should_stop():
-                break
-            found.append(training())
-        return found
+        return [training() for training in trainings]
     with open_executors(placement, count, place) as executors:
         free: SimpleQueue[Executor] = SimpleQueue()
         for executor in executors:
             free.put(executor)
 
-        def run(number: int, training: Training[Result_co]) -> Result_co | None:
-            if number and should_stop():
-                return None
+        def run(training: Training[Result_co]) -> Result_co:
             executor = free.get()
             try:
                 return training(place=One(executor))
@@ -77,8 +67,5 @@ def side_by_side(
                 free.put(executor)
 
         with ThreadPoolExecutor(count, thread_name_prefix="member") as threads:
-            running = [
-                threads.submit(copy_context().run, run, number, training) for number, training in enumerate(trainings)
-            ]
-            done = [one.result() for one in running]
-    return [one for one in done if one is not None]
+            running = [threads.submit(copy_context().run, run, training) for training in trainings]
+            return [one.result() for one in running]

@@ -31,6 +31,7 @@ def select(
     offers: str = LOCAL_OFFERS,
     probe_seconds: float = PROBE_SECONDS,
     measure: MeasureTraining = measure,
+    beside_seconds: float = 0.0,
 ) -> Decision:
     """Choose the placement of this training, and show the table of all candidates in the Prefect UI."""
     decision = choose(
@@ -42,6 +43,7 @@ def select(
         history=_history_of(dataset, request),
         measure=measure,
         searched=searched_workloads(dataset, request),
+        beside_seconds=beside_seconds,
     )
     publish(decision)
     tell(decision.reason)

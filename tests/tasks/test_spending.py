@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from shunter import regularly
-from shunter.engine.stopping import RunClock
 from shunter.hardware.meters import meter as meters
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.source import EnergySource
@@ -15,8 +14,10 @@ from shunter.hardware.reservation import reserve
 from shunter.hardware.types import Placement
 from shunter.planner.choose import choose
 from shunter.requests import Limits, TrainRequest
+from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import Spent, charged, spending
+from tests.engine.reasons import HandClock
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
@@ -49,7 +50,7 @@ def test_what_another_flow_draws_on_an_accelerator_that_was_given_back_is_no_par
     request = TrainRequest(data="log", limits=Limits(max_kwh=0.001))
     chosen = Placement(accelerator="cuda:0", threads=1, precision="fp32", batch_size=64)
     with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state:
-        with reserve(["cpu"], ["cuda:0"], ["cuda:1"], holder="test") as held, spending(state, RunClock()) as spent:
+        with reserve(["cpu"], ["cuda:0"], ["cuda:1"], holder="test") as held, spending(state, HandClock()) as spent:
             devices["processor"].total += 1
             devices["cuda:0"].total += 10
             devices["cuda:1"].total += 100  # both are measured on before the choice
@@ -61,9 +62,19 @@ def test_what_another_flow_draws_on_an_accelerator_that_was_given_back_is_no_par
         state.finish()
 
 
+def test_the_steps_before_the_choice_count_too(tmp_path: Path, devices: dict[str, Counter]) -> None:
+    with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state:
+        with spending(state, HandClock(before=10.0), outside=ProcessEnergy(10.0)) as spent:
+            devices["processor"].total += 5
+            assert spent.start is not None
+            assert spent.start.joules
+            assert spent.budget(TrainRequest(data="log")).joules == pytest.approx(5 + spent.start.joules)
+        state.finish()
+
+
 def test_what_was_drawn_before_it_was_held_is_no_part_either(tmp_path: Path, devices: dict[str, Counter]) -> None:
     with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state:
-        with spending(state, RunClock()) as spent:
+        with spending(state, HandClock()) as spent:
             devices["processor"].total += 5
             devices["cuda:0"].total += 1e6
             with reserve(["cuda:0"], holder="test"):
@@ -82,7 +93,7 @@ def test_what_a_killed_attempt_had_used_counts_once_though_it_could_say_nothing(
     for attempt in range(1, 4):
         with (
             StateFolder(folder, "run", lock=tmp_path / f"lock{attempt}") as state,
-            spending(state, RunClock()) as spent,
+            spending(state, HandClock()) as spent,
         ):
             devices["processor"].total += 10
             kept = folder.with_name(f"kill{attempt}")
@@ -124,7 +135,7 @@ class TestPrices:
         assert charged(request_with_prices, decision).pricing.price_per_hour == 3.5
         with (
             StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state,
-            spending(state, RunClock()) as spent,
+            spending(state, HandClock()) as spent,
         ):
             assert spent.budget(charged(request_with_prices)).max_cost == pytest.approx(7.0)
             state.finish()

@@ -49,14 +49,7 @@ def test_each_has_an_executor_of_its_own_while_it_trains(count: int) -> None:
         return number
 
     trainings = [partial(training, number) for number in range(5)]
-    assert side_by_side(trainings, PLACEMENT, count, None, lambda: None) == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.usefixtures("executors")
-@pytest.mark.parametrize("count", [1, 2])
-def test_once_a_limit_is_reached_only_the_first_is_trained(count: int) -> None:
-    trainings = [partial(number_of, number) for number in range(4)]
-    assert side_by_side(trainings, PLACEMENT, count, None, lambda: ENOUGH) == [0]
+    assert side_by_side(trainings, PLACEMENT, count, None) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.usefixtures("executors")
@@ -65,4 +58,4 @@ def test_what_one_raises_reaches_the_caller() -> None:
         raise ValueError("of the second")
 
     with pytest.raises(ValueError, match="of the second"):
-        side_by_side([partial(number_of, 0), fails], PLACEMENT, 2, None, lambda: None)
+        side_by_side([partial(number_of, 0), fails], PLACEMENT, 2, None)
