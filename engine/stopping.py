@@ -77,6 +77,11 @@ class StopReason:
         """Return True if the training run reached the end of its own schedule."""
         return self.kind in SCHEDULED
 
+    @property
+    def limits_request(self) -> bool:
+        """Return True if a limit of the request was reached."""
+        return self.kind is StopKind.LIMIT
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the reason from the plain values of `dataclasses.asdict`."""
@@ -418,7 +423,9 @@ class Budget:
         ends, left, used = self._clock_ends(), self.left_joules, self.joules
         if self.max_joules is not None and left is not None:
             seconds = left * self.seconds / used if used else math.inf
-            ends.append((seconds, StopReason(StopKind.LIMIT, StopLimit.ENERGY, {"kwh": self.max_joules / JOULES_PER_KWH})))
+            ends.append(
+                (seconds, StopReason(StopKind.LIMIT, StopLimit.ENERGY, {"kwh": self.max_joules / JOULES_PER_KWH}))
+            )
         return ends
 
     def _clock_ends(self) -> list[tuple[float, StopReason]]:

@@ -18,7 +18,8 @@ from shunter.engine.executors.role import Choice, Cluster, Place
 from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.stopping import WORK, RunClock, StopConditions, StoppedError
+from shunter.engine.stopping import WORK, Budget, RunClock, StopConditions, StoppedError, StopReason
+from shunter.engine.stopping_text import stop_text
 from shunter.errors import DamagedDataError, QualityMissedError, ShunterError, find_cause
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
@@ -26,6 +27,7 @@ from shunter.hardware.types import EnergyReading, HardwareProfile
 from shunter.ingestion.findings import findings_of_dataset
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.names import check_model
+from shunter.planner.choose import PROBE_SECONDS
 from shunter.planner.decide import Decision
 from shunter.planner.explore import gone_back
 from shunter.process_age import seconds_before_run
@@ -36,6 +38,7 @@ from shunter.requests import Objective, TrainRequest, shown
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import hold, holds_all, installed_move, keep_chosen, tell
+from shunter.tasks.ensemble import expected_ending
 from shunter.tasks.evidence import keeping_evidence
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
@@ -56,6 +59,8 @@ from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run, system_metrics
 from shunter.tracking.store import tracking_address
+
+PROBES_SHARE = 0.1  # largest share of a limited command's remaining time for measurements before the choice
 
 
 class TrainSummary(BaseModel):
@@ -81,6 +86,7 @@ class TrainSummary(BaseModel):
         flow_run_name: Name of the run in Prefect.
         resumed: Whether an interrupted attempt was continued.
         stopped_because: Limit that ended the search early; None if there is none.
+        limit_reached: Limit of the request that ended the search or a training; None if none did.
         findings: Notable properties of the data, as sentences.
         baselines: Baselines, with their comparison to the result.
         tried: Trained settings of a graph model.
@@ -112,6 +118,7 @@ class TrainSummary(BaseModel):
     flow_run_name: str
     resumed: bool
     stopped_because: str | None
+    limit_reached: StopReason | None = None
     findings: tuple[str, ...] = ()
     baselines: tuple[BaselineFigures | RankingBaseline, ...] = ()
     tried: tuple[TrainedRanker, ...] = ()
@@ -272,7 +279,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
             spent = stack.enter_context(spending(state, clock.command, job.cluster, clock.energy))
             notes = stack.enter_context(keeping_evidence(run_id, "train", job.request, dataset, spent))
             log_config(run_id, "profiles", job.profiles)
-        decision = _decide(job)
+        decision = _decide(job, spent.budget(charged(job.request)))
         notes.decision = decision
         request = charged(job.request, decision)
         if job.cluster is None:
@@ -319,6 +326,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
             flow_run_name=flow_run.get_name() or "",
             resumed=state.resumed,
             stopped_because=outcome.tuned.stopped_because if outcome.tuned else None,
+            limit_reached=_log_limit(run, outcome),
             baselines=outcome.baselines,
             tried=outcome.tried,
             reason=outcome.reason,
@@ -333,13 +341,27 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
         )
 
 
-def _decide(job: _Job) -> Decision:
-    """Return the placement of an earlier attempt, or choose the best available one."""
+def _decide(job: _Job, budget: Budget) -> Decision:
+    """Return the placement of an earlier attempt, or choose the best available one.
+
+    Raises:
+        StoppedError: A limit leaves no time for a training.
+    """
     cluster, decision = job.cluster, job.state.recall("decision", Decision)
     if decision is None:
         with job.clock.step("select"):
-            measured_by = cluster.measure if cluster else measure
-            decision = select(job.dataset, job.request, job.profiles, measure=measured_by)
+            if budget.is_limited:
+                budget.ending_seconds, _ = expected_ending(job.dataset, job.request, job.clock)
+            if reason := budget.exhausted():
+                raise StoppedError(stop_text(reason), reason)
+            decision = select(
+                job.dataset,
+                job.request,
+                job.profiles,
+                measure=cluster.measure if cluster else measure,
+                probe_seconds=min(PROBE_SECONDS, PROBES_SHARE * budget.left_seconds),
+                beside_seconds=budget.seconds + budget.ending_seconds if budget.is_limited else 0.0,
+            )
         job.state.remember("decision", decision)
     if cluster:
         allowed = [row for row in decision.table if not row.excluded_by]
@@ -387,6 +409,14 @@ def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
         return result.spec.family
     used = [member.name for member in result.members if member.is_used]
     return "+".join(dict.fromkeys(name if name in MODEL_FAMILIES else model for name in used))
+
+
+def _log_limit(run: RunContext, outcome: Outcome) -> StopReason | None:
+    """Log and return the limit of the request that ended the search or a training."""
+    reached = next((one for one in (outcome.stop_reason, run.notes.stop_reason) if one and one.limits_request), None)
+    if reached is not None and reached.limit is not None:
+        open_run(run.run_id).set_tags({"limit.reached": reached.limit.value})
+    return reached
 
 
 def _log_totals(run_id: str, clock: StepClock, parts: dict[str, EnergyReading]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
                 held = stack.enter_context(
                     hold(profiles, together=together, decision=chosen, estimate=foreseen, priority=priority)
                 )
-            result = state.recovering(_tune_tracked, request, dataset, held.of(profiles), state, held, clock)
+            result = state.recovering(_tune_tracked, request, dataset, held.of(profiles), state, held, clock=clock)
         state.finish()
     return result
 
@@ -79,6 +79,7 @@ def _tune_tracked(
     profiles: list[HardwareProfile],
     state: RunState,
     held: Reservation,
+    *,
     clock: RunClock,
 ) -> TuneResult:
     """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""

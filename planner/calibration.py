@@ -18,6 +18,8 @@ from shunter.frozen import Frozen
 
 LEVELS = (0.9, 0.8, 0.5)
 FEWEST = 3  # with fewer jobs, a single odd run would move the centre
+FEWEST_RUNS = 4  # of the same job, before a probability is stated for it
+SLACK = 1e-4  # share by which the ends of an interval are moved outwards, so that rounded figures are within
 
 
 class Ratios(Frozen):
@@ -48,13 +50,13 @@ class Ratios(Frozen):
     def interval(self) -> tuple[float, float] | None:
         """Return the factors on a prediction for the ends of the `level` interval, with equal tails on both sides.
 
-        The ends are interpolated in the logarithm between two order statistics, so that the interval holds exactly the
+        The ends are interpolated in the logarithm between two order statistics, so that the interval holds at least the
         stated probability.
         """
         if self.level is None:
             return None
         outside = (1 - self.level) / 2
-        return self._factor(outside), self._factor(1 - outside)
+        return self._factor(outside) / (1 + SLACK), self._factor(1 - outside) * (1 + SLACK)
 
     def bound(self, confidence: float) -> float | None:
         """Return the factor whose product with a prediction is not exceeded with this probability; None if unknown."""
@@ -90,9 +92,19 @@ class Calibration(Frozen):
     """Ratios of past jobs that apply to the figures of one job."""
 
     known: bool = Field(default=False, description="Whether they are of jobs that had run before, as this one has.")
+    job_runs: int | None = Field(
+        default=None,
+        description="Past runs of the same job; None where they were not counted.",
+        exclude_if=lambda runs: runs is None,
+    )
     seconds: Ratios = Ratios()
     joules: Ratios = Field(default=Ratios(), description="Of energies that counters measured; never of estimates.")
     memory: Ratios = Ratios()
+
+    @property
+    def promises(self) -> bool:
+        """Return True if intervals are stated with a probability: from the fifth run of a job on."""
+        return self.job_runs is None or self.job_runs >= FEWEST_RUNS
 
     @property
     def energy_centre(self) -> float:

@@ -102,7 +102,7 @@ def choose(
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    job = _Job.of(dataset, request, history or History(), profiles, searched, beside_seconds)
+    job = _Job.of(dataset, request, history or History(), profiles, searched, beside_seconds=beside_seconds)
     offered = _Offered.of(request, offers, profiles)
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
     watts = observed_watts(job.history)
@@ -139,6 +139,7 @@ def choose(
                 notes=[*notes, *of_power, *mentioned, *job.history.notes()],
                 observations=observations,
                 too_large=probes.too_large(),
+                may_end_early=isinstance(request, TrainRequest),
             )
         except NoFeasiblePlacementError as error:
             asked = request.limits.max_memory_gib
@@ -224,6 +225,7 @@ class _Job:
         history: History,
         profiles: Sequence[HardwareProfile],
         searched: Sequence[Workload],
+        *,
         beside_seconds: float = 0.0,
     ) -> "_Job":
         family = representative(request.model, dataset.features)

@@ -190,11 +190,9 @@ def decide(
     notes: Sequence[str] = (),
     observations: Sequence[StepObservation] = (),
     too_large: Sequence[Placement] = (),
+    may_end_early: bool = False,
 ) -> Decision:
     """Choose the candidate with the lowest objective among those that keep every limit.
-
-    If no candidate keeps the limits on time, energy and cost, the candidate nearest to them is chosen, as long as they
-    leave an epoch of one model: search and training end at the limits.
 
     Ties go to the faster candidate, then to fewer machines, fewer threads, less memory.
 
@@ -205,6 +203,8 @@ def decide(
         notes: Sentences kept in the decision, to be shown beside its explanation.
         observations: Measured steps, kept in the decision for later choices to learn from.
         too_large: Placements at which a probe ran out of memory, kept in the decision too.
+        may_end_early: Whether search and training may end at the limits on time, energy and cost. If no candidate keeps
+            them, the nearest one is then chosen, as long as they leave an epoch of one model.
 
     Raises:
         NoFeasiblePlacementError: no candidate keeps the limits; the message names the nearest ones.
@@ -212,7 +212,7 @@ def decide(
     ranking = rank(candidates, terms)
     table = ranking.table
     if table[0].excluded_by:
-        shorter = shortened(ranking, terms)
+        shorter = shortened(ranking, terms) if may_end_early else None
         if shorter is None:
             relaxations = nearest_relaxations(table)
             raise NoFeasiblePlacementError(explain_infeasible(ranking, relaxations), table, relaxations)

@@ -1,7 +1,9 @@
 """Decision, or the error instead of one, as plain values for `shunter select --json`."""
 
+from dataclasses import asdict
 from typing import Any
 
+from shunter.engine.stopping import StoppedError
 from shunter.errors import ShunterError
 from shunter.planner.decide import Decision, NoFeasiblePlacementError
 
@@ -26,6 +28,8 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
 def error_as_json(error: ShunterError) -> dict[str, Any]:
     """Return an error as plain values; if no placement keeps the limits, with the fastest one and limits to relax."""
     told = {"code": error.code, "message": str(error)}
+    if isinstance(error, StoppedError):
+        return {"status": "stopped", **told, "stop_reason": asdict(error.reason)}
     if not isinstance(error, NoFeasiblePlacementError):
         return {"status": "error", **told}
     return {

@@ -1,11 +1,12 @@
 """Commands that start a flow."""
 
+import contextlib
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shunter.errors import RequestError
+from shunter.errors import RequestError, TrackingError
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.options import option_name, requested, with_options
 from shunter.flows.command.rendering import TextTable, print_table
@@ -20,10 +21,12 @@ from shunter.flows.command.terminal import (
     report_undelivered,
 )
 from shunter.model_families import is_ranking
+from shunter.process_age import process_age_seconds
 from shunter.quiet import is_verbose
 from shunter.requests import LOCAL_OFFERS, ProfileRequest, SelectRequest, TrainRequest
 
 if TYPE_CHECKING:
+    from shunter.flows.train import TrainSummary
     from shunter.planner.decide import Decision
 
 
@@ -84,6 +87,7 @@ def train(**options: Any) -> None:
 
             print_summary(console, summary, verbose=is_verbose())
         report_undelivered()
+        _keep_end(summary)
 
 
 @with_options(TrainRequest, AS_JSON)
@@ -100,6 +104,17 @@ def tune(**options: Any) -> None:
         else:
             print_table(console, front_table(tuned))
         report_undelivered()
+
+
+def _keep_end(summary: "TrainSummary") -> None:
+    """Log the seconds from the last step of the flow until now, by which limits of later runs reserve time."""
+    from shunter.tasks.ensemble.ending import END
+    from shunter.tracking.convention import STEP_SECONDS
+    from shunter.tracking.runs import open_run
+
+    seconds = process_age_seconds() - sum(summary.step_seconds.values())
+    with contextlib.suppress(TrackingError):
+        open_run(summary.run_id).log_metrics({STEP_SECONDS.format(END): seconds})
 
 
 def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.metrics import FIGURES, Metrics
 from shunter.engine.ranking.result import TrainedRanker
+from shunter.engine.stopping_text import stop_text
 from shunter.errors import TrackingError
 from shunter.flows.command.rendering import TextTable, duration, energy, number, print_table, quality
 from shunter.flows.command.tables import front_table
@@ -139,7 +140,9 @@ def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
         rows.append(("Not champion", registered.not_promoted))
     if summary.resumed:
         rows.append(("Resumed", "an interrupted run of the same request"))
-    if summary.stopped_because:
+    if summary.limit_reached:
+        rows.append(("Limit reached", stop_text(summary.limit_reached)))
+    elif summary.stopped_because:
         rows.append(("Stopped early", summary.stopped_because))
     if summary.promise:
         rows.append(("Guaranteed", summary.promise.words))

@@ -45,6 +45,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "resumed": summary.resumed,
             "repeat": None if summary.repeat is None else summary.repeat.model_dump(),
             "stopped_because": summary.stopped_because,
+            "limit_reached": asdict(summary.limit_reached) if summary.limit_reached else None,
             "minutes": summary.minutes,
             "findings": list(summary.findings),
             "notes": list(decision.notes),

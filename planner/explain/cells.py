@@ -5,8 +5,8 @@ from shunter.planner.assessment import Interval
 
 
 def how_sure(level: float | None) -> str:
-    """Return the suffix of an interval: its probability, or that it is only the spread of the steps."""
-    return " by its steps alone" if level is None else f" with {100 * level:.0f} %"
+    """Return the suffix of an interval: its probability, or that none is promised."""
+    return " unpromised" if level is None else f" with {100 * level:.0f} %"
 
 
 def time_unit(hours: float) -> tuple[float, str]:

@@ -159,10 +159,11 @@ class History:
             family: Family of the model.
             machines: Identities of this machine's accelerators.
         """
-        known = any(run.work_share is not None for run in self.alike(data, family))
+        alike = self.alike(data, family)
+        known = any(run.work_share is not None for run in alike)
         seen = {step.machine for run in self.runs for step in run.steps if step.machine}
         if seen and seen.isdisjoint(machines):
-            return Calibration(known=known)
+            return Calibration(known=known, job_runs=len(alike))
         ended = [
             run
             for run in self.runs
@@ -175,6 +176,7 @@ class History:
         metered = [pair for pair in pairs if {figures.joules_source for figures in pair} == {"measured"}]
         return Calibration(
             known=known,
+            job_runs=len(alike),
             seconds=Ratios.of((was.seconds, came.seconds) for was, came in pairs if was.seconds and came.seconds),
             joules=Ratios.of((was.joules, came.joules) for was, came in metered if was.joules and came.joules),
             memory=Ratios.of(

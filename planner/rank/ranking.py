@@ -156,7 +156,7 @@ class _Rows:
             memory_interval=_times(memory_gib, memory_factors),
             time_level=calibration.seconds.level if totals.is_calibrated[index] else None,
             energy_level=calibration.joules.level if totals.is_metered[index] else None,
-            memory_level=calibration.memory.level if memory_factors else None,
+            memory_level=calibration.memory.level if memory_factors and calibration.promises else None,
             cost_interval=(float(totals.cost_low[index]), float(totals.cost_high[index]))
             if has_cost_interval
             else None,

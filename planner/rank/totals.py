@@ -141,8 +141,8 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
         threads=threads,
         label_order=np.unique(labels, return_inverse=True)[1],
         out_of_memory=oom.astype(bool),
-        is_calibrated=is_here & (calibration.seconds.level is not None),
-        is_metered=is_metered & (calibration.joules.level is not None),
+        is_calibrated=is_here & calibration.promises & (calibration.seconds.level is not None),
+        is_metered=is_metered & calibration.promises & (calibration.joules.level is not None),
     )
 
 

@@ -8,14 +8,16 @@ LIKELY = 0.5  # probability with which the likeliest figure keeps a limit
 
 
 class Limits(Group, frozen=True, title="Limits"):
-    """Hard limits: a placement that is expected to break one is excluded, a run that reaches one stops."""
+    """Hard limits: a placement that is expected to break one is excluded, a run that reaches one stops.
 
-    max_hours: float | None = Field(
-        default=None, gt=0, description="Limit on the time of tuning and training, in hours."
-    )
-    max_kwh: float | None = Field(default=None, gt=0, description="Limit on the energy of tuning and training, in kWh.")
+    Time, energy and cost are those of the command, from the start of its process to its end, without the time in which
+    it waits for other trainings.
+    """
+
+    max_hours: float | None = Field(default=None, gt=0, description="Limit on the time of the whole command, in hours.")
+    max_kwh: float | None = Field(default=None, gt=0, description="Limit on the energy of the whole command, in kWh.")
     max_cost: float | None = Field(
-        default=None, gt=0, description="Limit on the cost, in the currency of --price-per-hour."
+        default=None, gt=0, description="Limit on the cost of the whole command, in the currency of --price-per-hour."
     )
     max_cost_per_hour: float | None = Field(
         default=None, gt=0, description="Limit on the price of the accelerators per hour, in the same currency."

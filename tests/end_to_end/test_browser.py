@@ -172,7 +172,7 @@ def test_the_form_shows_every_parameter_with_its_description_and_default(page: P
     assert field(page, "Trials (settings to try)").input_value() == "", "an input, though it may be left out"
     groups = page.locator("label").all_inner_texts()
     assert groups.index("Limits (Optional)") < groups.index("Advanced: training (Optional)"), "what is rarely set, last"
-    page.get_by_text("Limit on the energy of tuning and training, in kWh.").wait_for()
+    page.get_by_text("Limit on the energy of the whole command, in kWh.").wait_for()
 
 
 def test_a_training_triggered_from_the_form_completes_with_what_was_typed(

@@ -76,6 +76,32 @@ def test_without_a_limit_nothing_ends_the_work() -> None:
         assert Budget(clock=clock, meter=meter).exhausted() is None
 
 
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [
+        ({"max_seconds": 30}, StopLimit.TIME),
+        ({"max_cost": 30, "price_per_hour": 3600}, StopLimit.COST),
+        ({"max_joules": 300, "used_joules": 100}, StopLimit.ENERGY),
+    ],
+)
+def test_each_limit_counts_the_command_from_its_start_and_reserves_its_end(
+    limits: dict[str, float], limit: StopLimit
+) -> None:
+    clock = HandClock(before=10.0)
+    with metered(clock) as meter:
+        budget = Budget(clock=clock, meter=meter, **limits)
+        budget.ending_seconds = 5.0
+        assert budget.is_limited
+        assert budget.left_seconds == pytest.approx(15.0)
+        assert budget.first_limit.limit is limit
+        clock.now += 14.0
+        assert budget.exhausted() is None
+        clock.now += 2.0
+        reason = budget.exhausted()
+        assert reason is not None
+        assert reason.limit is limit
+
+
 def test_what_was_used_before_is_carried_in() -> None:
     clock = HandClock(work=5.0)
     with metered(clock) as meter:

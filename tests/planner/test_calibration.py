@@ -99,7 +99,7 @@ class TestDecision:
     def test_what_is_not_here_has_no_record_and_promises_nothing(self) -> None:
         there = self.UNSURE.model_copy(update={"is_here": False})
         row = decide([there], self.terms()).chosen
-        assert row.hours_interval == pytest.approx((0.25, 1.0)), "by its steps alone"
+        assert row.hours_interval == pytest.approx((0.25, 1.0)), "unpromised"
         assert row.time_level is None
 
     def test_energy_by_a_counter_is_calibrated_by_counters_alone(self) -> None:

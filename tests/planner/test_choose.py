@@ -22,7 +22,7 @@ from shunter.planner.predict.predicted import predicted_candidates
 from shunter.planner.predict.probes import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
-from shunter.requests import JobRequest, Limits, TrainRequest, Weights
+from shunter.requests import JobRequest, Limits, SelectRequest, TrainRequest, Weights
 from shunter.tasks.select import select
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import EvidenceKind
@@ -64,7 +64,11 @@ def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[
 def test_where_nothing_here_keeps_the_limits_the_message_names_what_would(dataset: Dataset) -> None:
     slow = [make_profile(cores=1, matmul_flops_per_second={"fp32": Quantity(value=1e8, source="measured")})]
     hours = choose(dataset, TrainRequest(), slow, probe_seconds=0).hours
-    request = TrainRequest(limits=Limits(max_hours=0.5 * hours))
+    limits = Limits(max_hours=0.5 * hours)
+    shorter = choose(dataset, TrainRequest(limits=limits), slow, probe_seconds=0)
+    assert shorter.hours == pytest.approx(limits.max_hours)
+    assert [miss.limit for miss in shorter.shortened_by] == ["time"]
+    request = SelectRequest(limits=limits)
     with pytest.raises(NoFeasiblePlacementError, match=r"relax --max-hours .*; not in this machine, .* to keep them"):
         choose(dataset, request, slow, probe_seconds=0)
 

@@ -235,7 +235,7 @@ class TestUncertainty:
 
     def test_the_explanation_compares_the_difference_with_what_the_steps_vary(self) -> None:
         text = decide([self.UNSURE, self.SURE], Terms.of(Limits(), "time", TEN_EPOCHS)).explanation
-        assert "60 min, 30 to 120 min by its steps alone (step measured)" in text
+        assert "60 min, 30 to 120 min unpromised (step measured)" in text
         assert "that is within what their steps vary, so their order may turn out otherwise" in text
         steady = candidate(512, interval=(0.95, 1.05))
         text = decide([steady, self.SURE], Terms.of(Limits(), "time", TEN_EPOCHS)).explanation

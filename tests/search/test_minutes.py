@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.engine.stopping import StopKind, StopLimit, StopReason
+from shunter.engine.stopping import Budget, StopKind, StopLimit, StopReason
+from shunter.hardware.meters.meter import EnergyMeter
 from shunter.requests import TrainRequest
 from shunter.search.minutes import BASELINES_SHARE, MOST_OVERHEAD, Minutes, unlimited
 from tests.engine.reasons import HandClock
@@ -51,6 +52,22 @@ def test_trials_end_as_early_as_the_trainings_after_them_need() -> None:
     details = {"minutes": 20, "reserved_minutes": 10}
     assert minutes.trials_exhausted() == StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, details)
     assert minutes.exhausted() is None
+
+
+def test_a_limit_of_the_request_ends_trials_and_members_before_the_minutes() -> None:
+    clock = HandClock(before=10.0)
+    limit = StopReason(StopKind.LIMIT, StopLimit.TIME, {"hours": 60 / 3600})
+    budget = Budget(clock=clock, meter=EnergyMeter([], sample=False), max_seconds=60.0)
+    minutes = Minutes.of(TrainRequest(search_minutes=5).search, clock, of_command=True, budget=budget)
+    minutes.set_aside(20.0, "")
+    minutes.reserve(1e9)
+    assert (minutes.left_seconds, minutes.left_for_trials_seconds, budget.ending_seconds) == (30.0, 15.0, 20.0)
+    with clock.counting("trials"):
+        clock.now += 15.0
+        assert minutes.trials_exhausted() == limit
+        assert minutes.exhausted() is None
+        clock.now += 15.0
+        assert minutes.exhausted() == minutes.command_exhausted() == limit
 
 
 def test_without_minutes_there_is_room() -> None:

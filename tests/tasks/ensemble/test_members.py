@@ -65,6 +65,12 @@ def test_trainings_that_trials_spare_go_to_seeds_of_the_best(monkeypatch: pytest
     assert asked(monkeypatch, request, [None, None, None]) == own
 
 
+def test_trained_trials_are_members_once_a_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = TrainRequest(ensemble_size=3)
+    adopted = asked(monkeypatch, request, [7, 4, 1], stop_after=0, kept=[0, 2])
+    assert adopted == [("best", 0), ("third", 0)]
+
+
 def test_seeds_are_as_many_as_the_searchs_minutes_have_room_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from shunter.engine.executors.role import Place
 from shunter.hardware.types import Placement
 from shunter.tasks.ensemble import side_by_side as module
 from shunter.tasks.ensemble.side_by_side import side_by_side
-from tests.engine.reasons import ENOUGH
 
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=64)
 
