@@ -11,6 +11,7 @@ from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.progress_line import is_drawn, progress_line
 
 START, OTHER = "start", "other"
+END = "end"  # of the process, after the last step of the flow
 
 
 class StepClock:

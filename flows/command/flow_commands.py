@@ -108,7 +108,7 @@ def tune(**options: Any) -> None:
 
 def _keep_end(summary: "TrainSummary") -> None:
     """Log the seconds from the last step of the flow until now, by which limits of later runs reserve time."""
-    from shunter.tasks.ensemble.ending import END
+    from shunter.tasks.step_clock import END
     from shunter.tracking.convention import STEP_SECONDS
     from shunter.tracking.runs import open_run
 

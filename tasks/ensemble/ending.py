@@ -7,12 +7,11 @@ from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from shunter.search.minutes import Minutes
 from shunter.tasks.run_context import RunContext
-from shunter.tasks.step_clock import StepClock
+from shunter.tasks.step_clock import END, StepClock
 from shunter.tracking.convention import read_account
 from shunter.tracking.history import read_runs
 
 STEPS = ("ensemble", "card", "register", "report")  # steps of `shunter.flows.train` after the training of the members
-END = "end"  # of the process, after the last step of the flow
 MEASURED = ("profile", "select")  # steps that measure, of which the end has none
 LATEST, LOOKED_AT = 3, 50  # number of past runs that count, and number of newest runs to search for them
 # Without a past run, the end is estimated by the time before the first training, less the measurements. Both grow with
