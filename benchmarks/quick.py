@@ -54,6 +54,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "compiled_processes": (),
     "scaling": (),
     "overhead": (),
+    "ten_runs": (),
     "ranking": (),
     "next_item": (),
     "item_index": (),

@@ -6,6 +6,8 @@ from typing import Any
 
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.flows.train import TrainSummary
+from shunter.hardware.units import JOULES_PER_KWH
+from shunter.planner.decide import Decision
 from shunter.search.result import TuneResult
 
 
@@ -30,6 +32,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
                 "reason": decision.reason,
                 **decision.placement.model_dump(mode="json"),
             },
+            "predicted": _predicted(summary.decision),
             "step_seconds": summary.step_seconds,
             "total_seconds": summary.total_seconds,
             "energy": {
@@ -51,6 +54,19 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "notes": list(decision.notes),
         }
     )
+
+
+def _predicted(decision: Decision) -> dict[str, Any]:
+    """Return the predicted seconds and joules of search and training; the interval only with its probability."""
+    chosen = decision.chosen
+    interval = chosen.hours_interval if chosen.time_level is not None and not decision.shortened_by else None
+    return {
+        "seconds": 3600 * decision.hours,
+        "seconds_interval": interval and [3600 * hours for hours in interval],
+        "level": chosen.time_level if interval else None,
+        "joules": None if decision.kwh is None else decision.kwh * JOULES_PER_KWH,
+        "ends_at": [miss.limit for miss in decision.shortened_by],
+    }
 
 
 def _trials(summary: TrainSummary) -> dict[str, Any] | None:
