@@ -29,7 +29,7 @@ COLUMNS, LINE_PIXELS, CHARACTER_PIXELS = 114, 18, 8.4  # of a monospace font of 
 MARGIN_PIXELS = 16
 SPEED = 15  # seconds of the run in one second of the picture
 FRAMES_PER_SECOND = 3
-PAGE_WIDTH_PIXELS, PAGE_HEIGHT_PIXELS = 1100, 1250
+PAGE_WIDTH_PIXELS, PAGE_HEIGHT_PIXELS = 1100, 1195
 # Erasing a line, one line up, the next line, a text with its colours; other codes change nothing that is shown.
 PARTS = re.compile(r"(\x1b\[2K)|(\x1b\[1A)|(\n)|((?:[^\x1b\r\n]|\x1b\[[\d;]*m)+)|\r|\x1b(?:$|\[[?\d;]*(?:[A-Za-z]|$))")
 
