@@ -31,7 +31,3 @@ def test_each_row_of_its_table_quotes_a_figure() -> None:
     rows = re.findall(r"^\| .* \|$", README, re.MULTILINE)[1:]
     assert len(rows) == 6
     assert all(FIGURE.search(row) for row in rows)
-
-
-def test_no_mark_of_a_figure_begins_a_line_which_would_end_the_paragraph() -> None:
-    assert not re.search(r"^ *<!--figure", README, re.MULTILINE)

@@ -1,5 +1,7 @@
 """docs/benchmarks/ is what the result files say, and every headline figure has a description."""
 
+import re
+
 import pytest
 
 from benchmarks.page import (
@@ -39,6 +41,7 @@ def test_figures_that_other_pages_quote_are_fresh() -> None:
     for path in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"):
         text = path.read_text()
         assert filled(text, sections, results) == text, f"{path.name}: run `python -m benchmarks.page`"
+        assert not re.search(r"^ *<!--figure", text, re.MULTILINE), f"{path.name}: a mark ends the paragraph before it"
 
 
 def test_a_page_of_many_figures_shows_those_that_are_behind() -> None:
