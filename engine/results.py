@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -12,9 +12,11 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.stopping import StopReason
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.row_traffic import RowTraffic
-from shunter.models.registry import Model
 from shunter.record import Record
 from shunter.statistics.intervals import deciles
+
+if TYPE_CHECKING:
+    from shunter.models.registry import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class EpochReport(Record):
     learning_rates: dict[str, float] = field(default_factory=dict)
 
 
-Trained = TypeVar("Trained", default=Model)
+Trained = TypeVar("Trained", default="Model")
 Quality = TypeVar("Quality", default=Metrics)
 Report = TypeVar("Report", default=EpochReport)
 

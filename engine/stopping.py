@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from shunter.checked_json import json_object, read_or_quarantine
-from shunter.engine.checkpoint.storage import write_json
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.errors import ShunterError, TrainingError
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.regularly import regularly

@@ -39,14 +39,14 @@ class AlignedLinear(nn.Linear):
 def normal_parameter(*shape: int, deviation: float) -> nn.Parameter:
     """Draw a parameter from a normal distribution around zero.
 
-    Parameters on the meta device have no values; scaling them would load torch's compiler, which takes over a second.
+    Parameters on the meta device have no values; drawing them would load torch's compiler, which takes over a second.
 
     Args:
         shape: Size of each dimension.
         deviation: Standard deviation.
     """
-    drawn = torch.randn(shape)
-    return nn.Parameter(drawn if drawn.is_meta else deviation * drawn)
+    room = torch.empty(shape)
+    return nn.Parameter(room if room.is_meta else deviation * torch.randn(shape))
 
 
 def hidden_layer(inputs: int, outputs: int) -> nn.Linear:

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.config import Hyperparameters
 from shunter.errors import CheckpointError, RequestError
 from shunter.ingestion.encoding.encoder import Encoder

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from shunter.checked_json import read_or_quarantine
-from shunter.engine.checkpoint.storage import write_json
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.frozen import Frozen
 from shunter.ingestion.sources.days import DayLog
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shunter.checked_json import json_object, read_or_quarantine
-from shunter.engine.checkpoint.storage import write_json
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.stopping import EnergyLimit, ShouldStop, StopConditions, StopKind
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.search.minutes import Minutes

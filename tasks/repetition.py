@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from shunter.engine.checkpoint.storage import CHOICES
+from shunter.engine.checkpoint.checked_files import CHOICES
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ranking.result import TrainedRanker

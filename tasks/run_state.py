@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.checkpoint.remote import check_address, remove_copies
-from shunter.engine.checkpoint.storage import write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import DamagedFileError, RequestError, ShunterError, find_cause
 from shunter.quarantine import quarantine

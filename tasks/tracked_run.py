@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
-from shunter.engine.checkpoint.storage import write_json, write_text
+from shunter.engine.checkpoint.checked_files import write_json, write_text
 from shunter.engine.data.dataset import Dataset
 from shunter.requests import JobRequest
 from shunter.requests.job_file import JOB_FILE, job_text

@@ -7,20 +7,22 @@ there holds a figure. Change a meaning here and `SCHEMA_VERSION` goes up, becaus
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.metrics import Metrics
-from shunter.engine.results import EpochReport, TrainingFigures
 from shunter.engine.stopping import StopReason
 from shunter.engine.stopping_text import stop_text, training_stop_text
-from shunter.engine.trained_model import Trained
 from shunter.hardware.types import EnergyReading, Placement, Prediction, Workload
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.spec import ModelSpec
 from shunter.requests import JobRequest
+
+if TYPE_CHECKING:
+    from shunter.engine.results import EpochReport, TrainingFigures
+    from shunter.engine.trained_model import Trained
 
 SCHEMA_VERSION = "1"
 
@@ -180,7 +182,7 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
     return _flat(prefix, {**own, **metrics.more, **others})
 
 
-def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]) -> Values:
+def training_metrics(training: "TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]") -> Values:
     """Time, throughput, stalls, memory of a training, and what its tables moved: `time.*`, `stall.*`, `tiers.*`, ..."""
     busy_seconds = training.wait_seconds + training.compute_seconds
     return {
@@ -220,7 +222,7 @@ def _typed_stop(prefix: str, reason: StopReason) -> dict[str, str]:
     return {f"{prefix}.stop_kind": reason.kind.value, **limit}
 
 
-def epoch_metrics(report: EpochReport) -> Values:
+def epoch_metrics(report: "EpochReport") -> Values:
     """The point of the training curve after one epoch; the step of these metrics is the epoch."""
     return {
         **quality_metrics(report.validation),

@@ -10,7 +10,6 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from shunter.engine.memory import is_out_of_memory
 from shunter.engine.stopping import StopKind, StoppedError, StopReason
 from shunter.engine.stopping_text import stop_text
 from shunter.errors import ProcessLostError, QualityMissedError, TooLargeError, TrackingError, first_line
@@ -201,6 +200,8 @@ def read_evidence(tags: Mapping[str, str]) -> Evidence | None:
 
 def _ran_out_of_memory(error: BaseException) -> bool:
     """Return True if the error or one of its causes is a lack of memory."""
+    from shunter.engine.memory import is_out_of_memory
+
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TooLargeError) or is_out_of_memory(cause):

@@ -17,8 +17,9 @@ from filelock import FileLock, Timeout
 
 from shunter.quarantine import FOLDER
 from shunter.settings import Settings
+from shunter.tracking.listing import list_pending_models
 from shunter.tracking.registry.signing import MODEL_COPY
-from shunter.tracking.store import EXPERIMENT, open_store, tracking_errors
+from shunter.tracking.store import open_store
 
 DAY_SECONDS = 86_400.0
 _HALF_WRITTEN = re.compile(r"\.(\d+)\.(?:[0-9a-f]+\.)?(?:tmp|partial)$")
@@ -94,24 +95,18 @@ def _half_written() -> Iterator[Leftover]:
 
 def _pending_models() -> Iterator[Leftover]:
     """Yield pending models in MLflow whose registration was never completed; no version refers to these models."""
-    client = open_store().mlflow
-    with tracking_errors():
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        token = None
-        while experiment is not None:
-            models = client.search_logged_models([experiment.experiment_id], page_token=token)
-            for model in models:
-                if model.status == "PENDING":
-                    yield Leftover(
-                        what="model that was never finished",
-                        name=model.model_id,
-                        age_seconds=time.time() - model.last_updated_timestamp / 1000,
-                        size_bytes=size_of(Path(urlparse(model.artifact_location).path)),
-                        remove=partial(client.delete_logged_model, model.model_id),
-                    )
-            token = models.token
-            if not token:
-                return
+    for model in list_pending_models():
+        yield Leftover(
+            what="model that was never finished",
+            name=model["model_id"],
+            age_seconds=time.time() - model["written"],
+            size_bytes=size_of(Path(urlparse(model["location"]).path)),
+            remove=partial(_delete_model, model["model_id"]),
+        )
+
+
+def _delete_model(model_id: str) -> None:
+    open_store().mlflow.delete_logged_model(model_id)
 
 
 def on_disk(what: str, path: Path, lock: FileLock | None = None) -> Iterator[Leftover]:

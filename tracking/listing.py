@@ -39,6 +39,7 @@ VERSION_COLUMNS = {
     "families": ("tags", "model.families"),
     "compression": ("tags", "compression.by"),
 }
+_PENDING = 1  # `LOGGED_MODEL_PENDING` of MLflow's protocol
 _TABLES = {"params": "params", "metrics": "latest_metrics", "tags": "tags"}
 
 Row = dict[str, Any]
@@ -72,6 +73,45 @@ def list_versions() -> list[Row]:
     """
     found = _listed(_versions_of, _versions_of_mlflow)
     return [_with_held_families(row) for row in found]
+
+
+def list_pending_models() -> list[Row]:
+    """Return the logged models whose registration was not completed.
+
+    Returns:
+        One row per model with `model_id`, `location` (address of its artifacts) and `written` (seconds since 1970).
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    return _listed(_pending_of, _pending_of_mlflow)
+
+
+def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path] | None:
+    """Return number and folder of a registered version whose files are on this machine.
+
+    Args:
+        name: Name of the registered model.
+        version: Number of the version; None for the version with the alias.
+        alias: Alias of the version.
+
+    Returns:
+        None if the store is not a SQLite file, has no such version, or the files are elsewhere; MLflow's client then
+        finds the version or gives the reason.
+    """
+    file = store_file() if has_store() else None
+    if file is None:
+        return None
+    with contextlib.suppress(sqlite3.OperationalError), _tables(file) as tables:
+        numbered = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
+        row = tables.execute(
+            "SELECT version, coalesce(storage_location, source) AS location FROM model_versions"
+            f" WHERE name = ? AND current_stage <> 'Deleted_Internal' AND version = coalesce(?, ({numbered}))",
+            (name, version, name, alias),
+        ).fetchone()
+        if row is not None and Path(row["location"]).is_dir():
+            return int(row["version"]), Path(row["location"])
+    return None
 
 
 def _with_held_families(row: Row) -> Row:
@@ -143,6 +183,33 @@ def _versions_of(tables: sqlite3.Connection) -> list[Row]:
             **_entries(tables, row["run_id"], VERSION_COLUMNS),
         }
         for row in versions
+    ]
+
+
+def _pending_of(tables: sqlite3.Connection) -> list[Row]:
+    models = tables.execute(
+        "SELECT model_id, logged_models.artifact_location, last_updated_timestamp_ms FROM logged_models"
+        " JOIN experiments USING (experiment_id)"
+        " WHERE experiments.name = ? AND status = ? AND logged_models.lifecycle_stage = 'active'",
+        (EXPERIMENT, _PENDING),
+    )
+    return [{"model_id": row[0], "location": row[1], "written": row[2] / 1000} for row in models]
+
+
+def _pending_of_mlflow() -> list[Row]:
+    client = open_store().mlflow
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
+        return []
+    found = _pages(lambda page_token: client.search_logged_models([experiment.experiment_id], page_token=page_token))
+    return [
+        {
+            "model_id": model.model_id,
+            "location": model.artifact_location,
+            "written": model.last_updated_timestamp / 1000,
+        }
+        for model in found
+        if model.status == "PENDING"
     ]
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,15 +136,19 @@ def experiment_id(client: "MlflowClient") -> str:
 @contextlib.contextmanager
 def tracking_errors() -> Iterator[None]:
     """Convert errors of MLflow, its database and the file system, and invalid answers, to `TrackingError`."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError, StoreAwayError, json.JSONDecodeError) as error:
-        raise failure(error) from error
-    except ModuleNotFoundError as error:  # no such driver
-        raise failure(error) from error
+    except Exception as error:
+        if isinstance(error, _store_errors()):
+            raise failure(error) from error
+        raise
+
+
+def _store_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of errors of the store; a library that is not loaded has raised none."""
+    own = (OSError, StoreAwayError, json.JSONDecodeError, ModuleNotFoundError)  # the last: no driver of the database
+    foreign = (("mlflow.exceptions", "MlflowException"), ("sqlalchemy.exc", "SQLAlchemyError"))
+    return (*own, *(getattr(sys.modules[module], name) for module, name in foreign if module in sys.modules))
 
 
 def failure(error: Exception) -> TrackingError:

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from benchmarks.quality.files import LOGS, write_files
 from benchmarks.quality.row import recipe
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 
 if TYPE_CHECKING:
     from shunter.engine.data.dataset import Dataset

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from shunter.engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.checkpoint.generations import (
     NEWEST,
     Generation,
@@ -40,7 +41,7 @@ from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, Checkp
 from shunter.engine.checkpoint.pieces import Piece, decode, encode, filled, put_into
 from shunter.engine.checkpoint.remote import Layout, RemoteCopy
 from shunter.engine.checkpoint.snapshot import GivenUpError
-from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_json, write_tensors
+from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_tensors
 from shunter.engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
 from shunter.engine.checkpoint.training_tensors import (
     bags_of,

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from shunter.checked_json import json_object, unseal
+from shunter.engine.checkpoint.checked_files import check_file, read_json, write_text
 from shunter.engine.checkpoint.growth import Content
-from shunter.engine.checkpoint.storage import check_file, read_json, write_text
 from shunter.errors import CheckpointError
 from shunter.models.embeddings.initial_weights import RULE
 from shunter.record import Record

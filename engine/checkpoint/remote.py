@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from shunter.engine.checkpoint.background import BackgroundWriter, Throttle
+from shunter.engine.checkpoint.checked_files import check_file
 from shunter.engine.checkpoint.keeping import CheckpointFigures
-from shunter.engine.checkpoint.storage import check_file
 from shunter.errors import CheckpointError, RequestError
 from shunter.secrets import without_secrets
 

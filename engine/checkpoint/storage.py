@@ -5,12 +5,11 @@ model.json           architecture: features, members, ensemble weights and combi
 model.safetensors    the weights, plain or packed (`WEIGHT_PACKINGS`)
 """
 
-import contextlib
 import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shunter.checked_json import json_object, read_checked, seal
+from shunter.engine.checkpoint.checked_files import (
+    PARTIAL,
+    SHARDED,
+    check_sum,
+    opened,
+    read_json,
+    replacing_durably,
+    write_json,
+)
 from shunter.engine.checkpoint.tensor_file import TensorFile
-from shunter.errors import CheckpointError, DamagedFileError, RequestError
-from shunter.files import open_regular, path_of, replacing
+from shunter.errors import CheckpointError, RequestError
+from shunter.files import path_of
 from shunter.models.altered_layers import ALTERATIONS, descriptions_of, finish, prepare
 from shunter.models.combination import Combination
 from shunter.models.counting import count_parameter_bytes
@@ -35,14 +42,8 @@ from shunter.registry import Entry, Registry
 FORMAT = 1
 # Keys of a description that describe no altered layers.
 PLAIN = {"format", "features", "members", "ensemble_weights", "sha256", "combination", "packed"}
-MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
-# Files of a run with choices from measurements or earlier runs: a resumed or repeated run makes the same choices.
-CHOICES = "*.choice.json"
-# Prefix of the folder of each state that several processes have left, and suffix of one that is being written.
-SHARDED, PARTIAL = "checkpoint-", ".partial"
 MEMBERS = "members."  # prefix of the weight names of an ensemble's members
-WEIGHTS = "model.safetensors"
 # Weights in few bits. The target unpacks the tensors of one member; `load_within` names a function that loads a model
 # whose tables stay packed.
 WEIGHT_PACKINGS = Registry(
@@ -307,7 +308,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     """
     from safetensors.torch import save_file
 
-    with _replacing(path) as temporary:
+    with replacing_durably(path) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
         with temporary.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
@@ -334,90 +335,3 @@ def tensors_of(file: io.BufferedReader, path: Path, checksum: str) -> dict[str, 
         return load_file(path_of(file))
     except SafetensorError as error:
         raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error
-
-
-def check_file(path: Path, checksum: str) -> None:
-    """Compare a file with the sha256 that was computed when it was written.
-
-    Raises:
-        CheckpointError: The file is missing or has another checksum.
-    """
-    with opened(path) as file:
-        check_sum(file, path, checksum)
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a regular file for reading in the block.
-
-    Raises:
-        CheckpointError: The file is missing or cannot be read, on opening or within the block.
-    """
-    try:
-        with open_regular(path) as file:
-            yield file
-    except FileNotFoundError as error:
-        raise DamagedFileError(path, "it is missing") from error
-    except OSError as error:
-        raise CheckpointError(
-            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
-        ) from error
-
-
-def check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
-    """Compare an open file with its sha256; see `check_file`."""
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != checksum:
-        raise DamagedFileError(path, f"its sha256 starts with {found[:12]}, not {checksum[:12]}, as of another model")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically.
-
-    Raises:
-        CheckpointError: The file cannot be written, for instance because the disk is full.
-    """
-    with _replacing(path) as temporary:
-        temporary.write_text(text)
-
-
-def write_json(path: Path, text: str) -> None:
-    """Write a JSON object with its checksum, for `read_json`; raises the errors of `write_text`."""
-    write_text(path, seal(text))
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that durably replaces `path` after the block.
-
-    Raises:
-        CheckpointError: The file cannot be written; `path` stays as it was.
-    """
-    from safetensors import SafetensorError
-
-    try:
-        with replacing(path, is_durable=True) as temporary:
-            yield temporary
-    except (OSError, SafetensorError) as error:  # safetensors reports a full disk by the latter
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise CheckpointError(
-            f"The file {path} cannot be written ({reason}): free some space there and go on; what was written before "
-            "is kept."
-        ) from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, and compare it with its checksum if it has one.
-
-    Raises:
-        DamagedFileError: The file is missing, does not match its checksum or holds no JSON object.
-        CheckpointError: The file cannot be read.
-    """
-    try:
-        return read_checked(path, json_object)
-    except FileNotFoundError as error:
-        raise DamagedFileError(path, "it is missing") from error
-    except OSError as error:
-        raise CheckpointError(
-            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
-        ) from error

@@ -13,17 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shunter.engine.checkpoint.checked_files import check_sum, opened, read_json
 from shunter.engine.checkpoint.storage import (
     MEMBERS,
     WEIGHT_PACKINGS,
     build_described,
     check_size,
-    check_sum,
     is_packed,
     load_model,
     load_weights,
-    opened,
-    read_json,
     ready_to_score,
 )
 from shunter.engine.checkpoint.tensor_file import TensorFile

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.storage import load_model, read_json
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import load_model
 from shunter.errors import CheckpointError
 from shunter.models.altered_layers import keeps_weights
 from shunter.models.ensemble import Ensemble

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shunter.checked_folder import MANIFEST, is_sealed, seal_folder, verify_file
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import DESCRIPTION, Dataset

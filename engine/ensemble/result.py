@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.ensemble.serving_cost import ServingCost
 from shunter.engine.metrics import Metrics
 from shunter.frozen import Frozen

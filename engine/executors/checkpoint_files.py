@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from shunter.engine.checkpoint.checked_files import write_text
 from shunter.engine.checkpoint.generations import NEWEST, generation_paths, named_files
-from shunter.engine.checkpoint.storage import write_text
 from shunter.files import replace_file
 
 Files = dict[str, bytes]

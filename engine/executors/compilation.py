@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.job import ClickJob
 from shunter.engine.loop.compile import may_pay, pays
 from shunter.engine.probes.steps import time_steps

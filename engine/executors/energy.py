@@ -4,10 +4,13 @@ import threading
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shunter.engine.checkpoint.storage import read_json, write_json
-from shunter.engine.executors.role import Reading
+from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.hardware.types import EnergyReading
+
+if TYPE_CHECKING:
+    from shunter.engine.executors.role import Reading
 
 
 class EnergyRecord:
@@ -18,7 +21,7 @@ class EnergyRecord:
         meter: Entered meter of this attempt.
     """
 
-    def __init__(self, path: Path, meter: Reading) -> None:
+    def __init__(self, path: Path, meter: "Reading") -> None:
         self._path = path
         self._meter = meter
         self._saving = threading.Lock()

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import PARTIAL, write_text
+from shunter.engine.checkpoint.checked_files import PARTIAL, write_text
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.parallel.plan import MACHINE
 from shunter.engine.parallel.stored import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.config import Execution
 from shunter.engine.executors.compilation import Compilation
 from shunter.engine.job import ClickJob

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from shunter.engine.checkpoint.background import WRITER
+from shunter.engine.checkpoint.checked_files import check_file
 from shunter.engine.checkpoint.directory import (
     COPIED_SHARE_OF_FREE_MEMORY,
     LONG_FROM_BYTES,
@@ -31,7 +32,7 @@ from shunter.engine.checkpoint.generations import check_upon, history_of
 from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
 from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from shunter.engine.checkpoint.random_state import random_tensors, restore_random
-from shunter.engine.checkpoint.storage import check_file, holds_sharded_checkpoint, load_weights, read_tensors
+from shunter.engine.checkpoint.storage import holds_sharded_checkpoint, load_weights, read_tensors
 from shunter.engine.checkpoint.tables import bytes_of
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.parallel.agreement import all_do, from_all

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch import distributed as dist
 
 from shunter.engine.checkpoint.background import Throttle
+from shunter.engine.checkpoint.checked_files import PARTIAL, write_json
 from shunter.engine.checkpoint.generations import Part, StoredFile, hash_of, kept_upon
 from shunter.engine.checkpoint.pieces import Piece, encode, filled
-from shunter.engine.checkpoint.storage import PARTIAL, write_json, write_tensors
+from shunter.engine.checkpoint.storage import write_tensors
 from shunter.engine.parallel.agreement import all_do, from_all
 from shunter.engine.parallel.folders import Folders
 from shunter.engine.parallel.rows import OwnRows

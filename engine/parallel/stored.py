@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from shunter.checked_json import json_object, unseal
+from shunter.engine.checkpoint.checked_files import PARTIAL, SHARDED, check_file, read_json
 from shunter.engine.checkpoint.generations import Part
-from shunter.engine.checkpoint.storage import PARTIAL, SHARDED, check_file, load_weights, read_json, read_tensors
+from shunter.engine.checkpoint.storage import load_weights, read_tensors
 from shunter.engine.parallel.blocks import StoredBlocks, fill_shards
 from shunter.errors import CheckpointError
 from shunter.models.registry import Model

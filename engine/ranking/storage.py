@@ -11,15 +11,8 @@ from typing import Any
 
 import torch
 
-from shunter.engine.checkpoint.storage import (
-    check_size,
-    load_weights,
-    opened,
-    read_json,
-    tensors_of,
-    write_json,
-    write_tensors,
-)
+from shunter.engine.checkpoint.checked_files import opened, read_json, write_json
+from shunter.engine.checkpoint.storage import check_size, load_weights, tensors_of, write_tensors
 from shunter.errors import CheckpointError, RequestError
 from shunter.models.graph import RANKERS, GraphSpec, Ranker, VectorSpec, graph_spec
 from shunter.models.spec import Features

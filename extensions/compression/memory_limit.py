@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shunter.engine.checkpoint.storage import WEIGHTS, load_model
+from shunter.engine.checkpoint.checked_files import WEIGHTS
+from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.combined import PackedResult, combined_as

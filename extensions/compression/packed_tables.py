@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.quantise import QuantisedRows, restore_rows
-from shunter.engine.checkpoint.storage import MEMBERS, build_described, load_weights, read_json
+from shunter.engine.checkpoint.storage import MEMBERS, build_described, load_weights
 from shunter.engine.checkpoint.stored import described
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, RequestError

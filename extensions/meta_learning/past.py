@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from shunter.checked_json import read_or_quarantine
-from shunter.engine.checkpoint.storage import write_json
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
 from shunter.extensions.meta_learning.features import MetaFeatures, meta_features

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from shunter.engine.checkpoint.storage import read_json, read_tensors, write_json, write_tensors
+from shunter.engine.checkpoint.checked_files import read_json, write_json
+from shunter.engine.checkpoint.storage import read_tensors, write_tensors
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.stopping import EnergyLimit, StopConditions, StopKind, StopLimit, StopReason

@@ -7,9 +7,6 @@ from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import ShunterError
-from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.names import value_names
-from shunter.ingestion.sources.open import open_source
 from shunter.reporting.page.features import FEATURES, FeatureSummary, Scale, most_frequent, summarise
 from shunter.reporting.page.render import render_page
 from shunter.reporting.page.sections import REPORT_SECTIONS
@@ -60,6 +57,10 @@ def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
     Raises:
         DataError: The encoder of the data set cannot be read.
     """
+    from shunter.ingestion.encoding.encoder import Encoder
+    from shunter.ingestion.names import value_names
+    from shunter.ingestion.sources.open import open_source
+
     folder = dataset.directory / "encoder"
     if not folder.exists():
         return summarise(dataset, {}, {})

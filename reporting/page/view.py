@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.reporting.card.ranking_breakdown import SIDES
 from shunter.reporting.page.figures import interval_bars, name_of, placements_chart, power_chart
 from shunter.reporting.page.format import duration, figure, moment
 from shunter.reporting.page.format import energy as energy_words
@@ -18,6 +17,7 @@ from shunter.tracking.evidence import Figures, read_evidence
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
+SIDES = REPORT_SECTIONS.entry("ranking").capabilities["artifact"]
 MOST_ROWS = 200
 LONGEST_STEPS = 3  # number of steps that are named beside the time of a run
 LEAST_EARLIER_SHARE = 1e-3  # of the time; less is rounding

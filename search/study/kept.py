@@ -5,7 +5,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import read_json, save_model
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.ensemble.scored import keep_scores
 from shunter.engine.job import ClickJob
 from shunter.engine.results import TrainResult

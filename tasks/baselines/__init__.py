@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import CHOICES, read_json, write_json
+from shunter.engine.checkpoint.checked_files import CHOICES, read_json, write_json
 from shunter.engine.config import Hyperparameters, Schedule, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of

@@ -22,7 +22,7 @@ import torch
 from pydantic import ValidationError
 
 from shunter.checked_json import read_or_quarantine, write_checked
-from shunter.engine.checkpoint.storage import MODEL_FILES, check_file, read_json, write_json
+from shunter.engine.checkpoint.checked_files import MODEL_FILES, check_file, read_json, write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.scored import take_scores
 from shunter.engine.execution import execution_of

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from shunter.checked_json import read_or_quarantine
-from shunter.engine.checkpoint.storage import write_json
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.data.arrays import read_array, read_result, write_result
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from shunter.engine.checkpoint.storage import WEIGHTS, save_model
+from shunter.engine.checkpoint.checked_files import WEIGHTS
+from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shunter.engine.checkpoint.storage import WEIGHTS
+from shunter.engine.checkpoint.checked_files import WEIGHTS
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.ensemble.distillation import softened
 from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES

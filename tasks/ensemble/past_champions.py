@@ -7,7 +7,8 @@ overestimated. So the fingerprint of the data (rows, schema and split) must be e
 from dataclasses import dataclass
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import load_model, read_json, save_model
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate

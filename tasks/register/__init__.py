@@ -19,7 +19,7 @@ from shunter.tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_
 from shunter.tasks.register.succession import Challenger, Refusal
 from shunter.tracking.convention import quality_metrics
 from shunter.tracking.ranking import ranking_metrics
-from shunter.tracking.registry import RegisteredModel, register_model
+from shunter.tracking.registry.models import RegisteredModel, register_model
 
 __all__ = [
     "Challenger",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import is_ranker

@@ -4,7 +4,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from shunter.engine.checkpoint.storage import MODEL_FILES
+from shunter.engine.checkpoint.checked_files import MODEL_FILES
 from shunter.engine.ensemble.scored import take_scores
 from shunter.engine.job import ClickJob
 from shunter.engine.trained_model import TrainedModel, read_finished

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.checkpoint.checked_files import write_text
 from shunter.engine.metrics import FIGURES, figure_of
 from shunter.markdown import plain
 from shunter.pareto import hypervolume

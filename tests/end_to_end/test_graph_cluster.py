@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.planner.decide import Decision
 from tests.end_to_end.test_graph_flow import request_for

@@ -10,7 +10,8 @@ import polars as pl
 import torch
 
 from shunter.checked_json import seal, write_checked
-from shunter.engine.checkpoint.storage import save_model, write_json, write_tensors
+from shunter.engine.checkpoint.checked_files import write_json
+from shunter.engine.checkpoint.storage import save_model, write_tensors
 from shunter.engine.data.arrays import write_result
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.profiling.cache import ProfileKey, write_profiles

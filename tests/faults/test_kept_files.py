@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from shunter.database import fault_of
-from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.data.arrays import read_result, write_result
 from shunter.errors import CheckpointError, DamagedFileError, ShunterError, TrackingError
 from shunter.flows.command.environment import ensure_home

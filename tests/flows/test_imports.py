@@ -35,6 +35,21 @@ LATER = {
         *("torch._dynamo", "torchrec", "dgl", "ray"),
     },
     "shunter.engine.executors.process_group_worker": {"pandas", "scipy", "prefect", "mlflow", "optuna", "dgl", "ray"},
+    **{
+        module: {
+            "torch",
+            "pandas",
+            "polars",
+            "scipy",
+            "sklearn",
+            "prefect",
+            "mlflow",
+            "optuna",
+            "matplotlib",
+            "sqlalchemy",
+        }
+        for module in ("shunter.tracking.leftovers", "shunter.tasks.retention", "shunter.reporting.page.publish")
+    },
     "shunter.ingestion.worker": {
         *("torch", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "sqlalchemy", "dgl", "ray"),
     },

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from shunter import regularly
-from shunter.engine.checkpoint.storage import read_json, write_json
+from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.stopping import CLOCK_FILE, StopKind, StopLimit
 from shunter.errors import InfeasibleError

@@ -20,16 +20,10 @@ from typing import Literal
 import torch
 from pydantic import ValidationError
 
+from shunter.engine.checkpoint.checked_files import check_file, read_json, write_json
 from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits, Keeping
 from shunter.engine.checkpoint.model_increment import ModelIncrement, difference, lay_upon, members_of
-from shunter.engine.checkpoint.storage import (
-    build_described,
-    check_file,
-    read_json,
-    read_tensors,
-    write_json,
-    write_tensors,
-)
+from shunter.engine.checkpoint.storage import build_described, read_tensors, write_tensors
 from shunter.engine.checkpoint.warm_start import tables_by_name
 from shunter.errors import CheckpointError, RequestError
 from shunter.frozen import Frozen

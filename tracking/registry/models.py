@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
+from shunter.tracking.listing import find_version
 from shunter.tracking.registry.increments import Increment, LoadedModel, apply_increment, write_increment
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, digest_of
 from shunter.tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
@@ -224,8 +225,11 @@ def _registered(named: str, fetched: Path) -> tuple[str, Path]:
             "folder of an exported model."
         )
     name, number = found["name"], found["version"]
-    version = version_by_number(name, int(number)) if number else version_by_alias(name, found["alias"] or CHAMPION)
-    folder = fetch(version, fetched)
-    if not (folder / DESCRIPTION).is_file():
-        raise TrackingError(f"Version {version.version} of {name!r} holds no model: use another version.")
-    return f"{name}/{version.version}", folder
+    alias = found["alias"] or CHAMPION
+    there = find_version(name, int(number) if number else None, alias)  # without MLflow, whose import takes a second
+    if there is None:
+        version = version_by_number(name, int(number)) if number else version_by_alias(name, alias)
+        there = version.version, fetch(version, fetched)
+    if not (there[1] / DESCRIPTION).is_file():
+        raise TrackingError(f"Version {there[0]} of {name!r} holds no model: use another version.")
+    return f"{name}/{there[0]}", there[1]

@@ -12,7 +12,7 @@ import torch
 from pydantic import AwareDatetime
 
 from shunter.checked_json import read_or_quarantine
-from shunter.engine.checkpoint.storage import write_json
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.executors.ray.group_trainer import GroupTrainer, Membership
 from shunter.engine.profiling.cache import MAX_AGE, ProfileKey
 from shunter.errors import HardwareError, first_line

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.storage import MEMBERS, is_packed, load_model, opened, read_json, tensors_of
+from shunter.engine.checkpoint.checked_files import opened, read_json
+from shunter.engine.checkpoint.storage import MEMBERS, is_packed, load_model, tensors_of
 from shunter.extensions.compression.check_bits import CHECKS, put_right
 from shunter.extensions.compression.packing import MARK, TABLES, unpack
 from shunter.extensions.compression.robustness.injection import MemoryErrors, injected

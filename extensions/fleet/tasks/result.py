@@ -9,7 +9,7 @@ from shunter.reporting.card.quality import quality_of_files
 from shunter.tasks.ensemble import EnsembleLimits, combine_members, scoring_placement
 from shunter.tasks.register import Challenger, obstacle_of
 from shunter.tracking.convention import quality_metrics
-from shunter.tracking.registry import register_model
+from shunter.tracking.registry.models import register_model
 
 
 def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) -> dict[str, float]:

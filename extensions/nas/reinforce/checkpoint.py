@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from shunter.engine.checkpoint.storage import read_json, read_tensors, write_json, write_tensors
+from shunter.engine.checkpoint.checked_files import read_json, write_json
+from shunter.engine.checkpoint.storage import read_tensors, write_tensors
 from shunter.errors import CheckpointError
 
 WEIGHTS, NOTES = "policy.safetensors", "controller.json"

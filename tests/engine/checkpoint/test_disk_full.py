@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shunter.engine.checkpoint.storage import load_model, save_model, write_text
+from shunter.engine.checkpoint.checked_files import write_text
+from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train

@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.growth import POLICIES, Policy
 from shunter.engine.checkpoint.keeping import Keeping
-from shunter.engine.checkpoint.storage import read_json, write_tensors
+from shunter.engine.checkpoint.storage import write_tensors
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob

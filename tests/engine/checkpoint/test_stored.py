@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from shunter.engine.checkpoint.storage import load_model, read_json, save_model
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.checkpoint.stored import load_stored_model, load_to_score, stored_tables
 from shunter.engine.config import Execution
 from shunter.errors import CheckpointError, RequestError

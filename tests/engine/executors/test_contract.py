@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from shunter.engine.checkpoint.storage import write_text
+from shunter.engine.checkpoint.checked_files import write_text
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from shunter.engine.checkpoint.storage import load_model, read_json, save_model
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 import shunter.tasks.baselines
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.engine.stopping import StopReason

@@ -11,7 +11,8 @@ from mlflow import MlflowClient
 
 import shunter.tasks.progress_line
 from shunter.checked_json import unseal
-from shunter.engine.checkpoint.storage import load_model, read_json
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from shunter.engine.checkpoint.storage import load_model, read_json, save_model
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.errors import CheckpointError, DataError, TrackingError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder

@@ -14,7 +14,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
 from shunter.checked_json import read_checked
-from shunter.engine.checkpoint.storage import load_model, read_json
+from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of

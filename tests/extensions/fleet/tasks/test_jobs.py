@@ -15,7 +15,7 @@ from shunter.extensions.fleet.tasks.result import judge_and_register
 from shunter.extensions.fleet.tasks.run import fleet_state, open_record
 from shunter.hardware.types import Placement
 from shunter.tasks.train import train_to_the_end
-from shunter.tracking.registry import load_champion
+from shunter.tracking.registry.models import load_champion
 from shunter.tracking.runs import closing, start_run
 
 JOB = "jobs: [{name: a, train_seconds: {cpu: 60}, train: {%s}}]\n"

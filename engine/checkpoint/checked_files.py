@@ -1,0 +1,106 @@
+"""Files of a training run with checksums, and their names; this module needs no torch."""
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shunter.checked_json import json_object, read_checked, seal
+from shunter.errors import CheckpointError, DamagedFileError
+from shunter.files import open_regular, replacing
+
+MODEL_FILES = ("model.json", "model.safetensors")
+WEIGHTS = "model.safetensors"
+# Files of a run with choices from measurements or earlier runs: a resumed or repeated run makes the same choices.
+CHOICES = "*.choice.json"
+# Prefix of the folder of each state that several processes have left, and suffix of one that is being written.
+SHARDED, PARTIAL = "checkpoint-", ".partial"
+
+
+def check_file(path: Path, checksum: str) -> None:
+    """Compare a file with the sha256 that was computed when it was written.
+
+    Raises:
+        CheckpointError: The file is missing or has another checksum.
+    """
+    with opened(path) as file:
+        check_sum(file, path, checksum)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[io.BufferedReader]:
+    """Open a regular file for reading in the block.
+
+    Raises:
+        CheckpointError: The file is missing or cannot be read, on opening or within the block.
+    """
+    try:
+        with open_regular(path) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise DamagedFileError(path, "it is missing") from error
+    except OSError as error:
+        raise CheckpointError(
+            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
+        ) from error
+
+
+def check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
+    """Compare an open file with its sha256; see `check_file`."""
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != checksum:
+        raise DamagedFileError(path, f"its sha256 starts with {found[:12]}, not {checksum[:12]}, as of another model")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically.
+
+    Raises:
+        CheckpointError: The file cannot be written, for instance because the disk is full.
+    """
+    with replacing_durably(path) as temporary:
+        temporary.write_text(text)
+
+
+def write_json(path: Path, text: str) -> None:
+    """Write a JSON object with its checksum, for `read_json`; raises the errors of `write_text`."""
+    write_text(path, seal(text))
+
+
+@contextlib.contextmanager
+def replacing_durably(path: Path) -> Iterator[Path]:
+    """Yield a temporary file that durably replaces `path` after the block.
+
+    Raises:
+        CheckpointError: The file cannot be written; `path` stays as it was.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        with replacing(path, is_durable=True) as temporary:
+            yield temporary
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk by the latter
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise CheckpointError(
+            f"The file {path} cannot be written ({reason}): free some space there and go on; what was written before "
+            "is kept."
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, and compare it with its checksum if it has one.
+
+    Raises:
+        DamagedFileError: The file is missing, does not match its checksum or holds no JSON object.
+        CheckpointError: The file cannot be read.
+    """
+    try:
+        return read_checked(path, json_object)
+    except FileNotFoundError as error:
+        raise DamagedFileError(path, "it is missing") from error
+    except OSError as error:
+        raise CheckpointError(
+            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
+        ) from error
