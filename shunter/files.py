@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 
@@ -141,3 +143,12 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@lru_cache
+def digest_of_sources(*folders: Path) -> str:
+    """Return the sha256 of all Python files of folders, by which results of other code are told apart."""
+    digest = hashlib.sha256()
+    for path in sorted(file for folder in folders for file in folder.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

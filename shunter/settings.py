@@ -220,6 +220,11 @@ class Settings(BaseSettings):
         return self.home / "baselines"
 
     @property
+    def data_features_directory(self) -> Path:
+        """Meta-features of data sets, one JSON file per content and code."""
+        return self.home / "data_features"
+
+    @property
     def operators_directory(self) -> Path:
         """What single operators take, one JSON file per machine and kind of measurement."""
         return self.home / "operators"

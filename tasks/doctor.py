@@ -122,6 +122,7 @@ def parts(settings: Settings) -> list[Part]:
         Part("profiles", settings.profile_directory),
         Part("traces", settings.traces_directory),
         Part("baselines", settings.baselines_directory),
+        Part("data features", settings.data_features_directory),
         Part("operators", settings.operators_directory),
         Part("plans", settings.executed_plans.parent),
         Part("interrupted runs", runs, lock=lambda path: _lock_of(path, runs, runs)),

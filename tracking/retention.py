@@ -62,13 +62,17 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield stored baselines that no command has used for a while; these are trained again on demand.
+    """Yield stored baselines and features of data that no command has used for a while; they are made again on demand.
 
     Args:
-        min_age_seconds: Smallest time in seconds since the last use of a baseline.
+        min_age_seconds: Smallest time in seconds since the last use.
     """
-    for folder in sorted(Settings().baselines_directory.glob("*")):
-        found = on_disk("baseline that nobody asks for", folder)
+    kinds = {
+        "baseline that nobody asks for": Settings().baselines_directory,
+        "features of data that nobody asks for": Settings().data_features_directory,
+    }
+    for what, directory in kinds.items():
+        found = [leftover for path in sorted(directory.glob("*")) for leftover in on_disk(what, path)]
         yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 

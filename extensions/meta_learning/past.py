@@ -5,24 +5,29 @@ run (`trial.parameters`, `trial.outcome`). A killed search is thus still of use 
 """
 
 import contextlib
+import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from shunter.checked_json import read_or_quarantine
+from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
 from shunter.extensions.meta_learning.features import MetaFeatures, meta_features
 from shunter.extensions.meta_learning.neighbours import distance
+from shunter.files import digest_of_sources
 from shunter.search.context import PastStudy
 from shunter.search.noise import NOISE, TOO_FEW
 from shunter.search.protocol import Outcome, Parameters
 from shunter.search.study.trial import OUTCOME, OUTCOMES, PARAMETERS
+from shunter.settings import settings
 from shunter.tracking.history import TrackedRun, read_children, read_runs
 from shunter.tracking.runs import open_run
 
@@ -35,6 +40,7 @@ FEWEST_TRIALS = 3  # with a result; studies with fewer are useless
 FILE = "past.choice.json"
 TAUGHT = "search.past"
 
+_FEATURES = TypeAdapter(dict[str, float])
 _STUDIES = TypeAdapter(tuple[PastStudy, ...])
 
 
@@ -110,8 +116,24 @@ def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
         DataError: An array cannot be read.
         TrackingError: The tracking store fails.
     """
-    features = meta_features(dataset)
+    features = _features_of(dataset)
     open_run(run_id).log_metrics({f"{PREFIX}{name}": value for name, value in features.items()})
+    return features
+
+
+def _features_of(dataset: Dataset) -> MetaFeatures:
+    """Return the meta-features from the home, or compute and store them."""
+    code = digest_of_sources(Path(__file__).parent) + version("scikit-learn")
+    key = hashlib.sha256(f"{dataset.fingerprint} {code}".encode()).hexdigest()[:32]
+    path = settings().data_features_directory / f"{key}.json"
+    known = read_or_quarantine(path, _FEATURES.validate_json)
+    if known is not None:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # records the use, so that unused features can be removed
+        return known
+    features = meta_features(dataset)
+    with contextlib.suppress(OSError):
+        write_checked(path, json.dumps(features))
     return features
 
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -29,7 +28,7 @@ from shunter.engine.execution import execution_of
 from shunter.engine.job import ClickJob
 from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError
-from shunter.files import make_private
+from shunter.files import digest_of_sources, make_private
 from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
 from shunter.quarantine import quarantine
@@ -127,12 +126,7 @@ def keep(key: str, baseline: TrainedBaseline, dataset: Dataset) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-@lru_cache
 def _digest_of_code() -> str:
     """Return the digest of the source code that trains, so that baselines of other code are trained anew."""
-    digest = hashlib.sha256()
     floors = Path(__file__).parents[2]
-    folders = (floors / "engine", floors / "models", Path(__file__).parent)
-    for path in sorted(file for folder in folders for file in folder.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return digest_of_sources(floors / "engine", floors / "models", Path(__file__).parent)

@@ -27,6 +27,7 @@ from shunter.search.protocol import Outcome, Parameters
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.trial import LONGEST_TEXT, OUTCOME, PARAMETERS, trial_tags
+from shunter.settings import Settings
 from shunter.tracking.history import read_children
 from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
 from tests.engine.synthetic import write_dataset
@@ -194,3 +195,19 @@ def test_no_number_in_the_figures_is_infinite(dataset: Dataset) -> None:
     figures = {name: value for name, value in kept.items() if name.startswith(PREFIX)}
     assert len(figures) > 10
     assert all(map(math.isfinite, figures.values()))
+
+
+def test_features_of_the_same_data_are_computed_once(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+
+    def compute(dataset: Dataset) -> dict[str, float]:
+        computed.append(dataset.fingerprint)
+        return {"rows": 100.0, "base_rate": 0.25}
+
+    monkeypatch.setattr("shunter.extensions.meta_learning.past.meta_features", compute)
+    first, again = (log_meta_features(start_run_tree(TrainRequest(), dataset), dataset) for _ in range(2))
+    assert first == again
+    (file,) = Settings().data_features_directory.iterdir()
+    file.write_bytes(file.read_bytes().replace(b"100", b"101"))
+    assert log_meta_features(start_run_tree(TrainRequest(), dataset), dataset)["rows"] == 100
+    assert computed == [dataset.fingerprint] * 2
