@@ -54,6 +54,7 @@ NOT_TO_READERS = (
     *("was asked", "were asked", "been asked", "is asked for", "are asked for", "asked for"),
     *("was demanded", "were demanded", "was required of", "as requested", "as instructed", "the order says"),
 )
+MOST_LINES, MOST_WORDS = 200, 25  # of a page, of a cell of a table
 PROSE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 TOKEN = re.compile(r"`((?:" + "|".join((*CODE_FOLDERS, *OTHER_FOLDERS)) + r")/[\w./*-]*)`")
 
@@ -112,6 +113,14 @@ def test_what_an_example_imports_exists(page: Path) -> None:
 def test_no_sentence_is_a_message_to_whoever_ordered_the_work(page: Path) -> None:
     text = " ".join(page.read_text().lower().split())
     assert [phrase for phrase in NOT_TO_READERS if phrase in text] == []
+
+
+@pages
+def test_pages_and_cells_are_short(page: Path) -> None:
+    text = prose_of(page)
+    assert page.read_text().count("\n") <= MOST_LINES
+    cells = [cell for line in re.findall(r"^\|.*", text, re.MULTILINE) for cell in re.split(r"(?<!\\)\|", line)]
+    assert [cell for cell in cells if len(cell.split()) > MOST_WORDS] == []
 
 
 def test_contributing_has_a_row_for_every_folder_in_the_order_of_imports() -> None:
