@@ -53,7 +53,8 @@ from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
 from shunter.tasks.training_plans import processes_of
 from shunter.tasks.tune import with_trials_at_a_time
-from shunter.tracking.convention import account_metrics
+from shunter.tracking.convention import account_metrics, headline_metrics
+from shunter.tracking.links import log_description
 from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.reports import log_config
@@ -199,7 +200,8 @@ def train_on(
 
                 def end() -> None:
                     parts = {**summary.energy_parts, "report": clock.energy.take()}
-                    totals.update(_log_totals(summary.run_id, clock, parts))
+                    totals.update(_log_totals(summary.run_id, clock, parts, summary.result))
+                    log_description(summary.run_id, summary.decision.reason)
                     totals.update(_log_minutes(summary, totals["total_seconds"]))
 
                 recipe.publish(summary.run_id, dataset, request, end)
@@ -310,7 +312,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
         open_run(run_id).set_tags({"data.findings": "\n".join(findings)} if findings else {})
         repeat = _keep_choices(job, run, outcome)
         start = {"start": spent.start} if spent.start else {}
-        totals = _log_totals(run_id, clock, {**start, "work": spent.total})  # without the report
+        totals = _log_totals(run_id, clock, {**start, "work": spent.total}, outcome.result)  # without report
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
             data_name=dataset.name,
@@ -419,13 +421,17 @@ def _log_limit(run: RunContext, outcome: Outcome) -> StopReason | None:
     return reached
 
 
-def _log_totals(run_id: str, clock: StepClock, parts: dict[str, EnergyReading]) -> dict[str, Any]:
+def _log_totals(
+    run_id: str, clock: StepClock, parts: dict[str, EnergyReading], result: EnsembleResult | TrainedRanker
+) -> dict[str, Any]:
     """Log time and energy of the command so far, and return them as fields of the summary."""
     account = clock.account()
     seconds = clock.command.earlier_wall_seconds + sum(account.values())
     log = open_run(run_id)
     log.log_metrics(account_metrics(account))
     energy = log.log_command(seconds, parts)
+    quality = {} if isinstance(result, TrainedRanker) else {"auc": result.test.auc, "ne": result.test.ne}
+    log.log_metrics(headline_metrics(seconds, energy, **quality))
     return {"step_seconds": account, "total_seconds": seconds, "energy": energy, "energy_parts": parts}
 
 

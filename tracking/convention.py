@@ -19,6 +19,7 @@ from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.spec import ModelSpec
 from shunter.requests import JobRequest
+from shunter.tracking.listing import auc_gain_per_kilojoule
 
 if TYPE_CHECKING:
     from shunter.engine.results import EpochReport, TrainingFigures
@@ -254,6 +255,27 @@ def energy_tags(reading: EnergyReading) -> dict[str, str]:
     """Whether the joules were measured or estimated, how, and what their uncertainty follows from."""
     uncertainty = {"energy.uncertainty": reading.uncertainty} if reading.uncertainty else {}
     return {"energy.source": reading.method, "energy.method": reading.source, **uncertainty}
+
+
+def headline_metrics(
+    seconds: float, energy: EnergyReading, *, auc: float | None = None, ne: float | None = None
+) -> dict[str, float]:
+    """The figures by which runs are compared, with names that MLflow groups; unknown ones are left out.
+
+    Args:
+        seconds: Wall clock of the command.
+        energy: Energy of the command.
+        auc: AUC on the test part.
+        ne: NE on the test part.
+    """
+    values = {
+        "quality/auc": auc,
+        "quality/ne": ne,
+        "quality/auc_gain_per_kilojoule": auc_gain_per_kilojoule(auc, energy.joules),
+        "time/total_seconds": seconds,
+        "energy/kilojoules": None if energy.joules is None else energy.joules / 1e3,
+    }
+    return {name: value for name, value in values.items() if value is not None and not math.isnan(value)}
 
 
 def part_metrics(parts: Mapping[str, EnergyReading]) -> dict[str, float]:

@@ -1,9 +1,13 @@
 """Links to runs in MLflow's web pages."""
 
+from contextlib import suppress
 from urllib.parse import quote
 
 from shunter.checked_json import json_object, read_or_quarantine
+from shunter.errors import TrackingError
+from shunter.markdown import plain
 from shunter.settings import Settings
+from shunter.tracking.runs import open_run
 from shunter.tracking.store import open_store, tracking_address, tracking_errors
 
 DEFAULT_PORT = 5000  # default port of `shunter ui` and `shunter up`
@@ -28,8 +32,25 @@ def run_link(run_id: str) -> str:
     Raises:
         TrackingError: The store cannot be read.
     """
+    return f"{_run_page(run_id)}?{VIEW}"
+
+
+def log_description(run_id: str, decision: str) -> None:
+    """Write the description that MLflow shows above a run: the decision, and a link to the report page.
+
+    Args:
+        run_id: Run with a report page.
+        decision: Reason for the chosen placement.
+    """
+    text = plain(decision)
+    with suppress(TrackingError):  # a store that cannot be reached yet knows no address
+        text = f"{text}\n\n[Report]({_run_page(run_id)}/artifacts/report.html?{VIEW})"
+    open_run(run_id).set_tags({"mlflow.note.content": text})
+
+
+def _run_page(run_id: str) -> str:
     store = open_store()
     with tracking_errors():
         run_id = store.real_id(run_id)
         experiment = store.mlflow.get_run(run_id).info.experiment_id
-    return f"{pages_address()}/#/experiments/{quote(experiment)}/runs/{quote(run_id)}?{VIEW}"
+    return f"{pages_address()}/#/experiments/{quote(experiment)}/runs/{quote(run_id)}"

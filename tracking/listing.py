@@ -22,6 +22,7 @@ COLUMNS = {
     "model": ("params", "request.model"),
     "objective": ("params", "request.objective"),
     "placement": ("params", "placement.label"),
+    "accelerator": ("params", "placement.accelerator"),
     "test_auc": ("metrics", "quality.test.auc"),
     "test_ne": ("metrics", "quality.test.ne"),
     "validation_auc": ("metrics", "quality.auc"),
@@ -52,12 +53,21 @@ def list_trainings(limit: int = 20) -> list[Row]:
         limit: Largest number of runs.
 
     Returns:
-        One row per run with `run_id`, `started` (seconds since 1970), `status`, and the names in `COLUMNS`.
+        One row per run with `run_id`, `started` (seconds since 1970), `status`, the names in `COLUMNS`, and
+        `auc_per_kilojoule`, see `auc_gain_per_kilojoule`.
 
     Raises:
         TrackingError: the store cannot be read.
     """
-    return _listed(lambda tables: _trainings_of(tables, limit), lambda: _trainings_of_mlflow(limit))
+    found = _listed(lambda tables: _trainings_of(tables, limit), lambda: _trainings_of_mlflow(limit))
+    return [
+        {**row, "auc_per_kilojoule": auc_gain_per_kilojoule(row["test_auc"], row["energy_joules"])} for row in found
+    ]
+
+
+def auc_gain_per_kilojoule(auc: float | None, joules: float | None) -> float | None:
+    """Return the test AUC above that of chance, 0.5, by kilojoule of the whole command; None if unknown."""
+    return None if auc is None or not joules else (auc - 0.5) / (joules / 1e3)
 
 
 def list_versions() -> list[Row]:

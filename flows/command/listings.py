@@ -85,13 +85,15 @@ def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:
             quality(run["test_auc"]),
             duration(run["total_seconds"]),
             energy(run["energy_joules"], run["energy_source"]),
+            number(run["auc_per_kilojoule"]) if run["auc_per_kilojoule"] is not None else "",
             run["placement"] or "",
             run["registered"] or str(run["status"]).lower(),
         )
         for run in trainings
     ]
-    columns = ("run", "start (UTC)", "data", "NE", "AUC", "time", "energy", "placement", "outcome")
-    return TextTable(columns, rows, caption="NE and AUC on the test part; ~ estimated")
+    columns = ("run", "start (UTC)", "data", "NE", "AUC", "time", "energy", "gain/kJ", "placement", "outcome")
+    caption = "NE and AUC on the test part; gain/kJ: AUC above 0.5 by kilojoule; ~ estimated"
+    return TextTable(columns, rows, caption=caption)
 
 
 def models_table(versions: Sequence[dict[str, Any]]) -> TextTable:

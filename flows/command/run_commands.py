@@ -11,6 +11,7 @@ from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.rendering import number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 
+MOST_COMPARED = 10_000  # newest runs that are filtered and sorted
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 
 
@@ -28,18 +29,30 @@ def datasets(as_json: AsJson = False) -> None:
 
 
 def runs(
-    limit: Annotated[int, typer.Option(min=1, help="Most runs to show, newest first.")] = 20, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(min=1, help="Most runs to show.")] = 20,
+    sort: Annotated[
+        str, typer.Option(help="Order: started (newest first), auc, ne, time, energy or auc-per-kj, best first.")
+    ] = "started",
+    where: Annotated[
+        str | None, typer.Option(help="Show only these runs, such as 'auc > .8 and energy < 2 kJ'.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List runs with quality, time, energy and placement."""
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.listings import runs_table
         from shunter.tracking.listing import list_trainings
+        from shunter.tracking.run_filter import parse_filter, select_runs
 
-        found = list_trainings(limit)
+        conditions = parse_filter(where) if where else ()
+        is_whole = bool(conditions) or sort != "started"
+        found = select_runs(list_trainings(MOST_COMPARED if is_whole else limit), conditions, sort, limit)
         if as_json:
             print_json([{**run, "started": iso(run["started"])} for run in found])
         elif found:
             print_table(console, runs_table(found))
+        elif where:
+            print_line("No run meets the condition.")
         else:
             print_line("No training has been tracked yet: `shunter train` begins with one.")
 

@@ -22,7 +22,7 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
     from shunter.reporting.decision_figure import decision_figure
 
     run = open_run(parent_run_id)
-    run.log_params(placement_params(decision.placement))
+    run.log_params({**placement_params(decision.placement), "placement/accelerator": decision.placement.accelerator})
     if decision.workload is not None:
         run.log_params(workload_params(decision.workload))
     run.log_metrics({**prediction_metrics(decision.prediction), **_job_metrics(decision)})

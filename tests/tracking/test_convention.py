@@ -17,6 +17,7 @@ from shunter.tracking.convention import (
     energy_metrics,
     energy_tags,
     epoch_metrics,
+    headline_metrics,
     model_params,
     placement_params,
     quality_metrics,
@@ -26,6 +27,7 @@ from shunter.tracking.convention import (
 )
 from tests.engine.synthetic import write_dataset
 
+NAMES = PROJECT_ROOT / "docs" / "reference" / "metrics.md"
 METRICS = Metrics(auc=0.8, logloss=0.5, ne=0.9, calibration=1.02, rows=100, base_rate=0.3)
 REPORT = EpochReport(
     epoch=2,
@@ -83,7 +85,7 @@ def test_the_first_steps_of_a_gpu_are_shown_where_there_are_any() -> None:
     assert "time.warm_up_seconds" not in training_metrics(figures)
     warmed_up = replace(figures, warm_up_steps=4, warm_up_seconds=0.4)
     assert training_metrics(warmed_up)["time.warm_up_seconds"] == 0.4
-    assert "`time.warm_up_seconds`" in (PROJECT_ROOT / "mlflow" / "README.md").read_text()
+    assert "`time.warm_up_seconds`" in NAMES.read_text()
 
 
 def test_limits_that_are_not_set_are_left_out() -> None:
@@ -93,9 +95,9 @@ def test_limits_that_are_not_set_are_left_out() -> None:
 
 
 def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
-    """`mlflow/README.md` lists each name, or its family as `prefix.*`."""
-    table = (PROJECT_ROOT / "mlflow" / "README.md").read_text()
-    written = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)*(?:\.\*)?)`", table))
+    """`docs/reference/metrics.md` lists each name, or its family as `prefix.*`."""
+    table = NAMES.read_text()
+    written = set(re.findall(r"`([a-z_]+(?:[./][a-z_]+)*(?:\.\*)?)`", table))
     reading = EnergyReading.of(
         1.0,
         1.0,
@@ -115,7 +117,19 @@ def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
         *epoch_metrics(REPORT),
         *energy_metrics(reading),
         *energy_tags(reading),
+        *headline_metrics(1.0, reading, auc=0.8, ne=0.9),
         "energy.watts",
     }
     missing = {name for name in names if name not in written and f"{name.rpartition('.')[0]}.*" not in written}
     assert not missing
+
+
+def test_headline_figures_that_are_unknown_are_left_out() -> None:
+    reading = EnergyReading.of(2000.0, 10.0, "estimated", "model")
+    found = headline_metrics(10.0, reading, auc=0.8, ne=float("nan"))
+    assert found == {
+        "quality/auc": 0.8,
+        "quality/auc_gain_per_kilojoule": (0.8 - 0.5) / 2,
+        "time/total_seconds": 10.0,
+        "energy/kilojoules": 2.0,
+    }
