@@ -7,14 +7,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.stored import described
 from shunter.engine.config import Hyperparameters
-from shunter.errors import CheckpointError, RequestError
+from shunter.errors import RequestError
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import most_columns_differ
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.days import DayLog
-from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
 from shunter.retraining.losses import losses_of
 from shunter.tracking.convention import model_params
@@ -106,10 +105,7 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
         DataError: The day cannot be read.
     """
     path = champion.files.model / "model.json"
-    try:
-        specs = [model_spec(**member) for member in read_json(path)["members"]]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"The file {path} does not describe a model of this version ({error}).") from error
+    _, specs = described(path)
     best = 0
     if len(specs) > 1:
         means = [losses_of(champion.files, newest, member=member).mean() for member in range(len(specs))]

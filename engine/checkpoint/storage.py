@@ -5,11 +5,12 @@ model.json           architecture: features, members, ensemble weights and combi
 model.safetensors    the weights, plain or packed (`WEIGHT_PACKINGS`)
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from shunter.engine.checkpoint.checked_files import (
     write_json,
 )
 from shunter.engine.checkpoint.tensor_file import TensorFile
-from shunter.errors import CheckpointError, RequestError
+from shunter.errors import CheckpointError, MissingExtensionError, RequestError
 from shunter.files import path_of
 from shunter.models.altered_layers import ALTERATIONS, descriptions_of, finish, prepare
 from shunter.models.combination import Combination
@@ -214,7 +215,7 @@ def build_described(
         CheckpointError: The file describes no model of this version.
     """
     description = read_json(path)
-    try:
+    with describing_a_model(path):
         features = Features.from_dict(description["features"])
         specs = [model_spec(**member) for member in description["members"]]
         alterations = _alterations(path, description, len(specs))
@@ -226,11 +227,28 @@ def build_described(
             prepare(member.layers, altered)
         weights, checksum = description["ensemble_weights"], description["sha256"]
         combination = Combination.from_dict(description["combination"]) if "combination" in description else None
+    return (members[0] if weights is None else Ensemble(members, weights, combination=combination)), checksum
+
+
+@contextlib.contextmanager
+def describing_a_model(path: Path) -> Iterator[None]:
+    """Raise `CheckpointError` if the block cannot build what a description says.
+
+    Args:
+        path: Description that the block reads.
+
+    Raises:
+        CheckpointError: The file describes no model of this version.
+        MissingExtensionError: The model needs an extension that is not installed.
+    """
+    try:
+        yield
+    except MissingExtensionError:
+        raise
     except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
         raise CheckpointError(
             f"The file {path} does not describe a model of this version ({error}): save the model again."
         ) from error
-    return (members[0] if weights is None else Ensemble(members, weights, combination=combination)), checksum
 
 
 def _named_bytes(specs: list[ModelSpec], features: Features, alterations: list[dict[str, Any]]) -> int:

@@ -19,6 +19,7 @@ from shunter.engine.checkpoint.storage import (
     WEIGHT_PACKINGS,
     build_described,
     check_size,
+    describing_a_model,
     is_packed,
     load_model,
     load_weights,
@@ -162,12 +163,8 @@ def described(path: Path) -> tuple[Features, list[ModelSpec]]:
         CheckpointError: The file describes no model of this version.
     """
     description = read_json(path)
-    try:
+    with describing_a_model(path):
         return Features.from_dict(description["features"]), [model_spec(**one) for one in description["members"]]
-    except (KeyError, TypeError, ValueError, AssertionError, RequestError) as error:
-        raise CheckpointError(
-            f"The file {path} does not describe a model of this version ({error}): save the model again."
-        ) from error
 
 
 def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:

@@ -12,8 +12,13 @@ from typing import Any
 import torch
 
 from shunter.engine.checkpoint.checked_files import opened, read_json, write_json
-from shunter.engine.checkpoint.storage import check_size, load_weights, tensors_of, write_tensors
-from shunter.errors import CheckpointError, RequestError
+from shunter.engine.checkpoint.storage import (
+    check_size,
+    describing_a_model,
+    load_weights,
+    tensors_of,
+    write_tensors,
+)
 from shunter.models.graph import RANKERS, GraphSpec, Ranker, VectorSpec, graph_spec
 from shunter.models.spec import Features
 
@@ -75,7 +80,7 @@ def load_ranker(directory: Path) -> StoredRanker:
     path, weights = directory / "model.json", directory / "model.safetensors"
     description = read_json(path)
     with opened(weights) as file:
-        try:
+        with describing_a_model(path):
             spec = graph_spec(**description["spec"])
             features = Features.from_dict(description["features"])
             user, item, checksum = description["user"], description["item"], description["sha256"]
@@ -86,10 +91,6 @@ def load_ranker(directory: Path) -> StoredRanker:
                 tensors = kind.empty(rows[user], rows[item], **shape).state_dict().values()
             check_size(file, weights, sum(tensor.numel() * tensor.element_size() for tensor in tensors))
             ranker = kind.empty(rows[user], rows[item], **shape)
-        except (KeyError, TypeError, ValueError, RuntimeError, RequestError) as error:
-            raise CheckpointError(
-                f"The file {path} does not describe a ranker of this version ({error}): save the model again."
-            ) from error
         load_weights(ranker, tensors_of(file, weights, checksum), weights)
     return StoredRanker(ranker=ranker.eval(), spec=spec, features=features, user=user, item=item)
 

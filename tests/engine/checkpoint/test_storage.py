@@ -13,7 +13,7 @@ from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution
 from shunter.engine.loop.evaluation import evaluate
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, MissingExtensionError
 from shunter.models.embeddings import kernel_choice
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.ensemble import Ensemble
@@ -111,6 +111,19 @@ def test_a_description_of_another_shape_is_refused(tmp_path: Path, models: list[
         path.write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match=message):
             load_model(tmp_path)
+
+
+def test_a_model_of_an_extension_that_is_gone_names_the_extension(
+    tmp_path: Path, models: list[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(models[0], tmp_path)
+    path = tmp_path / "model.json"
+    description = read_json(path)
+    path.write_text(json.dumps({**description, "members": [{**description["members"][0], "family": "dmt"}]}))
+    monkeypatch.setattr("shunter.registry._is_installed", lambda package: not package.endswith("towers"))
+    with pytest.raises(MissingExtensionError) as caught:
+        load_model(tmp_path)
+    assert caught.value.extension == "towers"
 
 
 @pytest.mark.parametrize(
