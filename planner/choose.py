@@ -32,7 +32,7 @@ from shunter.planner.candidates.embedding_memory import (
 from shunter.planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
 from shunter.planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
-from shunter.planner.describe import describe, job_size, spec_of
+from shunter.planner.describe import describe, job_size, spec_of, trainings_of
 from shunter.planner.expected_misses import with_expected_misses
 from shunter.planner.explain.elsewhere import better_elsewhere
 from shunter.planner.explore import PastJob, explored
@@ -288,7 +288,8 @@ def _terms(
     dataset: Dataset, request: JobRequest, past: PastJob, machines: Sequence[str], beside_seconds: float
 ) -> Terms:
     lost_share = past.history.interruptions.lost_share(_checkpoint_seconds(request))
-    beside = {"lost_share": lost_share, "beside_seconds": beside_seconds}
+    overhead_seconds = trainings_of(request) * past.history.training_overhead_seconds
+    beside = {"lost_share": lost_share, "overhead_seconds": overhead_seconds, "beside_seconds": beside_seconds}
     pricing, job = request.pricing, job_size(dataset, request).model_copy(update=beside)
     grid = None if pricing.grid is None else Grid.read(pricing.grid)
     calibration = past.history.calibration(data=past.data, family=past.family, machines=machines)

@@ -91,6 +91,11 @@ class Decision(Frozen):
         )
 
     @property
+    def is_upper_estimate(self) -> bool:
+        """Return True if the totals are of all planned epochs, since no past run tells how many are needed."""
+        return self.chosen.candidate.work_log_deviation is None
+
+    @property
     def watched_limits(self) -> Limits:
         """Return the limits that stop tuning and training: the user's, and the time limit of an exploration."""
         if self.exploration is None or (self.limits.max_hours or math.inf) <= self.exploration.stop_hours:

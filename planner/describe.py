@@ -161,6 +161,12 @@ def _search_joules(request: JobRequest) -> float | None:
     return None if kwh is None else kwh * JOULES_PER_KWH
 
 
+def trainings_of(request: JobRequest) -> int:
+    """Return the number of trainings of a job: trials, as far as their number is known, and members."""
+    members = 1 if is_ranking(request.model) else members_to_train(request)
+    return (request.search.most_trials or 0) + members
+
+
 def members_to_train(request: JobRequest) -> int:
     """Return the number of ensemble members that no trial is expected to have trained fully."""
     if request.ensemble.ensemble_of is not EnsembleOf.MEMBERS:

@@ -15,6 +15,7 @@ class JobSize(Frozen):
         tuning_seconds: Time of the search, if a time budget ends it instead of a number of trials.
         tuning_joules: Energy of the search, if an energy budget ends it.
         lost_share: Expected extra time for checkpoints and interruptions, as a share of an epoch.
+        overhead_seconds: Seconds of all trials and members beside their steps and validations, learned from past runs.
         beside_seconds: Seconds of the command before tuning and after training, which its limits count too.
     """
 
@@ -24,6 +25,7 @@ class JobSize(Frozen):
     tuning_seconds: float | None = None
     tuning_joules: float | None = None
     lost_share: float = 0.0
+    overhead_seconds: float = Field(default=0.0, exclude_if=lambda seconds: not seconds)
     beside_seconds: float = Field(default=0.0, exclude_if=lambda seconds: not seconds)
 
     @property

@@ -50,7 +50,8 @@ def figures_table(summary: TrainSummary) -> TextTable:
     """Return quality beside the best baseline, and time and energy beside their predictions."""
     decision = summary.decision
     work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
-    predicted = "" if summary.resumed else f"~{duration(decision.hours * 3600)} predicted"
+    word = "at most, by plan" if decision.is_upper_estimate else "predicted"
+    predicted = "" if summary.resumed else f"~{duration(decision.hours * 3600)} {word}"
     joules = None if decision.kwh is None else decision.kwh * 3.6e6
     by = "fastest" if decision.objective == "time" else f"best by {decision.objective}"
     ranked = isinstance(summary.result, TrainedRanker)
@@ -62,7 +63,7 @@ def figures_table(summary: TrainSummary) -> TextTable:
             "Energy",
             energy(summary.energy.joules, summary.energy.method) or "unknown",
             "",
-            "" if joules is None else f"{energy(joules, 'predicted')} predicted for search and training",
+            "" if joules is None else f"{energy(joules, 'predicted')} {word} for search and training",
         ),
         ("Placement", decision.placement.label, "", f"{by} of {decision.considered}: {_in_words(decision.placement)}"),
     ]

@@ -65,6 +65,7 @@ def _predicted(decision: Decision) -> dict[str, Any]:
         "seconds_interval": interval and [3600 * hours for hours in interval],
         "level": chosen.time_level if interval else None,
         "joules": None if decision.kwh is None else decision.kwh * JOULES_PER_KWH,
+        "is_upper_estimate": decision.is_upper_estimate,
         "ends_at": [miss.limit for miss in decision.shortened_by],
     }
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Protocol
 
 from shunter.errors import TrackingError
@@ -14,13 +15,15 @@ from shunter.planner.history.interruptions import NONE_SEEN, Interruptions
 from shunter.planner.history.machines import Drift, inspect_machines
 from shunter.planner.history.quality import QualityOutlook, quality_outlook, success_chances
 from shunter.planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
-from shunter.tracking.convention import TRIAL_OF_MEMBER, RunKind
+from shunter.tracking.convention import TRAINING_METRICS, TRIAL_OF_MEMBER, RunKind
 from shunter.tracking.evidence import EVIDENCE, EvidenceKind
 from shunter.tracking.history import TrackedRun, read_runs
 
 NEWEST = 60  # each run has about ten step times; MLflow takes 10 to 20 ms to read one run
 NEWEST_TRIALS = 30  # newest trials read; one search makes many
 KINDS: tuple[RunKind, ...] = ("train", "nightly", "tune", "select", "member")
+
+TRAININGS = ("trial", "member")
 
 MOST_SENTENCES = 5
 
@@ -46,6 +49,7 @@ class History:
         unread: Reason if the store could not be read.
         job_kind: Kind of runs comparable with the current job. A nightly run, which continues from a champion, needs
             another share of its plan than a full training.
+        training_overhead_seconds: Median seconds of a trial or member beside its training; 0 without past ones.
         interruptions: Time lost to checkpoints and interruptions, over all trainings.
         backward_speedups: Speed-up of the job's backward pass on accelerators that skip zeros, by kind of skipping.
     """
@@ -57,6 +61,7 @@ class History:
     unread: str = ""
     compiled_steps: tuple[StepObservation, ...] = ()
     job_kind: EvidenceKind = "train"
+    training_overhead_seconds: float = 0.0
     interruptions: Interruptions = NONE_SEEN
     backward_speedups: Mapping[str, float] = field(default_factory=dict)
 
@@ -87,6 +92,9 @@ class History:
             steady,
             drifts,
             compiled_steps=tuple(compiled),
+            training_overhead_seconds=_training_overhead_seconds(
+                [run for run, result in zip(past, judged, strict=True) if isinstance(result, PastRun)]
+            ),
             interruptions=Interruptions.of([run for run in tracked if run.kind == "member"]),
         )
 
@@ -220,6 +228,20 @@ def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
         return History.of(runs, time.time())
     except TrackingError as error:
         return History(unread=f"Nothing was learned from past runs, for they could not be read: {error}")
+
+
+def _training_overhead_seconds(tracked: Sequence[TrackedRun]) -> float:
+    """Return the median time of finished trials and members that is no step, validation or checkpoint: their records.
+
+    Args:
+        tracked: Admitted runs of any kind.
+    """
+    found = [
+        run.ended_at - run.started_at - run.metrics[TRAINING_METRICS["train_seconds"]]
+        for run in tracked
+        if run.kind in TRAININGS and run.ended_at and TRAINING_METRICS["train_seconds"] in run.metrics
+    ]
+    return max(0.0, median(found)) if found else 0.0
 
 
 def _teaches(run: TrackedRun) -> bool:

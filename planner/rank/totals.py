@@ -99,7 +99,7 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     is_here, is_metered = here.astype(bool), here.astype(bool) & metered.astype(bool)
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
-    searching = _search_seconds(terms.job, watts)
+    searching = _search_seconds(terms.job, watts) + terms.job.overhead_seconds
     epochs = terms.job.epochs * work * searched  # in epochs of the default architecture
     seconds = (epoch_seconds * epochs + searching) * calibration.seconds.centre
     price = price * machines

@@ -15,7 +15,7 @@ from shunter.hardware.cost.residual import StepObservation
 from shunter.hardware.types import EnergyReading, Placement, Prediction, Workload
 from shunter.planner.history import History, data_key, read_history
 from shunter.requests import TrainRequest
-from shunter.tracking.convention import data_params, placement_params
+from shunter.tracking.convention import TRAINING_METRICS, data_params, placement_params
 from shunter.tracking.evidence import Evidence, Figures, evidence_tags
 from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.learning import log_steps, read_steps, step_tags
@@ -406,3 +406,10 @@ def test_steps_that_have_no_room_leave_the_oldest_out() -> None:
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     return write_dataset(tmp_path / "data", rows=200)
+
+
+def test_what_trainings_take_beside_their_steps_is_a_median() -> None:
+    metric = TRAINING_METRICS["train_seconds"]
+    runs = [tracked(str(seconds), "member", metrics={metric: seconds}) for seconds in (60.0, 80.0, 89.0)]
+    assert History.of(runs, NOW).training_overhead_seconds == pytest.approx(10.0)  # each took 90 s
+    assert History.of([], NOW).training_overhead_seconds == 0.0
