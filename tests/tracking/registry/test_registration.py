@@ -14,7 +14,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from shunter.tracking import patience
+from shunter.tracking import patience, registry
 from shunter.tracking.client import TrackingClient
 from shunter.tracking.registry import card, models, versions
 from shunter.tracking.registry.client import RegistryClient
@@ -266,3 +266,10 @@ def test_what_a_version_is_described_by_waits_for_the_store_too(
     found = MlflowClient(tracking_uri()).get_model_version("shunter", "1")
     assert (found.description, found.tags["turn"]) == ("a note", "7")
     assert spoilt.calls > 8 * 4
+
+
+def test_the_public_names_are_of_the_package() -> None:
+    for name in registry.__all__:
+        assert getattr(registry, name) is getattr(models, name)
+    with pytest.raises(AttributeError):
+        registry.nothing  # noqa: B018
