@@ -183,11 +183,6 @@ class RunClock:
         finally:
             self._paused += self._now() - began
 
-    def forget_spans(self, *, but: str) -> None:
-        """Reset all spans except `but`, because a command that starts over has still used that span's time."""
-        self._spans = {but: self.seconds_of(but)}
-        self._running.clear()
-
     @contextmanager
     def kept_in(self, directory: Path) -> Iterator[None]:
         """Continue the clock that an earlier attempt saved in a folder, and save it there during the block.

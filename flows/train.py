@@ -18,9 +18,9 @@ from shunter.engine.executors.role import Choice, Cluster, Place
 from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.stopping import WORK, Budget, RunClock, StopConditions, StoppedError, StopReason
+from shunter.engine.stopping import Budget, StopConditions, StoppedError, StopReason
 from shunter.engine.stopping_text import stop_text
-from shunter.errors import DamagedDataError, QualityMissedError, ShunterError, find_cause
+from shunter.errors import DamagedDataError, ShunterError, find_cause
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import EnergyReading, HardwareProfile
@@ -29,12 +29,11 @@ from shunter.model_families import MODEL_FAMILIES
 from shunter.models.names import check_model
 from shunter.planner.choose import PROBE_SECONDS
 from shunter.planner.decide import Decision
-from shunter.planner.explore import gone_back
 from shunter.process_age import seconds_before_run
 from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.ranking_baselines import RankingBaseline
-from shunter.requests import Objective, TrainRequest, shown
+from shunter.requests import Explore, Objective, TrainRequest, shown
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import hold, holds_all, installed_move, keep_chosen, tell
@@ -45,10 +44,10 @@ from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
 from shunter.tasks.recipes import Outcome, recipe_of
 from shunter.tasks.repetition import Repeat, Repetition, keep_choices
-from shunter.tasks.run_context import RunContext, exploration_limit
+from shunter.tasks.run_context import RunContext
 from shunter.tasks.run_state import RunState, check_copies, forget_copies
 from shunter.tasks.select import estimate, log_decision, select
-from shunter.tasks.spending import Spent, charged, spending
+from shunter.tasks.spending import charged, spending
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
 from shunter.tasks.training_plans import processes_of
@@ -189,12 +188,7 @@ def train_on(
             if repetition is not None:
                 repetition.begin(state, dataset)
             job = _Job(request.named_after(dataset.name), dataset, profiles, state, clock, cluster, repetition)
-            try:
-                summary = state.recovering(_train_held, job)
-            except (StoppedError, QualityMissedError) as error:
-                if not _goes_back(state, clock.command, error):
-                    raise
-                summary = state.recovering(_train_held, job)
+            summary = state.recovering(_train_held, job)
             with clock.step("report"):  # before the state is removed, because a kill may interrupt the report
                 totals: dict[str, Any] = {}
 
@@ -253,24 +247,6 @@ def _train_held(job: _Job) -> TrainSummary:
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held, better)
 
 
-def _goes_back(state: RunState, clock: RunClock, error: Exception) -> bool:
-    """Return True if an exploration failed; its state, except used time and energy, is replaced by the incumbent."""
-    if isinstance(error, StoppedError) and not error.is_exploration:
-        return False
-    decision, spent = state.recall("decision", Decision), state.recall("spent", Spent)
-    if decision is None or decision.exploration is None:
-        return False
-    decision = gone_back(decision, str(error))
-    tell(f"{decision.placement.label} takes over, the best known: {error}")
-    state.clear()
-    state.remember("decision", decision)
-    if spent is not None:
-        state.remember("spent", spent)
-    clock.forget_spans(but=WORK)
-    clock.save()
-    return True
-
-
 def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainSummary:
     """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""
     dataset, state, clock = job.dataset, job.state, job.clock
@@ -286,10 +262,11 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
         request = charged(job.request, decision)
         if job.cluster is None:
             request = with_trials_at_a_time(request, decision, held, run_id)
-        keep_chosen(held, decision, request, job.profiles)
+        if decision.exploration is None:  # an exploration needs two placements
+            keep_chosen(held, decision, request, job.profiles)
         with clock.step("select"):
             log_decision(run_id, decision)
-        budget, exploration = spent.budget(request, decision.limits), exploration_limit(clock.command, decision)
+        budget = spent.budget(request, decision.limits)
         run = RunContext(
             request,
             dataset,
@@ -298,10 +275,9 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
             state.directory,
             run_id,
             budget,
-            StopConditions(clock.command, (budget.exhausted,)).also(exploration),
+            StopConditions(clock.command, (budget.exhausted,)),
             job.cluster,
             notes,
-            exploration,
             better if decision.exploration is None else None,
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
@@ -358,7 +334,7 @@ def _decide(job: _Job, budget: Budget) -> Decision:
                 raise StoppedError(stop_text(reason), reason)
             decision = select(
                 job.dataset,
-                job.request,
+                _explorable(job),
                 job.profiles,
                 measure=cluster.measure if cluster else measure,
                 probe_seconds=min(PROBE_SECONDS, PROBES_SHARE * budget.left_seconds),
@@ -376,6 +352,13 @@ def _decide(job: _Job, budget: Budget) -> Decision:
             memory_bytes=decision.prediction.memory_bytes if is_on_processor else 0,
         )
     return decision
+
+
+def _explorable(job: _Job) -> TrainRequest:
+    """Return the request, without exploration if several processes or nodes train."""
+    if job.cluster is None and processes_of(job.request) == 1:
+        return job.request
+    return job.request.model_copy(update={"explore": Explore.NEVER})
 
 
 def _keep_choices(job: _Job, run: RunContext, outcome: Outcome) -> Repeat | None:

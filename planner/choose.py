@@ -120,6 +120,7 @@ def choose(
     )
     probes.measure_leaders()
     if job.past.runs():
+        probes.measure_on_each(job.past.good_batch_sizes())
         probes.measure_further(FURTHER_SIZES, FURTHER_SHARE)
     probes.measure_power_limits(power_limits)
     elsewhere, mentioned = _elsewhere(job, offered, probes)
@@ -152,7 +153,7 @@ def choose(
     while True:
         decision = decided()
         if offered.is_local and not decision.shortened_by:
-            decision = explored(decision, job.past, request.placement.explore)
+            decision = explored(decision, job.past, request.placement.explore, trials=request.search.most_trials)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
             return with_expected_misses(decision, dataset, job.spec, _processes(request), epochs=request.longest_epochs)
 

@@ -29,11 +29,15 @@ __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementEr
 
 
 class Exploration(Frozen):
-    """Run at another placement than the best known, to learn from it, within bounds."""
+    """Training at another placement than the best known, to learn from it, within bounds."""
 
     best_known: Placement
-    stop_multiple: float = Field(description="Of what the best known is expected to take: then it is stopped.")
-    stop_hours: float = Field(description="The same as hours of this run.")
+    paired: Placement | None = Field(
+        default=None, description="Where one extra trial of the search runs; None where the only trial explores."
+    )
+    stop_multiple: float = Field(description="Of what the best known takes: then the exploring trial is stopped.")
+    stop_hours: float = Field(description="The same as hours of the exploring trial.")
+    chance: float | None = Field(default=None, description="Probability that it pays within the further runs.")
 
 
 class Decision(Frozen):
@@ -98,9 +102,18 @@ class Decision(Frozen):
     @property
     def watched_limits(self) -> Limits:
         """Return the limits that stop tuning and training: the user's, and the time limit of an exploration."""
-        if self.exploration is None or (self.limits.max_hours or math.inf) <= self.exploration.stop_hours:
+        if (
+            self.exploration is None
+            or self.exploration.paired
+            or (self.limits.max_hours or math.inf) <= self.exploration.stop_hours
+        ):
             return self.limits
         return self.limits.model_copy(update={"max_hours": self.exploration.stop_hours})
+
+    @property
+    def is_exploration(self) -> bool:
+        """Return True if the only trial of the run explores the chosen placement."""
+        return self.exploration is not None and self.exploration.paired is None
 
     @property
     def plan_seconds(self) -> float:
@@ -145,8 +158,10 @@ class Decision(Frozen):
         """Return the table for display: few columns, figures with units, the chosen placement first."""
         weights = Weights.parse(self.objective)
         rows = [shown_row(assessment, self.table[0], weights) for assessment in self.table]
-        if self.exploration:
-            rows[0]["why"] = f"tried to learn from it, instead of {self.exploration.best_known.label}"
+        explored = self.exploration and (self.exploration.paired or self.placement)
+        for row, shown in zip(self.table, rows, strict=True):
+            if self.exploration and row.candidate.placement == explored:
+                shown["why"] = f"tried to learn from it, beside {self.exploration.best_known.label}"
         return rows
 
 

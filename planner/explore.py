@@ -5,7 +5,11 @@ training ends shows only in whole runs. Past runs of the same data and model fam
 batch size needed. An exploration is worthwhile if its expected gain over some recurrences exceeds its extra cost over
 the best known placement (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
 
-Explorations are bounded. An exploration is stopped at a multiple of the best known placement's expected total (as in
+A search of several trials explores by one extra trial, which repeats the setting and seed of another one elsewhere
+(`shunter.search.study.pair`). A run of one trial explores with this trial, and goes on at the best known placement if
+that comes to nothing. What was trained stays a candidate in both.
+
+Explorations are bounded. An exploring trial is stopped at a multiple of what the best known placement takes (as in
 Zeus; You, Chung and Chowdhury, NSDI 2023, section 4.4). All explorations together may waste at most a share of the
 total of the job's runs. The constants were set on jobs drawn from the priors of `history.epochs`.
 """
@@ -13,17 +17,26 @@ total of the job's runs. The constants were set on jobs drawn from the priors of
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
+from scipy.special import ndtr
 
+from shunter.hardware.types import Placement
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.assessment import Assessment
+from shunter.planner.calibration import FEWEST
 from shunter.planner.decide import Decision, Exploration
 from shunter.planner.history import QUANTILES, History, PastRun, Posterior, knowledge_gradient
-from shunter.requests import Explore, Weights
+from shunter.requests import Explore, Objective, Weights
 
 MOST_REGRET = 1.0  # no exploration with more than twice the expected total of the best known
 STOP_MULTIPLE = 2.0  # an exploration is stopped at this multiple of the best known's expected total
-PAYBACK_RUNS = 20  # runs of a recurring job within which an exploration must be expected to pay off
+TRIALS = 8  # assumed trials of a search that time or energy ends
+LEAST_CHANCE = 0.05  # that an exploration pays off within the further runs
+# Least further runs assumed of a job of one training. With as many as it has had, the replay of recorded
+# trainings (`benchmarks.select --quick`) has a regret of 4.2 % instead of 0.4 % and 44 % cumulative instead of 21 %.
+RECURRING_RUNS = 20
 UNTOLD = ("hours_interval", "kwh_interval", "cost_interval", "carbon_interval", "time_level", "energy_level")
 MOST_WASTED = 0.25  # largest wasted share of the total of a job's runs, over all explorations
 
@@ -47,35 +60,36 @@ class PastJob:
         return self.history.work_shares(batch_sizes, data=self.data, family=self.family)
 
     def good_batch_sizes(self) -> list[int]:
-        """Return the batch sizes of runs that reached the quality."""
-        return [run.placement.batch_size for run in self.runs() if not run.is_censored and run.placement is not None]
+        """Return the batch sizes of runs, and of extra trials within runs, that came to their end."""
+        placements = [run.placement for run in self.runs() if not run.is_censored]
+        placements += [run.pair.placement for run in self.runs() if run.pair and not run.pair.is_stopped]
+        return [placement.batch_size for placement in placements if placement is not None]
 
     def runs(self) -> list[PastRun]:
         """Return the past runs of this job."""
         return self.history.alike(self.data, self.family)
 
 
-def explored(decision: Decision, job: PastJob, mode: Explore) -> Decision:
+def explored(decision: Decision, job: PastJob, mode: Explore, *, trials: int | None = 1) -> Decision:
     """Return the decision, or an exploration of another feasible placement if past runs make it worthwhile.
 
     Args:
         decision: Decision by current knowledge, its best row first.
         job: Past runs of this job.
         mode: Permitted extent of explorations.
+        trials: Trials of the run; None if only time or energy ends the search.
     """
     shares = job.work_shares([row.candidate.placement.batch_size for row in decision.table])
     best_known = _best_known(decision, job)
     if mode is Explore.NEVER or shares is None or best_known is None:
         return decision
-    options = _Options(decision, shares, best_known)
-    index = options.best_exploration()
-    if index is None:
+    options = _Options(decision, shares, best_known, job.runs(), trials)
+    if trials != 1 and decision.calibration.seconds.runs < FEWEST:
         return options.taken(best_known)
-    if mode is Explore.BOUNDED:
-        allowed = allowance(job.runs(), options.best, options.weights)
-        if options.expected_waste(index) > allowed:
-            return options.taken(best_known)
-    return _tried(options.taken(index), options.best, options.describe(index))
+    index = options.best_exploration()
+    if index is None or (mode is Explore.BOUNDED and options.expected_waste(index) > options.allowance):
+        return options.taken(best_known)
+    return options.explored(index)
 
 
 def _best_known(decision: Decision, job: PastJob) -> int | None:
@@ -96,11 +110,18 @@ class _Options:
         decision: Decision by what is known.
         shares: Belief about the logarithm of the work of each row.
         best_known: Index of the row with which other rows are compared.
+        runs: Past runs of the job.
+        trials: Trials of the run; None if only time or energy ends the search.
     """
 
-    def __init__(self, decision: Decision, shares: Posterior, best_known: int) -> None:
+    def __init__(
+        self, decision: Decision, shares: Posterior, best_known: int, runs: Sequence[PastRun], trials: int | None
+    ) -> None:
         self.decision, self.weights = decision, Weights.parse(decision.objective)
         self.best, self._best_index = decision.table[best_known], best_known
+        self._runs, self._is_alone = runs, trials == 1
+        self._trial_share = 1 / (trials or TRIALS)
+        self._further_runs = max(len(runs), RECURRING_RUNS) if self._is_alone else len(runs)
         scores = np.array([row.score(self.weights) for row in decision.table])
         self._excluded = np.array(
             [not (_is_open(row) and math.isfinite(score)) for row, score in zip(decision.table, scores, strict=True)]
@@ -110,40 +131,61 @@ class _Options:
         self._belief = Posterior(expected, power**2 * shares.covariance, power * shares.noise)
         self._deviation = self._belief.deviation_from(best_known)
 
-    def best_exploration(self) -> int | None:
-        """Return the index of the exploration with the highest worth; None if the best known is worth at least as much.
+    @property
+    def allowance(self) -> float:
+        """Waste still allowed for explorations, as a share of what the best known takes."""
+        return allowance(self._runs, self.best, self.weights)
 
-        The worth of a run is its expected gain over the following runs minus its own cost.
+    def best_exploration(self) -> int | None:
+        """Return the index of the exploration with the highest worth; None if none is worthwhile.
+
+        The worth is the expected gain over the further runs, less the expected extra cost.
         """
         mean = self._belief.mean
         is_far = mean - mean[self._best_index] > np.log1p(MOST_REGRET)
         open_to_choice = np.flatnonzero(~(is_far | self._excluded))
         lessons = knowledge_gradient(self._belief.of(open_to_choice))
-        taken = np.array([self._expected_cost(index) for index in map(int, open_to_choice)])
-        worth = PAYBACK_RUNS * lessons - taken
-        index = int(open_to_choice[int(np.argmax(worth))])
+        worths = {
+            index: self._further_runs * lesson - self._expected_cost(index)
+            for index, lesson in zip(map(int, open_to_choice), lessons, strict=True)
+            if index == self._best_index or (self._is_possible(index) and self.chance(index) >= LEAST_CHANCE)
+        }
+        index = max(worths, key=lambda one: worths[one])
         return None if index == self._best_index else index
 
-    def describe(self, index: int) -> str:
-        """Describe the expected total of an exploration relative to the best known."""
-        more = math.expm1(self._belief.mean[index] - self._belief.mean[self._best_index])
-        doubt = math.expm1(self._deviation[index])
-        expected = f"{abs(more):.0%} {'more' if more > 0 else 'less'} than" if abs(more) >= 0.005 else "as much as"
-        return f"it is expected to need {expected} the best known, give or take {doubt:.0%}"
+    def chance(self, index: int) -> float:
+        """Return the probability that an exploration pays off within the further runs."""
+        paid = self.expected_waste(index) / self._further_runs
+        if paid >= 1:
+            return 0.0
+        away = math.log1p(-paid) - float(self._belief.mean[index] - self._belief.mean[self._best_index])
+        deviation = float(self._deviation[index])
+        below = float(ndtr(away / deviation)) if deviation > 0 else float(away > 0)
+        return below / self.decision.table[index].candidate.expected_runs
 
     def expected_waste(self, index: int) -> float:
         """Return the expected cost of an exploration beyond the best known, as a share of the best known's.
 
-        If an exploration is stopped, or ends without the requested quality, its whole cost is wasted.
+        An exploration that is stopped, or ends without the requested quality, is wasted; so is the share of a search
+        that an extra trial takes.
         """
         cost, chance = self._costs(index)
+        if not self._is_alone:
+            return self._trial_share * float(np.mean(np.minimum(cost, STOP_MULTIPLE)))
         if_good = np.where(cost > STOP_MULTIPLE, STOP_MULTIPLE, np.maximum(cost - 1, 0.0))
         return float(np.mean(chance * if_good + (1 - chance) * np.minimum(cost, STOP_MULTIPLE)))
+
+    def _is_possible(self, index: int) -> bool:
+        """Return True if a run can explore there: an extra trial needs what the search has reserved."""
+        tried, known = self.decision.table[index].candidate.placement, self.best.candidate.placement
+        return self._is_alone or _is_beside(tried, known)
 
     def _expected_cost(self, index: int) -> float:
         """Return the expected cost of a run, plus a run of the best known if it fails."""
         if index == self._best_index:
             return 1.0
+        if not self._is_alone:
+            return 1.0 + self.expected_waste(index)
         cost, chance = self._costs(index)
         fails = np.where(cost > STOP_MULTIPLE, 1.0, 1 - chance)
         return float(np.mean(np.minimum(cost, STOP_MULTIPLE) + fails))
@@ -153,6 +195,33 @@ class _Options:
         runs = self.decision.table[index].candidate.expected_runs
         mean = float(self._belief.mean[index] - self._belief.mean[self._best_index])
         return np.exp(mean + self._deviation[index] * QUANTILES) / runs ** _power(self.weights), 1 / runs
+
+    def explored(self, index: int) -> Decision:
+        """Return the decision with an exploration: by its only trial, or by one extra trial of the search."""
+        tried = self.decision.table[index]
+        known = _score_of_past(self._runs, self.best, self.weights) or _score_of_one(self.best, self.weights)
+        share = (STOP_MULTIPLE * known / _score_of_one(tried, self.weights)) ** (1 / _power(self.weights))
+        exploration = Exploration(
+            best_known=self.best.candidate.placement,
+            paired=None if self._is_alone else tried.candidate.placement,
+            stop_multiple=STOP_MULTIPLE,
+            stop_hours=share * tried.hours * (1.0 if self._is_alone else self._trial_share),
+            chance=self.chance(index),
+        )
+        decision = self.taken(index if self._is_alone else self._best_index)
+        reason = _reason(exploration, tried)
+        if not self._is_alone:
+            reason = f"{decision.reason} {reason}"
+        # Past jobs calibrate the error of tried placements, not of untried ones.
+        first = decision.table[0].model_copy(update=dict.fromkeys(UNTOLD)) if self._is_alone else decision.table[0]
+        return decision.model_copy(
+            update={
+                "exploration": exploration,
+                "reason": reason,
+                "explanation": f"{reason} By what is expected: {self.decision.explanation}",
+                "table": (first, *decision.table[1:]),
+            }
+        )
 
     def taken(self, index: int) -> Decision:
         """Return the decision with another row of its table as the chosen row."""
@@ -173,28 +242,6 @@ class _Options:
         )
 
 
-def gone_back(decision: Decision, because: str) -> Decision:
-    """Return the decision for the best known placement after an exploration failed.
-
-    Args:
-        decision: An exploration.
-        because: Reason for giving it up, as a sentence.
-    """
-    assert decision.exploration is not None, "only an exploration goes back"
-    best_known = decision.exploration.best_known
-    chosen = next(row for row in decision.table if row.candidate.placement == best_known)
-    others = [row for row in decision.table if row is not chosen]
-    reason = f"{_label(chosen)} is the best known. {decision.placement.label} was tried first: {because}"
-    return decision.model_copy(
-        update={
-            **_taken(chosen, others),
-            "exploration": None,
-            "reason": reason,
-            "explanation": reason,
-        }
-    )
-
-
 def _taken(chosen: Assessment, others: Sequence[Assessment]) -> dict[str, object]:
     """Return the fields of a decision that describe the chosen row."""
     table = [row.model_copy(update={"rank": rank}) for rank, row in enumerate([chosen, *others], start=1)]
@@ -212,12 +259,15 @@ def _taken(chosen: Assessment, others: Sequence[Assessment]) -> dict[str, object
 def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float:
     """Return the waste still allowed for explorations, as a share of the best known's total; negative if exceeded.
 
+    Each second counts once: of a run that explored, what it took beyond the best known; of an extra trial that was
+    slower than its partner, its own time.
+
     Args:
         runs: Past runs of the job.
         best: Best known placement.
         weights: Quantities to minimise.
     """
-    least = best.score(weights)
+    least = _score_of_past(runs, best, weights) or best.score(weights)
     spent, wasted = least, 0.0
     for run in runs:
         score = _score(run, weights)
@@ -225,18 +275,41 @@ def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> fl
             continue
         spent += score
         if run.was_exploration:
-            wasted += max(0.0, score - least) if not run.is_censored else score
+            wasted += max(0.0, score - least)
+        elif run.pair is not None and run.seconds and (run.pair.is_stopped or run.pair.seconds_ratio > 1):
+            wasted += score * min(1.0, run.pair.seconds / run.seconds)
     return (MOST_WASTED * spent - wasted) / least
 
 
+def _score_of_past(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float | None:
+    """Return the median objective of past runs at a placement; None if none came to its end there."""
+    known = best.candidate.placement
+    scores = [
+        _score(run, weights)
+        for run in runs
+        if run.placement is not None
+        and (run.placement.accelerator, run.placement.batch_size) == (known.accelerator, known.batch_size)
+        and not (run.is_censored or run.was_exploration)
+    ]
+    measured = [score for score in scores if score is not None]
+    return median(measured) if measured else None
+
+
 def _score(run: PastRun, weights: Weights) -> float | None:
-    """Return a run's objective in the unit of `Assessment.score`; None if not measured."""
-    amounts = {quantity: run.total(quantity) for quantity in weights.used}
-    if any(amount is None for amount in amounts.values()):
+    """Return the objective of a run's tuning and training in the unit of `Assessment.score`; None if not measured."""
+    seconds = run.measured.seconds or run.seconds
+    is_metered = run.measured.joules_source == "measured"
+    joules = run.measured.joules if is_metered and run.measured.joules else run.joules
+    work = seconds / run.seconds if seconds and run.seconds else 1.0
+    amounts = {
+        Objective.TIME: None if seconds is None else seconds / 3600,
+        Objective.ENERGY: None if joules is None else joules / JOULES_PER_KWH,
+        Objective.COST: None if run.cost is None else work * run.cost,
+    }
+    used = [(amounts.get(quantity), weight) for quantity, weight in weights.used.items()]
+    if any(amount is None for amount, _ in used):
         return None
-    if len(amounts) == 1:
-        return next(iter(amounts.values()))
-    return math.prod((amount or 0.0) ** weights.used[quantity] for quantity, amount in amounts.items())
+    return (used[0][0] or 0.0) if len(used) == 1 else math.prod((amount or 0.0) ** weight for amount, weight in used)
 
 
 def _score_of_one(row: Assessment, weights: Weights) -> float:
@@ -249,27 +322,18 @@ def _power(weights: Weights) -> float:
     return 1.0 if len(weights.used) == 1 else sum(weights.used.values())
 
 
-def _tried(decision: Decision, best: Assessment, why: str) -> Decision:
-    """Return the decision as an exploration that is stopped at a multiple of the best known's expected total."""
-    weights, chosen = Weights.parse(decision.objective), decision.chosen
-    share = (STOP_MULTIPLE * _score_of_one(best, weights) / _score_of_one(chosen, weights)) ** (1 / _power(weights))
-    hours = share * chosen.hours
-    exploration = Exploration(best_known=best.candidate.placement, stop_multiple=STOP_MULTIPLE, stop_hours=hours)
-    reason = (
-        f"{_label(chosen)} is tried although {_label(best)} is the best known: by what past runs of this data needed, "
-        f"{why}. It is stopped at {STOP_MULTIPLE:g} times what the best known is expected to take."
-    )
-    explanation = f"{reason} By what is expected: {decision.explanation}"
-    # Past jobs calibrate the error of tried placements, not of untried ones.
-    untold = chosen.model_copy(update=dict.fromkeys(UNTOLD))
-    return decision.model_copy(
-        update={
-            "exploration": exploration,
-            "reason": reason,
-            "explanation": explanation,
-            "table": (untold, *decision.table[1:]),
-        }
-    )
+def _is_beside(tried: Placement, known: Placement) -> bool:
+    """Return True if an extra trial fits into what a search at the known placement has reserved."""
+    same = ("accelerator", "processes", "embedding_memory_bytes", "power_limit_watts")
+    return tried.threads <= known.threads and all(getattr(tried, name) == getattr(known, name) for name in same)
+
+
+def _reason(exploration: Exploration, tried: Assessment) -> str:
+    chance = f"with a chance of {exploration.chance:.0%} this pays within the further runs"
+    stop = f"it is stopped at {STOP_MULTIPLE:g} times what the best known takes"
+    if exploration.paired is None:
+        return f"{_label(tried)} is tried although {exploration.best_known.label} is the best known: {chance}; {stop}."
+    return f"One extra trial repeats a setting at {_label(tried)}: {chance}; {stop}."
 
 
 def _label(row: Assessment) -> str:

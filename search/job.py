@@ -15,6 +15,7 @@ from shunter.search.constraints import FinalTraining
 from shunter.search.minutes import Minutes
 from shunter.search.protocol import Cost, Space
 from shunter.search.study.halving import checks_for
+from shunter.search.study.pair import Pairing
 
 COST_OF_OPTION: dict[SearchCost, Cost] = {
     SearchCost.TIME: "step_seconds",
@@ -45,6 +46,7 @@ class SearchJob:
         observe: Turns the architecture, placement, mean seconds of a step and mean watts of a trial into an
             observation for later predictions. The watts are None if not measured. No observation is recorded if
             `observe` is None or returns None.
+        pairing: Placement that one extra trial explores; None explores nothing.
     """
 
     dataset: Dataset
@@ -60,6 +62,7 @@ class SearchJob:
     keep: int = 0
     seeds: int = 0
     observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
+    pairing: Pairing | None = None
 
     @property
     def cost(self) -> Cost | None:

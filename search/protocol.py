@@ -89,6 +89,7 @@ class Outcome:
         violations: For each of the user's limits, the amount by which the point breaks it; at most 0 if kept.
         seconds: Seconds of the training.
         joules: Joules of the training; None if no meter works.
+        epochs: Passes over the training part; None if unknown.
     """
 
     state: Literal["complete", "pruned", "failed"]
@@ -98,6 +99,7 @@ class Outcome:
     violations: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     joules: float | None = None
+    epochs: float | None = None
 
     @property
     def loss(self) -> float | None:

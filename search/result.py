@@ -13,11 +13,14 @@ from shunter.engine.specs import AnyModelSpec
 from shunter.engine.stopping import StopReason
 from shunter.engine.stopping_text import stop_text, with_stop_reason
 from shunter.frozen import Frozen
+from shunter.hardware.types import Placement
 from shunter.pareto import non_dominated
 from shunter.search.constraints import breaks_a_measured_limit
 from shunter.search.protocol import Cost, Space
 from shunter.search.reward import COST_WEIGHT
+from shunter.search.study.pair import Repeated, pair_of
 from shunter.search.study.storage import failures, outcome_of, trials_with_result
+from shunter.tracking.evidence import PairedTrial
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -43,6 +46,11 @@ class Setting(Frozen):
         default={}, description="For each limit by how much it is broken, in the limit's own unit; kept at 0 and below."
     )
     seconds: float = Field(default=0.0, description="That the trial took.")
+    placement: Placement | None = Field(
+        default=None,
+        description="Where the trial repeated another one; None for that of the search.",
+        exclude_if=lambda value: value is None,
+    )
 
     @property
     def loss(self) -> float:
@@ -78,6 +86,9 @@ class TuneResult(Frozen):
     seconds: float | None = Field(default=None, description="Used by the search, earlier attempts included.")
     joules: float | None = Field(default=None, description="The same in joules; None where no meter works.")
     energy_source: str | None = Field(default=None, description="How energy is known: measured or estimated.")
+    pair: PairedTrial | None = Field(
+        default=None, description="Trial that explored a placement.", exclude_if=lambda value: value is None
+    )
     too_few_positives: str | None = Field(
         default=None,
         description="Why the validation part cannot tell settings apart; None where it can.",
@@ -175,16 +186,19 @@ def summarise(
         joules=usage.joules,
         energy_source=usage.energy_source,
         too_few_positives=too_few_positives,
+        pair=pair_of(study),
     )
 
 
 def _setting(trial: "FrozenTrial", space: Space) -> Setting:
     spec, hyperparameters = space.build(trial.params)
+    repeated = Repeated.of(trial)
     outcome = outcome_of(trial)
     assert outcome.validation_ne is not None
     return Setting(
         spec=spec,
-        hyperparameters=hyperparameters,
+        hyperparameters=repeated.adapted(hyperparameters) if repeated else hyperparameters,
+        placement=repeated.placement if repeated else None,
         validation_ne=outcome.validation_ne,
         selected=outcome.selected,
         trial_number=trial.number,

@@ -86,6 +86,7 @@ def search(
             should_stop=should_stop or (lambda: None),
             on_trial=on_trial,
             seeds=job.seeds,
+            pairing=job.pairing,
         )
         method = build_method(options.search_method, _method_context(job, space, study, loop))
         by_rank = job.request.ensemble.trained
@@ -103,6 +104,7 @@ def search(
             kept=kept,
             observe=job.observe,
             race=getattr(method, "race", None),
+            placement=job.placement,
         )
         with regularly(budget.save):
             loop.run(method, trials, executors)

@@ -34,6 +34,7 @@ def note_search(notes: FlowNotes, result: TuneResult) -> None:
     """Record the seconds and joules of a search."""
     source = result.energy_source if result.energy_source in ("measured", "estimated") else None
     joules = result.joules if source else None
+    notes.pair = result.pair
     notes.search = Figures(seconds=result.seconds or None, joules=joules or None, joules_source=source)
 
 

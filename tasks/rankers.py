@@ -6,6 +6,7 @@ finished ones (`shunter.search.ranking`).
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from shunter.search.space.ranking import RankingSpace
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import train_member
 from shunter.tracking.convention import RunKind
+from shunter.tracking.evidence import PairedTrial
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +99,47 @@ def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
             return StopReason(StopKind.SEARCH_BUDGET, StopLimit.ENERGY, {"kwh": options.search_kwh})
         return run.should_stop()
 
-    return _try(run, space, options.most_trials, Purpose("trial", "trial", run.should_stop), ended=ended)
+    first = run.pairing and run.pairing.limit(run.stop.clock, None)
+    purpose = Purpose("trial", "trial", lambda: first() if first else None)
+    tried = _try(run, space, options.most_trials, purpose, ended=ended)
+    return _with_pair(run, tried, ended)
+
+
+def _with_pair(run: RunContext, tried: Tried, ended: Callable[[Tried], StopReason | None]) -> Tried:
+    """Train the best setting at the other placement too, if the run explores; see `shunter.search.study.pair`."""
+    pairing, best = run.pairing, tried.best
+    came_to_nothing = best.stop_reason.kind is StopKind.EXPLORATION
+    if (
+        pairing is None
+        or is_solved(best.spec.family)
+        or ended(tried)
+        or (pairing.first_seconds is not None and not came_to_nothing)
+    ):
+        return tried
+    elsewhere = run.at(pairing.placement)
+    bound = None if came_to_nothing else pairing.bound(run.stop.clock, best.train_seconds)
+    purpose = Purpose("trial", "trial-pair", lambda: ended(tried) or (bound() if bound else None))
+    job = _job(elsewhere, best.spec, best.hyperparameters, best.schedule)
+    with suppress(TrainingError, TooLargeError):
+        other = _train(elsewhere, job, purpose)
+        tried.trained.append(other)
+        run.notes.pair = _compared(best, other, came_to_nothing=came_to_nothing)
+    return tried
+
+
+def _compared(first: TrainedRanker, second: TrainedRanker, *, came_to_nothing: bool) -> PairedTrial | None:
+    """Return how the exploring training compares with its partner; rankings have no NE."""
+    one, other = (second, first) if came_to_nothing else (first, second)
+    if not (one.history and other.history and one.train_seconds and other.train_seconds):
+        return None
+    return PairedTrial(
+        placement=other.placement,
+        beside=one.placement,
+        seconds=other.train_seconds,
+        seconds_ratio=other.train_seconds / one.train_seconds,
+        epochs_ratio=len(other.history) / len(one.history),
+        is_stopped=other.stop_reason.kind is StopKind.EXPLORATION,
+    )
 
 
 def train_rankers(run: RunContext) -> list[RankedBaseline]:
@@ -147,6 +189,9 @@ def learn_again(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> Tra
     if purpose.should_stop():
         return chosen
     schedule = replace(chosen.schedule, max_epochs=chosen.best_epoch, patience=chosen.best_epoch)
+    if run.pairing is not None:
+        batch_size = chosen.placement.batch_size // chosen.hyperparameters.batch_scale
+        run = run.at(chosen.placement.model_copy(update={"batch_size": batch_size}))
     job = replace(_job(run, chosen.spec, chosen.hyperparameters, schedule), learn_validation=True)
     again = _train(run, job, replace(purpose, name=f"{purpose.name}{WHOLE}"))
     if not again.stop_reason.is_scheduled:
@@ -189,7 +234,7 @@ def _try(
         def stop(qualities: list[float] = qualities) -> StopReason | None:
             if search.is_beaten(qualities):
                 return StopReason(StopKind.PRUNED, details={"epochs": float(len(qualities))})
-            return ended(tried)
+            return purpose.should_stop() or ended(tried)
 
         one = Purpose(purpose.kind, f"{purpose.name}-{number}", stop)
         try:

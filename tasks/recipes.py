@@ -129,10 +129,8 @@ class EnsembleRecipe(Recipe):
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
         with clock.step("tune"):
             tuned = _tuned(run, minutes)
-        run.check_exploration(tuned.stop_reason)
         with clock.step("train"):
             members, noise, spent = _members(run, tuned, minutes)
-        run.check_exploration(run.notes.stop_reason)
         with clock.step("ensemble"):
             candidates = _candidates(run, tuned, members, baselines, minutes)
             result = _combined(run, candidates, placement)
@@ -193,6 +191,7 @@ def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
         used_seconds=run.budget.seconds,
         used_joules=run.budget.joules or 0.0,
         observe=observer_of(run.dataset, run.profiles, run.request),
+        pairing=run.pairing,
     )
     tuned = tune(job, should_stop=run.should_stop, place=run.cluster)
     note_search(run.notes, tuned)
@@ -277,7 +276,6 @@ class RankerRecipe(Recipe):
             within = run.within(minutes.command_exhausted)
             asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
             note_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
-            run.check_exploration(run.notes.stop_reason)
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])
         reason, tags = _why_kept(best, tried, baselines), ranker_tags([best])
         with clock.step("ensemble"):

@@ -13,15 +13,14 @@ from shunter.engine.stopping import (
     StopConditions,
     StopKind,
     StopLimit,
-    StoppedError,
     StopReason,
     time_limit,
 )
-from shunter.engine.stopping_text import stop_text
-from shunter.hardware.types import HardwareProfile
+from shunter.hardware.types import HardwareProfile, Placement
 from shunter.planner.decide import Decision
 from shunter.planner.history.record import FlowNotes
 from shunter.requests import CheckpointRequest, TrainRequest
+from shunter.search.study.pair import Pairing
 from shunter.tasks.run_state import copies_address
 from shunter.tasks.training_plans import processes_of
 
@@ -39,7 +38,7 @@ def exploration_limit(clock: RunClock, decision: Decision, span: str = EXPLORATI
         decision: Decision on the placement.
         span: Name of the clock's span that measures the time.
     """
-    if decision.exploration is None:
+    if decision.exploration is None or decision.exploration.paired:
         return None
     reason = StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": decision.exploration.stop_multiple})
     return time_limit(clock, span, 3600 * decision.exploration.stop_hours, reason)
@@ -60,7 +59,6 @@ class RunContext:
         stop: Conditions that end the search and the trainings.
         cluster: Nodes that train instead of this machine.
         notes: Notes for the record of the run.
-        exploration: Condition in `stop` that ends an exploration; None if the run is no exploration.
         better: Place that lets a training move to a better accelerator of this machine when one becomes free; None if
             no move is possible or allowed.
     """
@@ -75,13 +73,12 @@ class RunContext:
     stop: StopConditions
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
-    exploration: ShouldStop | None = None
     better: Place | None = None
 
     @property
     def baseline_stop(self) -> StopConditions:
-        """Conditions that end a baseline: all except the end of an exploration."""
-        return self.stop.without(self.exploration)
+        """Conditions that end a baseline."""
+        return self.stop
 
     def should_stop(self) -> StopReason | None:
         """Return the reason to end the search and the trainings; None while they continue."""
@@ -91,17 +88,20 @@ class RunContext:
         """Return the same run with a further condition that ends its trainings."""
         return replace(self, stop=self.stop.also(condition))
 
-    def check_exploration(self, reason: StopReason | None) -> None:
-        """Raise if the time limit of an exploration ended a search or a training.
+    @property
+    def pairing(self) -> Pairing | None:
+        """Placement that a trial of the search explores; None if the run explores nothing."""
+        exploration = self.decision.exploration
+        if exploration is None:
+            return None
+        if exploration.paired is not None:
+            return Pairing(exploration.paired, exploration.stop_multiple)
+        return Pairing(exploration.best_known, exploration.stop_multiple, 3600 * exploration.stop_hours)
 
-        Args:
-            reason: Reason for the end of the search or training; None if it ran to its end.
-
-        Raises:
-            StoppedError: The time of the exploration is used up.
-        """
-        if reason is not None and reason.kind is StopKind.EXPLORATION:
-            raise StoppedError(stop_text(reason), reason)
+    def at(self, placement: Placement) -> "RunContext":
+        """Return the same run at another placement, without exploration."""
+        decision = self.decision.model_copy(update={"placement": placement, "exploration": None})
+        return replace(self, decision=decision)
 
     @property
     def checkpoints(self) -> CheckpointRequest:

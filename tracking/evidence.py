@@ -62,6 +62,20 @@ class TooLarge(Frozen):
     accelerator_memory_bytes: int
 
 
+class PairedTrial(Frozen):
+    """Trial of a search that repeated the setting and seed of another trial at another placement."""
+
+    placement: Placement = Field(description="Of the repeating trial.")
+    beside: Placement = Field(description="Of the repeated trial.")
+    seconds: float = Field(gt=0, description="Wall-clock time of the repeating trial.")
+    seconds_ratio: float = Field(gt=0, description="Its wall-clock time over that of the repeated trial.")
+    epochs_ratio: float = Field(gt=0, description="Its passes over those of the repeated trial.")
+    ne_difference: float | None = Field(
+        default=None, description="Its validation NE less that of the repeated trial; None for rankings."
+    )
+    is_stopped: bool = Field(default=False, description="Whether its time ran out: the ratios are lower bounds then.")
+
+
 class Evidence(Ending):
     """Training record of one run, in version 1 of the format."""
 
@@ -91,6 +105,7 @@ class Evidence(Ending):
     known: bool | None = Field(
         default=None, description="Whether earlier runs of the same job taught its choice; None without a choice."
     )
+    pair: PairedTrial | None = Field(default=None, description="Trial that explored another placement, if any.")
 
     @property
     def is_censored(self) -> bool:

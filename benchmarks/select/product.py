@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from benchmarks.select.zeus import Arm, Game, Order
+from benchmarks.select.zeus import Arm, Game, Order, Outcome
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.probes.measurement import Measurement
 from shunter.hardware.catalogue.offers import catalogue_profile
@@ -33,7 +33,7 @@ from shunter.planner.history.record import predicted_figures
 from shunter.requests import Objective, TrainRequest
 from shunter.settings import Settings
 from shunter.tracking.convention import SCHEMA_VERSION, RunKind, data_params
-from shunter.tracking.evidence import Evidence, Figures, data_key, evidence_tags, read_evidence
+from shunter.tracking.evidence import Evidence, Figures, TooLarge, data_key, evidence_tags, read_evidence
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.learning import step_tags
 
@@ -204,11 +204,16 @@ def play_product(game: Game, recurrences: int, seed: int, *, explore: str | None
         )
         order = _order(machine, decision)
         outcome = game.play(order, True, random)
-        run = _tracked(machine, request, decision, epochs=outcome.epochs, reached=outcome.reached, number=number)
+        again = None
+        if decision.exploration and not outcome.reached:  # the run goes on at the best known
+            again = game.play(_order_at(machine, decision.exploration.best_known), True, random)
+        run = _tracked(machine, request, decision, outcome, again, number=number)
         store.runs.append(run)
         play.promises += _promises(decision, read_evidence(run.tags))
         play.regrets.append(game.regret(order))
-        spent += machine.spent + outcome.spent + (0.0 if outcome.reached else game.optimum[2])
+        reached = outcome.reached or (again is not None and again.reached)
+        spent += machine.spent + outcome.spent + (again.spent if again else 0.0)
+        spent += 0.0 if reached else game.optimum[2]
         said = f"{' (explores)' if decision.exploration else ''}{'' if outcome.reached else ' missed'}"
         play.labels.append(f"{decision.placement.label}{said}")
     play.cumulative = spent / (recurrences * game.optimum[2]) - 1
@@ -233,26 +238,40 @@ def _promises(decision: Decision, evidence: Evidence | None) -> list[Promise]:
 
 def _order(machine: Machine, decision: Decision) -> Order:
     """What the decision runs, and the spending at which the product stops it."""
-    placement, game = decision.placement, machine.game
-    arm = machine.arm(placement)
-    cap = game.caps(arm.gpu)[-1] if placement.power_limit_watts is None else round(placement.power_limit_watts)
+    game, order = machine.game, _order_at(machine, decision.placement)
     hours = decision.watched_limits.max_hours
     if hours is None:
-        return Order(arm, cap)
-    recorded = game.recorded(arm, cap)
-    assert recorded is not None, f"{placement.label} was never recorded"
-    return Order(arm, cap, stop=hours * 3600 * game.rate(arm, recorded[1]))
+        return order
+    recorded = game.recorded(order.arm, order.cap)
+    assert recorded is not None, f"{decision.placement.label} was never recorded"
+    return replace(order, stop=hours * 3600 * game.rate(order.arm, recorded[1]))
+
+
+def _order_at(machine: Machine, placement: Placement) -> Order:
+    """What a run at a placement is, without a bound."""
+    arm, watts = machine.arm(placement), placement.power_limit_watts
+    return Order(arm, machine.game.caps(arm.gpu)[-1] if watts is None else round(watts))
 
 
 def _tracked(
-    machine: Machine, request: TrainRequest, decision: Decision, *, epochs: float, reached: bool, number: int
+    machine: Machine, request: TrainRequest, decision: Decision, outcome: Outcome, again: Outcome | None, *, number: int
 ) -> TrackedRun:
-    """What a run of the product leaves in MLflow."""
-    placement, game = decision.placement, machine.game
+    """What a run of the product leaves in MLflow; `again` is its second training, at the best known placement."""
+    placement, game, epochs, reached = decision.placement, machine.game, outcome.epochs, outcome.reached
     recorded = game.recorded(machine.arm(placement), placement.power_limit_watts)
     assert recorded is not None, f"{placement.label} was never recorded"
     epoch_seconds, watts = recorded
     seconds = epochs * epoch_seconds
+    joules = seconds * watts
+    cost = seconds / 3600 * game.price_per_hour[machine.arm(placement).gpu]
+    if again is not None:
+        assert decision.exploration is not None, "only an exploration trains again"
+        known = decision.exploration.best_known
+        recorded = game.recorded(again.arm, known.power_limit_watts)
+        assert recorded is not None, f"{known.label} was never recorded"
+        more = again.epochs * recorded[0]
+        seconds, joules = seconds + more, joules + more * recorded[1]
+        cost += more / 3600 * game.price_per_hour[again.arm.gpu]
     limited = not reached and epochs < game.max_epochs
     evidence = Evidence(
         kind="train",
@@ -265,10 +284,11 @@ def _tracked(
         planned_epochs=decision.job.tuning_epochs + decision.job.final_epochs,
         predicted=predicted_figures(decision, "train"),
         known=decision.calibration.known,
-        measured=Figures(seconds=seconds, joules=seconds * watts, joules_source="measured"),
+        measured=Figures(seconds=seconds, joules=joules, joules_source="measured"),
         total_seconds=seconds,
-        total_joules=seconds * watts,
-        cost=seconds / 3600 * game.price_per_hour[machine.arm(placement).gpu],
+        total_joules=joules,
+        cost=cost,
+        too_large=tuple(TooLarge(placement=one, accelerator_memory_bytes=MEMORY_BYTES) for one in decision.too_large),
     )
     ended_at = time.time() - (1_000 - number)
     return TrackedRun(

@@ -57,7 +57,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
 def _outcome(decision: "Decision", row: "Assessment") -> str:
     """Return how much worse a candidate is than the chosen one, or which limit excludes it."""
     if row.rank == decision.chosen.rank:
-        return "explored" if decision.exploration else "chosen"
+        return "explored" if decision.is_exploration else "chosen"
     if row.excluded_by:
         return "; ".join(miss.text for miss in row.excluded_by)
     return f"+{100 * (decision.weighed(row) / decision.weighed(decision.chosen) - 1):.3g} % {decision.objective}"

@@ -139,6 +139,11 @@ class History:
             for run in self.alike(data, family)
             if run.placement is not None and run.work_share is not None
         ]
+        counts += [
+            EpochCount(run.pair.placement.batch_size, run.work_share * run.pair.epochs_ratio, not run.pair.is_stopped)
+            for run in self.alike(data, family)
+            if run.pair is not None and run.work_share is not None and not run.was_exploration
+        ]
         return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
 
     def successes(self, batch_sizes: Sequence[int], *, data: str, family: str) -> list[float] | None:

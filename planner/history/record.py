@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shunter.engine.stopping import StopReason
-from shunter.hardware.types import EnergyReading
+from shunter.hardware.types import EnergyReading, Placement
 from shunter.planner.decide import Decision
 from shunter.planner.job_size import JobSize
 from shunter.requests import JobRequest
-from shunter.tracking.evidence import Ending, Evidence, EvidenceKind, Figures, Source, TooLarge, ending_of
+from shunter.tracking.evidence import Ending, Evidence, EvidenceKind, Figures, PairedTrial, Source, TooLarge, ending_of
+
+WHAT_LEARNS = ("batch_size", "precision")  # of a placement, what changes the epochs that a training needs
 
 
 @dataclass
@@ -23,6 +25,7 @@ class FlowNotes:
         auc: Validation AUC of the result; None before it is known, and for ranking models.
         stop_reason: Limit that ended a training; None if no limit did.
         beside: Names of trainings outside of the decision.
+        pair: Trial that explored a placement; None if there is none.
     """
 
     data: str = ""
@@ -31,6 +34,7 @@ class FlowNotes:
     auc: float | None = None
     stop_reason: StopReason | None = None
     beside: tuple[str, ...] = ()
+    pair: PairedTrial | None = None
 
 
 def flow_evidence(
@@ -57,6 +61,11 @@ def flow_evidence(
     decision, price = notes.decision, request.pricing.price_per_hour
     price = price if price is not None or decision is None else decision.given_price_per_hour
     ending = ending_of(auc=auc, asked_auc=asked, reason=notes.stop_reason, error=error)
+    if error is None and decision and decision.is_exploration and notes.pair is not None:  # the best known took over
+        is_stopped = notes.pair.is_stopped
+        ending = Ending(outcome="stopped", limit="early_stop") if is_stopped else Ending(outcome="missed")
+    if decision and notes.pair is not None:
+        trainings = [one for one in trainings if _is_at(one.placement, decision.placement)]
     members = [one for one in trainings if one.kind == "member"]
     return Evidence(
         kind=kind,
@@ -76,8 +85,14 @@ def flow_evidence(
         cost=None if price is None or total is None else price * total.seconds / 3600,
         compiled=any(one.compiled for one in members) if members else None,
         known=decision.calibration.known if decision else None,
+        pair=notes.pair,
         too_large=_too_large(decision, ending) if decision else (),
     )
+
+
+def _is_at(placement: Placement | None, chosen: Placement) -> bool:
+    """Return True if a training ran at the batch size and precision of the chosen placement."""
+    return placement is None or all(getattr(placement, name) == getattr(chosen, name) for name in WHAT_LEARNS)
 
 
 def _too_large(decision: Decision, ending: Ending) -> tuple[TooLarge, ...]:
@@ -117,7 +132,10 @@ def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
     """Return the measured totals of tuning and training; the search counts as a whole, else by its trials."""
     trials = [one.measured for one in trainings if one.kind == "trial"]
     members = [one.measured for one in trainings if one.kind == "member"]
-    parts = [*([notes.search] if notes.search else trials), *members]
+    search = notes.search
+    if search and search.seconds and notes.pair:  # the extra trial is no part of what was predicted
+        search = search.model_copy(update={"seconds": max(search.seconds - notes.pair.seconds, 1e-3)})
+    parts = [*([search] if search else trials), *members]
     sources: set[Source] = {part.joules_source for part in parts if part.joules_source}
     memory = [part.memory_bytes for part in (*trials, *members) if part.memory_bytes]
     return Figures(

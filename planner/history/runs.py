@@ -17,7 +17,17 @@ from shunter.hardware.types import Placement
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.requests import Objective
 from shunter.tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
-from shunter.tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, TooLarge, data_key, read_evidence
+from shunter.tracking.evidence import (
+    Evidence,
+    EvidenceKind,
+    Figures,
+    Limit,
+    Outcome,
+    PairedTrial,
+    TooLarge,
+    data_key,
+    read_evidence,
+)
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.learning import read_steps
 
@@ -78,6 +88,7 @@ class PastRun(Frozen):
     measured: Figures = Field(default=Figures(), description="What its work took.")
     compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None when unknown.")
     too_large: tuple[TooLarge, ...] = Field(default=(), description="Where it found too little memory.")
+    pair: PairedTrial | None = Field(default=None, description="Trial within it that explored a placement.")
     known: bool | None = Field(default=None, description="Whether earlier runs of the same job taught its choice.")
     was_exploration: bool = Field(default=False, description="Whether it tried another placement than the best known.")
     steps: tuple[StepObservation, ...] = ()
@@ -162,6 +173,7 @@ def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
         "planned_epochs",
         "compiled",
         "known",
+        "pair",
         "too_large",
         "work_share",
     )

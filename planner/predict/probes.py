@@ -3,18 +3,20 @@
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shunter.engine.probes.measurement import Measurement
 from shunter.errors import HardwareError
 from shunter.hardware.types import Placement, Workload
 from shunter.planner.assessment import Assessment, Candidate
 from shunter.planner.candidates.placements import kind
+from shunter.planner.history.epochs import PLAN
 from shunter.planner.predict.correct import MeasurePlacement, corrected
 from shunter.planner.predict.in_training import InTraining
 from shunter.planner.predict.power import PowerLimits, limit_steps, power_limited, wants_power_limits
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
+from shunter.requests import Weights
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ class Probes:
                 self._measure_power_limits(leader, limits(leader.placement.accelerator))
 
     def measure_further(self, most: int, share: float = math.inf) -> None:
-        """Measure a few more batch sizes of the leader's kind, the most promising first.
+        """Measure a few more batch sizes of the leader's kind that may be better than the leader, the best first.
 
         This is for recurring jobs: later runs reuse the measurements.
 
@@ -109,10 +111,12 @@ class Probes:
         """
         table = rank(self.candidates(), self._terms).table
         leader, left_seconds = table[0].candidate, share * 3600 * table[0].hours
+        least = table[0].score(self._terms.weights)
         alike = [
             row.candidate
             for row in table
             if row.candidate.placement not in self.found
+            and optimistic_score(row, self._terms.weights) < least
             and row.candidate.fits
             and row.candidate.placement.power_limit_watts is None
             and kind(row.candidate.placement) == kind(leader.placement)
@@ -121,6 +125,22 @@ class Probes:
             left_seconds -= probe_steps(candidate, self.found) * candidate.prediction.step_seconds
             if left_seconds < 0:
                 return
+            self.measure_candidate(candidate)
+
+    def measure_on_each(self, batch_sizes: Collection[int]) -> None:
+        """Measure the best known batch size on every accelerator of this machine.
+
+        Args:
+            batch_sizes: Batch sizes of past runs that reached the quality; the first in the ranking is the best known.
+        """
+        table = [row for row in rank(self.candidates(), self._terms).table if row.candidate.fits]
+        known = [row.candidate for row in table if row.candidate.placement.batch_size in batch_sizes]
+        best: dict[str, Candidate] = {}
+        for candidate in known:
+            placement = candidate.placement
+            if placement.power_limit_watts is None and placement.batch_size == known[0].placement.batch_size:
+                best.setdefault(placement.accelerator, candidate)
+        for candidate in best.values():
             self.measure_candidate(candidate)
 
     def measure_candidate(self, candidate: Candidate) -> bool:
@@ -154,6 +174,15 @@ class Probes:
     @property
     def _has_time(self) -> bool:
         return time.monotonic() < self._deadline
+
+
+def optimistic_score(row: Assessment, weights: Weights) -> float:
+    """Return the objective at the low ends of the step time and of the work, two standard deviations below."""
+    prediction = row.candidate.prediction
+    low = prediction.step_seconds_interval[0] if prediction.step_seconds_interval else prediction.step_seconds
+    work = math.exp(-2 * (row.candidate.work_log_deviation or PLAN.deviation))
+    power = 1.0 if len(weights.used) == 1 else sum(weights.used.values())
+    return row.score(weights) * (min(1.0, low / prediction.step_seconds) * work) ** power
 
 
 def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | None]) -> int:

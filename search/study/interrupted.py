@@ -23,6 +23,7 @@ FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast t
 OWNER, MEMORY_KILLS = "owner", "memory_kills"
 LOST, MOST_LOST = "processes_lost", 3
 OUT_OF_MEMORY = "The kernel ended its process, or another one meanwhile, for want of memory."
+PAIR = "pair"  # attribute of a trial that repeats another one; see `shunter.search.study.pair`
 FIXED = "fixed_params"  # attribute in which Optuna stores the point of a queued trial
 
 
@@ -85,7 +86,7 @@ def try_again(study: "Study", trial: "Trial") -> None:
     """Close a trial whose worker process died, queue its point again, and count the lost processes of the point."""
     from optuna.trial import TrialState
 
-    study.enqueue_trial(trial.params, user_attrs={LOST: trial.user_attrs.get(LOST, 0) + 1})
+    study.enqueue_trial(trial.params, user_attrs={**_pair(trial), LOST: trial.user_attrs.get(LOST, 0) + 1})
     study.tell(trial, state=TrialState.FAIL)
 
 
@@ -118,11 +119,16 @@ def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
     # The point as it was queued: the process may have been killed before all parameters were drawn.
     point = trial.system_attrs.get(FIXED) or trial.params
     if not _ran_out_of_memory(trial):
-        return create_trial(state=TrialState.WAITING, system_attrs={FIXED: point})
+        return create_trial(state=TrialState.WAITING, system_attrs={FIXED: point}, user_attrs=_pair(trial))
     attributes = {**trial.user_attrs, FAILURE: OUT_OF_MEMORY}
     return create_trial(
         state=TrialState.FAIL, params=trial.params, distributions=trial.distributions, user_attrs=attributes
     )
+
+
+def _pair(trial: "Trial | FrozenTrial") -> dict[str, Any]:
+    """Return the attribute that a trial keeps when it begins again."""
+    return {name: value for name, value in trial.user_attrs.items() if name == PAIR}
 
 
 def _write_anew(studies: "list[Study]", storage: "RDBStorage") -> None:

@@ -14,6 +14,7 @@ from shunter.errors import ProcessLostError
 from shunter.search.budget import SearchBudget
 from shunter.search.protocol import Outcome, Parameters, SearchMethod
 from shunter.search.study.interrupted import try_again
+from shunter.search.study.pair import Pairing, Repeated
 from shunter.search.study.storage import (
     begun_trials,
     finished_trials,
@@ -73,6 +74,7 @@ class Loop:
         on_trial: Called after each trial.
         seeds: Number of trainings of the best setting after the search. Time for them is reserved within the search,
             for each as much as the best trial took.
+        pairing: Placement that one extra trial explores; None explores nothing.
     """
 
     def __init__(
@@ -84,8 +86,9 @@ class Loop:
         should_stop: ShouldStop,
         on_trial: Callable[[Progress], None] | None,
         seeds: int = 0,
+        pairing: Pairing | None = None,
     ) -> None:
-        self.study, self.budget, self.trials = study, budget, trials
+        self.study, self.budget, self.trials, self.pairing = study, budget, trials, pairing
         self.stop_reason: StopReason | None = None
         self.resumed = len(finished_trials(study))
         self._should_stop, self._on_trial, self._seeds = should_stop, on_trial, seeds
@@ -125,7 +128,7 @@ class Loop:
         while (begun := self._begin()) is not None:
             trial, parameters = begun
             try:
-                outcome = run_trial(trial, parameters, self.context, slot)
+                outcome = self._trained(trial, parameters, slot)
             except ProcessLostError as error:
                 log.warning("Trial %d begins anew: %s", trial.number, error)
                 with self._lock:
@@ -138,11 +141,24 @@ class Loop:
                 self.budget.save()
                 self._report(in_words(trial.number, outcome, self.context.schedule.select_by))
 
+    def _trained(self, trial: "Trial", parameters: Parameters, slot: Executor) -> Outcome:
+        """Train the point of a trial: in the slot, or at the other placement of the pairing."""
+        if self.pairing is None:
+            return run_trial(trial, parameters, self.context, slot)
+        repeated = Repeated.of(trial)
+        by_number = {one.number: one for one in self.study.get_trials(deepcopy=False)}
+        limit = self.pairing.limit(self.budget.minutes.clock, by_number[repeated.number] if repeated else None)
+        context = replace(self.context, repeated=repeated, exploration=limit)
+        if repeated is None:
+            return run_trial(trial, parameters, context, slot)
+        with self.pairing.executor() as elsewhere:
+            return run_trial(trial, parameters, context, elsewhere)
+
     def _begin(self) -> "tuple[Trial, Parameters] | None":
         """Return the next trial and its point; None if the search has ended."""
         with self._lock:
             if self._all_begun():
-                return None
+                return self._pair() if self.ended() is None else None
             because = self.ended()
             if because is None:
                 self._tell_method()
@@ -154,6 +170,8 @@ class Loop:
             return None
 
     def _next(self) -> "tuple[Trial, Parameters] | None":
+        if self.trials is None and (pair := self._pair()) is not None:
+            return pair
         parameters = None
         if not has_waiting(self.study):
             left = None if self.trials is None else self.trials - len(begun_trials(self.study))
@@ -163,15 +181,31 @@ class Loop:
         trial = record(self.study, parameters)
         return trial, self.context.space.suggest(trial)
 
+    def _pair(self) -> "tuple[Trial, Parameters] | None":
+        """Begin the trial that explores; None if there is none, or nothing to repeat."""
+        if self.pairing is None:
+            return None
+        base = self.pairing.base(self.study, self.trials)
+        if base is None:
+            is_queued = self._all_begun() and has_waiting(self.study)
+            trial = record(self.study, None) if is_queued else None
+        else:
+            here = self.context.placement
+            repeated = Repeated(base.number, self.pairing.placement, here)
+            trial = record(self.study, base.params, repeated.attributes())
+        return None if trial is None else (trial, self.context.space.suggest(trial))
+
     def _all_begun(self) -> bool:
-        return self.trials is not None and len(begun_trials(self.study)) >= self.trials
+        own = [trial for trial in begun_trials(self.study) if Repeated.of(trial) is None]
+        return self.trials is not None and len(own) >= self.trials
 
     def _tell_method(self) -> None:
         """Report finished trials that the method does not know yet, also of other machines and earlier attempts."""
         for trial in finished_trials(self.study):
             if trial.number not in self._told:
                 self._told.add(trial.number)
-                self.method.tell(dict(trial.params), outcome_of(trial))
+                if Repeated.of(trial) is None:
+                    self.method.tell(dict(trial.params), outcome_of(trial))
 
     def _reserve(self) -> None:
         """Reserve time to train the best setting so far with other seeds."""

@@ -93,10 +93,18 @@ def open_study(
     return study
 
 
-def record(study: "Study", parameters: Mapping[str, Any] | None) -> "Trial":
-    """Begin a trial at the given point, or at the point of a queued, interrupted trial if `parameters` is None."""
+def record(
+    study: "Study", parameters: Mapping[str, Any] | None, attributes: Mapping[str, Any] | None = None
+) -> "Trial":
+    """Begin a trial at the given point, or at the point of a queued, interrupted trial if `parameters` is None.
+
+    Args:
+        study: Study of the search.
+        parameters: The point.
+        attributes: Attributes of the trial, which stay with it if it is interrupted.
+    """
     if parameters is not None:
-        study.enqueue_trial(dict(parameters))
+        study.enqueue_trial(dict(parameters), user_attrs=dict(attributes or {}))
     trial = study.ask()
     note_owner(trial)
     return trial
@@ -138,6 +146,7 @@ def outcome_of(trial: "FrozenTrial") -> Outcome:
     """Read the outcome of a finished trial from the study."""
     attributes = trial.user_attrs
     times = {"seconds": attributes.get("seconds", 0.0), "joules": attributes.get("joules")}
+    times["epochs"] = attributes.get("epochs")
     if not has_result(trial):
         return Outcome(state="failed", **times)
     return Outcome(
@@ -161,7 +170,7 @@ def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) ->
     """
     from optuna.trial import TrialState
 
-    facts = {name: getattr(outcome, name) for name in ("validation_ne", "selected", "seconds", "joules")}
+    facts = {name: getattr(outcome, name) for name in ("validation_ne", "selected", "seconds", "joules", "epochs")}
     for name, value in {**facts, **outcome.costs}.items():
         if value is not None:
             trial.set_user_attr(name, value)

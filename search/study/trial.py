@@ -30,6 +30,7 @@ from shunter.search.study.families import FamilyRace
 from shunter.search.study.halving import Halving
 from shunter.search.study.interrupted import FAILURE, may_try_again
 from shunter.search.study.kept import KeptModels
+from shunter.search.study.pair import OUT_OF_TIME, Repeated
 from shunter.search.study.storage import begun_trials, outcome_of, trials_with_result
 from shunter.tracking.convention import (
     epoch_metrics,
@@ -72,6 +73,9 @@ class TrialContext:
         kept: Storage for the models of the best trials; None stores none.
         observe: See `shunter.search.job.SearchJob`.
         race: Race of several families, which ends looks early and trains some points in full.
+        placement: Placement of the search; parallel trials share its threads.
+        repeated: Trial that this one repeats at another placement; None for a trial of the search itself.
+        exploration: Condition that ends an exploring trial; None for all others.
     """
 
     dataset: Dataset
@@ -86,6 +90,13 @@ class TrialContext:
     kept: KeptModels | None = None
     observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
     race: FamilyRace | None = None
+    placement: Placement
+    repeated: Repeated | None = None
+    exploration: ShouldStop | None = None
+
+    def ended(self) -> StopReason | None:
+        """Return the reason to end a training; None while it continues."""
+        return self.should_stop() or (self.exploration and self.exploration())
 
 
 def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> Outcome:
@@ -124,6 +135,8 @@ class _Attempt:
         self.trial, self.context, self.executor, self.run = trial, context, executor, run
         self.parameters = parameters
         self.spec, self.hyperparameters = context.space.build(parameters)
+        if context.repeated is not None:
+            self.hyperparameters = context.repeated.adapted(self.hyperparameters)
         self.most_epochs = self.hyperparameters.most_epochs(context.schedule)
         self.halving = Halving(
             context.study, context.schedule.checks, context.schedule.max_epochs, own_epochs=self.most_epochs
@@ -154,13 +167,16 @@ class _Attempt:
             }
         )
         # Initial tags, replaced at the end: a trial that dies cannot write tags.
-        run.set_tags({"trial.state": "failed", **trial_tags(self.parameters, Outcome(state="failed"))})
+        first = {} if context.repeated else trial_tags(self.parameters, Outcome(state="failed"))
+        run.set_tags({"trial.state": "failed", **first})
         started = time.perf_counter()
         figures = None
         with self.executor.meter() as self.meter, contextlib.suppress(_stopped()):
-            hooks = Hooks(on_epoch=self._on_report, should_stop=context.should_stop)
+            hooks = Hooks(on_epoch=self._on_report, should_stop=context.ended)
             train = self.executor.figures if context.kept is None else self.executor.run
             figures = train(self.job, hooks)
+        if figures is not None and figures.stop_reason.kind is StopKind.EXPLORATION:
+            self.trial.set_user_attr(OUT_OF_TIME, True)
         reading = self._reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
         if context.cost is not None and context.cost not in outcome.costs:
@@ -194,6 +210,8 @@ class _Attempt:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
         cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
         # Compare the best result so far, whose weights are kept: later, worse epochs within the patience lose nothing.
+        if self.context.repeated is not None:
+            return
         reached = min(map(self._loss, self.reports))
         is_beaten = self.halving.is_beaten(self.trial, self._passes(report), reached, cost)
         if self.context.race is not None and self.is_look:
@@ -203,7 +221,7 @@ class _Attempt:
 
     def _role(self, race: FamilyRace | None) -> tuple[bool, bool]:
         """Return whether the trial is a look at a family, and whether it is trained in full in any case."""
-        if race is None:
+        if race is None or self.context.repeated is not None:
             return False, False
         begun = begun_trials(self.context.study)
         number = self.trial.number
@@ -235,6 +253,7 @@ class _Attempt:
             violations=violations_of(measured, context.limits, context.final),
             seconds=seconds,
             joules=reading.joules,
+            epochs=passes,
         )
 
     def _epochs_to_the_end(self, best: EpochReport, figures: TrainingFigures | None) -> float:
@@ -259,7 +278,9 @@ class _Attempt:
         run = self.run
         run.log_energy(reading)
         run.log_metrics({f"search.{name}": value for name, value in outcome.costs.items()})
-        tags = {"trial.state": outcome.state, **trial_tags(self.parameters, outcome)}
+        # A repeated setting is left out of the past searches, which know no placement.
+        taught = {} if self.context.repeated else trial_tags(self.parameters, outcome)
+        tags = {"trial.state": outcome.state, **taught}
         if figures:
             # Logged one step after the last epoch: the values are those of the best epoch, and MLflow shows the last
             # step.

@@ -181,7 +181,8 @@ def _member(  # noqa: PLR0917
 def planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Placement, Expectation]:
     """Return the job of a setting with the seed of a turn, its placement, and its expected duration and cost."""
     request, dataset = run.request, run.dataset
-    placement = run.decision.placement.model_copy(update={"processes": run.processes})
+    chosen = setting.placement or run.decision.placement
+    placement = chosen.model_copy(update={"processes": run.processes})
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
     expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
     schedule = Schedule(

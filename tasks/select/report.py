@@ -77,7 +77,7 @@ def calibration_text(decision: Decision) -> str:
     ratios, jobs = decision.calibration.seconds, "known" if decision.calibration.known else "new"
     if decision.chosen.time_level is None:
         few = f"{FEWEST - ratios.runs} more {jobs} job(s) have run to their end" if ratios.runs < FEWEST else ""
-        tried = f"a placement like this was tried{' and ' if few else ''}" if decision.exploration else ""
+        tried = f"a placement like this was tried{' and ' if few else ''}" if decision.is_exploration else ""
         until = f"before {tried}{few}" if tried or few else "on another machine"
         return f"Intervals are those of the step time alone: how far whole jobs are off is not known {until}."
     return (

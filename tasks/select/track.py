@@ -31,11 +31,7 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
             **prediction_tags(decision.prediction),
             "decision.reason": decision.reason,
             "decision.binds": decision.binds or "nothing",
-            **(
-                {"decision.exploration": f"instead of {decision.exploration.best_known.label}"}
-                if decision.exploration
-                else {}
-            ),
+            **_exploration_tags(decision),
         }
     )
     log_steps(parent_run_id, decision.observations)
@@ -51,6 +47,14 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
         text = f"{decision.explanation or decision.reason}\n{notes}\n"
         run.client.log_text(parent_run_id, text, DECISION_TEXT)
         run.client.log_figure(parent_run_id, decision_figure(decision), DECISION_FIGURE)
+
+
+def _exploration_tags(decision: Decision) -> dict[str, str]:
+    if decision.exploration is None:
+        return {}
+    if decision.exploration.paired is not None:
+        return {"decision.pairing": decision.exploration.paired.label}
+    return {"decision.exploration": f"instead of {decision.exploration.best_known.label}"}
 
 
 def _job_metrics(decision: Decision) -> dict[str, float]:

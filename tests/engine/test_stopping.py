@@ -191,14 +191,6 @@ def test_waits_are_left_out() -> None:
     assert (clock.seconds, clock.seconds_of("trials")) == (8.0, 0.0)
 
 
-def test_a_command_that_starts_over_has_used_its_time_all_the_same() -> None:
-    clock = HandClock(work=20.0, trials=15.0)
-    clock.start("exploration")
-    clock.forget_spans(but=WORK)
-    assert (clock.seconds, clock.seconds_of(WORK)) == (35.0, 20.0)
-    assert (clock.seconds_of("trials"), clock.seconds_of("exploration")) == (0.0, 0.0)
-
-
 def test_the_first_condition_that_is_met_counts() -> None:
     clock, other = HandClock(), StopReason(StopKind.SEARCH_BUDGET, StopLimit.TIME, {"minutes": 1.0})
     explored = time_limit(clock, "exploration", 60.0, ENOUGH)

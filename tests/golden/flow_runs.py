@@ -25,7 +25,7 @@ REQUEST = TrainRequest(
 EXPLORING = REQUEST.model_copy(
     update={
         **{"batch_sizes": "64,512", "explore": "free", "limits": Limits(min_auc=0.64)},
-        **{"trials": 2, "ensemble_size": 1, "baselines": "none"},
+        **{"trials": 1, "ensemble_size": 1, "baselines": "none"},
     }
 )
 MOST_CHILDREN = 100

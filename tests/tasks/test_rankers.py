@@ -73,6 +73,7 @@ def run_of(
         should_stop=lambda: exhausted or explored,
         checkpoints=CheckpointRequest(),
         better=None,
+        pairing=None,
     )
 
 

@@ -97,6 +97,20 @@ def test_what_further_batch_sizes_take_is_a_share_of_the_job() -> None:
     assert len(machine.asked) == before + 2
 
 
+def test_best_known_batch_size_is_measured_on_each_accelerator() -> None:
+    machine = Machine()
+    found = probes(machine)
+    found.measure_leaders()
+    sizes = {placement.batch_size for placement in machine.asked}
+    (fresh, *_) = (one.placement for one in found.candidates() if one.placement.batch_size not in sizes)
+    found.measure_on_each([fresh.batch_size])
+    asked = [placement for placement in machine.asked if placement.batch_size == fresh.batch_size]
+    assert {placement.accelerator for placement in asked} == {one.placement.accelerator for one in found.candidates()}
+    count = len(machine.asked)
+    found.measure_on_each([fresh.batch_size])
+    assert len(machine.asked) == count
+
+
 def test_between_two_probes_a_step_lies_on_the_line() -> None:
     found = probes(Machine())
     found.measure_leaders()
