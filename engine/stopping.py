@@ -82,6 +82,11 @@ class StopReason:
         """Return True if a limit of the request was reached."""
         return self.kind is StopKind.LIMIT
 
+    @property
+    def is_exploration(self) -> bool:
+        """Return True if an exploration used up its time."""
+        return self.kind is StopKind.EXPLORATION
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the reason from the plain values of `dataclasses.asdict`."""
@@ -108,7 +113,7 @@ class StoppedError(TrainingError):
     @property
     def is_exploration(self) -> bool:
         """Return True if an exploration used up its time, after which a run continues at the incumbent placement."""
-        return self.reason.kind is StopKind.EXPLORATION
+        return self.reason.is_exploration
 
     def __str__(self) -> str:
         """Return the message."""

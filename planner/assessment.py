@@ -13,6 +13,16 @@ Interval = tuple[float, float]
 PriceSource = Literal["given", "catalogue"]
 
 
+class QualityLoss(Frozen):
+    """NE of a placement above the best that past runs of the job have shown, as a share of it."""
+
+    expected: float = Field(description="Negative where the placement is better.")
+    low: float = Field(description="Lower end of an interval of 90 %.")
+    high: float = Field(description="Upper end of the interval.")
+    most: float = Field(description="Largest permitted loss: the request's, or what lies within the noise of seeds.")
+    is_asked: bool = Field(default=False, description="Whether the request names the largest loss.")
+
+
 class Candidate(Frozen):
     """Placement with its prediction for one epoch, and its accelerator's memory and price."""
 
@@ -44,6 +54,12 @@ class Candidate(Frozen):
     )
     quality_probability: float | None = Field(
         default=None, description="That the asked quality is reached there, judged from past runs; None when unknown."
+    )
+
+    quality_loss: QualityLoss | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="What its batch size and precision cost in NE; None without past runs of the job.",
     )
 
     @property

@@ -42,7 +42,13 @@ from shunter.planner.predict.in_training import InTraining
 from shunter.planner.predict.moved_rows import with_moved_rows
 from shunter.planner.predict.observe import measured_before, probe_observations
 from shunter.planner.predict.power import PowerLimits, device_power_limits
-from shunter.planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
+from shunter.planner.predict.predicted import (
+    absent_candidates,
+    predicted_candidates,
+    with_quality,
+    with_quality_loss,
+    with_work,
+)
 from shunter.planner.predict.probes import Probes
 from shunter.planner.predict.too_large import remembered, with_memory
 from shunter.planner.predict.watts import observed_watts, power_notes, with_learned_watts
@@ -268,7 +274,8 @@ class _Job:
         past, min_auc = self.past, self.request.limits.min_auc
         fitting = with_memory(candidates, remembered(past.runs(), datetime.now(UTC)))
         working = with_work(fitting, past.history, data=past.data, family=past.family)
-        return with_quality(working, past.history, min_auc, data=past.data, family=past.family)
+        sure = with_quality(working, past.history, min_auc, data=past.data, family=past.family)
+        return with_quality_loss(sure, past.runs(), self.request.placement.max_quality_loss)
 
     def notes(self, features: Features) -> list[str]:
         """Return notes on the time lost by checkpoints, and on the families among which tuning chooses."""

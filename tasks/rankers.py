@@ -108,7 +108,7 @@ def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
 def _with_pair(run: RunContext, tried: Tried, ended: Callable[[Tried], StopReason | None]) -> Tried:
     """Train the best setting at the other placement too, if the run explores; see `shunter.search.study.pair`."""
     pairing, best = run.pairing, tried.best
-    came_to_nothing = best.stop_reason.kind is StopKind.EXPLORATION
+    came_to_nothing = best.stop_reason.is_exploration
     if (
         pairing is None
         or is_solved(best.spec.family)
@@ -138,7 +138,7 @@ def _compared(first: TrainedRanker, second: TrainedRanker, *, came_to_nothing: b
         seconds=other.train_seconds,
         seconds_ratio=other.train_seconds / one.train_seconds,
         epochs_ratio=len(other.history) / len(one.history),
-        is_stopped=other.stop_reason.kind is StopKind.EXPLORATION,
+        is_stopped=other.stop_reason.is_exploration,
     )
 
 

@@ -242,7 +242,7 @@ def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Pl
         select_by=run.request.training.select_by.value,
         limits=EnsembleLimits.of(run.request.ensemble),
     )
-    run.notes.auc = result.validation.auc
+    run.notes.auc, run.notes.ne = result.validation.auc, result.validation.ne
     return result
 
 

@@ -39,6 +39,7 @@ LATER: dict[str, Any] = {
     "validation": None,
     "test": None,
     "batch_sizes": None,
+    "max_quality_loss": None,
     "grid": None,
     "prices": None,
     "select_by": "ne",

@@ -70,8 +70,8 @@ class PairedTrial(Frozen):
     seconds: float = Field(gt=0, description="Wall-clock time of the repeating trial.")
     seconds_ratio: float = Field(gt=0, description="Its wall-clock time over that of the repeated trial.")
     epochs_ratio: float = Field(gt=0, description="Its passes over those of the repeated trial.")
-    ne_difference: float | None = Field(
-        default=None, description="Its validation NE less that of the repeated trial; None for rankings."
+    ne_ratio: float | None = Field(
+        default=None, gt=0, description="Its validation NE over that of the repeated trial; None for rankings."
     )
     is_stopped: bool = Field(default=False, description="Whether its time ran out: the ratios are lower bounds then.")
 
@@ -85,6 +85,7 @@ class Evidence(Ending):
     family: str | None = Field(default=None, description="Model family.")
     placement: Placement | None = None
     auc: float | None = Field(default=None, ge=0, le=1, description="Reached on the validation part.")
+    ne: float | None = Field(default=None, gt=0, description="Reached on the validation part.")
     asked_auc: float | None = Field(default=None, ge=0, le=1, description="Least AUC asked for; None for any.")
     epochs: float | None = Field(
         default=None, ge=0, description="Passes over the training part, of all trials and members."

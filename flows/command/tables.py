@@ -36,6 +36,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
         ("cost", lambda row: number(row.cost)),
         ("g CO2e", lambda row: number(row.carbon_grams)),
         ("memory", lambda row: _marked(number(row.memory_gib, "GiB"), row.candidate.prediction.memory_source)),
+        ("loss of NE", _quality_loss),
         ("outcome", lambda row: _outcome(decision, row)),
     ]
     columns = [(title, [cell(row) for row in shown]) for title, cell in known]
@@ -52,6 +53,12 @@ def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
         f"Placements by {decision.objective}, for {number(decision.job.epochs)} epochs",
         "; ".join(notes),
     )
+
+
+def _quality_loss(row: "Assessment") -> str:
+    """Return the expected loss of NE with its interval; empty if unknown."""
+    loss = row.candidate.quality_loss
+    return "" if loss is None else f"{loss.expected:+.1%} ({loss.low:+.1%} to {loss.high:+.1%})"
 
 
 def _outcome(decision: "Decision", row: "Assessment") -> str:

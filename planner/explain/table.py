@@ -40,6 +40,7 @@ def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
         "memory_source": prediction.memory_source,
         "work_share": _significant(row.candidate.work_share),
         "quality_probability": _significant(row.candidate.quality_probability),
+        **_quality_loss(row),
         "on_pareto_front": row.on_front,
         "excluded_by": "; ".join(miss.text for miss in row.excluded_by) or None,
         "lost_because": lost_because(row, chosen, weights),
@@ -79,6 +80,14 @@ def format_objective(weights: Weights) -> str:
     """Return the objective as a noun: `time`, `energy-delay product (time x energy)`, or `time x energy^0.5`."""
     product = " x ".join(str(name) if weight == 1 else f"{name}^{weight:g}" for name, weight in weights.used.items())
     return f"energy-delay product ({product})" if weights == Weights.parse("edp") else product
+
+
+def _quality_loss(row: Assessment) -> Row:
+    """Return the loss of NE as a share, with its interval; nothing where it is unknown."""
+    loss = row.candidate.quality_loss
+    if loss is None:
+        return {}
+    return {"quality_loss": _significant(loss.expected), **_bounds("quality_loss", (loss.low, loss.high))}
 
 
 def _bounds(name: str, interval: Interval | None) -> Row:

@@ -23,6 +23,7 @@ class FlowNotes:
         decision: Chosen placement with its predictions; None before the choice.
         search: Time and energy of the search, including earlier attempts; None before the search has ended.
         auc: Validation AUC of the result; None before it is known, and for ranking models.
+        ne: Validation NE of the result; None before it is known, and for ranking models.
         stop_reason: Limit that ended a training; None if no limit did.
         beside: Names of trainings outside of the decision.
         pair: Trial that explored a placement; None if there is none.
@@ -32,6 +33,7 @@ class FlowNotes:
     decision: Decision | None = None
     search: Figures | None = None
     auc: float | None = None
+    ne: float | None = None
     stop_reason: StopReason | None = None
     beside: tuple[str, ...] = ()
     pair: PairedTrial | None = None
@@ -74,6 +76,7 @@ def flow_evidence(
         family=request.model,
         placement=decision.placement if decision else None,
         auc=None if auc is None or math.isnan(auc) else auc,
+        ne=None if notes.ne is None or math.isnan(notes.ne) else notes.ne,
         asked_auc=asked,
         epochs=_sum([one.epochs for one in trainings]),
         planned_epochs=_planned_epochs(decision.job, kind) if decision else None,

@@ -67,6 +67,7 @@ class PastRun(Frozen):
     family: str | None = Field(description="Model family.")
     placement: Placement | None
     auc: float | None = Field(description="On the validation part.")
+    ne: float | None = Field(default=None, description="On the validation part.")
     seconds: float | None = Field(description="The whole flow of a `train`, one training of a `member`.")
     joules: float | None = Field(description="None where they were not measured.")
     cost: float | None = Field(description="By the price of the request; None where it named none.")
@@ -173,6 +174,7 @@ def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
         "planned_epochs",
         "compiled",
         "known",
+        "ne",
         "pair",
         "too_large",
         "work_share",

@@ -12,7 +12,8 @@ from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workl
 from shunter.planner.assessment import Candidate
 from shunter.planner.candidates.offers import Offer
 from shunter.planner.candidates.placements import Sizes, placements
-from shunter.planner.history import History, with_fleet
+from shunter.planner.history import History, PastRun, with_fleet
+from shunter.planner.history.quality_loss import quality_losses
 from shunter.planner.predict.core_scaling import CoreScaling
 
 LEAST_CHANCE = 0.01
@@ -160,6 +161,22 @@ def with_quality(
             }
         )
         for candidate in candidates
+    ]
+
+
+def with_quality_loss(candidates: Sequence[Candidate], runs: Sequence[PastRun], most: float | None) -> list[Candidate]:
+    """Return the candidates with what their batch size and precision cost in NE, from past runs.
+
+    Args:
+        candidates: Candidates without the loss.
+        runs: Past runs of the job.
+        most: Largest permitted loss; None permits what lies within the noise of seeds.
+    """
+    losses = quality_losses(runs, [candidate.placement for candidate in candidates], most)
+    if losses is None:
+        return list(candidates)
+    return [
+        candidate.model_copy(update={"quality_loss": loss}) for candidate, loss in zip(candidates, losses, strict=True)
     ]
 
 

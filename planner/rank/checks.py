@@ -35,6 +35,7 @@ class Check:
     at_least: bool = False
     confidence: float = 0.5
     is_of_accelerator: bool = False
+    gives_way: bool = False  # whether it is left out where no candidate keeps all limits
 
     @property
     def broken(self) -> NDArray[np.bool_]:
@@ -82,6 +83,10 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
     memory = np.where(totals.out_of_memory, np.nan, totals.memory_gib)
     has_room = {"values": memory, "bounds": totals.accelerator_gib, "is_of_accelerator": True}
     checks.append(Check(name="memory of", option=None, unit=" GiB", **has_room))
+    if not np.isnan(totals.quality_loss).all():
+        losses, most = np.nan_to_num(totals.quality_loss), np.nan_to_num(totals.most_quality_loss, nan=np.inf)
+        own = {"option": "--max-quality-loss", "unit": "", "gives_way": not totals.loss_is_limited}
+        checks.append(Check(name="loss of NE", values=losses, bounds=most, **own))
     if limits.min_auc is not None:
         bounds = _like(totals.quality, limits.min_auc_probability)
         name = f"probability of AUC {limits.min_auc:g}"

@@ -13,6 +13,7 @@ from shunter.planner.rank.totals import Column, Terms, Totals, scores_of, totals
 
 MOST_ROWS = 1_000
 ENDING_LIMITS = frozenset({"time", "energy", "cost"})  # limits that end a search or training, which keeps its best
+EQUAL = 0.02  # share by which objectives may differ and count as equal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,8 @@ class Ranking:
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     """Rank all candidates: feasible ones by the objective, then excluded ones, the nearest first.
 
-    Ties go to the faster candidate, then to fewer machines, fewer threads, less memory.
+    Of those within `EQUAL` of the best objective, the one with the lowest expected NE comes first. Ties go to the
+    faster candidate, then to fewer machines, fewer threads, less memory.
 
     Args:
         candidates: Placements with their predictions, at least one.
@@ -47,12 +49,14 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     assert candidates, "nothing to choose from"
     totals = totals_of(candidates, terms)
     checks = checks_of(totals, terms)
+    if np.any([check.broken for check in checks], axis=0).all():
+        checks = [check for check in checks if not check.gives_way]
     broken = np.stack([check.broken for check in checks])
     excess = np.max([np.where(check.broken, check.excess, 0.0) for check in checks], axis=0)
     scores = scores_of(totals, terms.weights)
     is_excluded: NDArray[np.bool_] = np.any(broken, axis=0)
     ties = (totals.label_order, totals.memory_gib, totals.threads, totals.machines, totals.hours)
-    order = np.lexsort((*ties, scores, excess, is_excluded))
+    order = np.lexsort((*ties, scores, _loss_of_equals(totals, scores, is_excluded), excess, is_excluded))
     is_on_front = np.zeros(len(candidates), dtype=bool)
     feasible = np.flatnonzero(~is_excluded)
     is_on_front[feasible] = on_front(np.stack([totals.hours, totals.kwh, totals.cost], axis=1)[feasible])
@@ -99,6 +103,12 @@ def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
         barred=None,
         shortened_by=fitting[0].excluded_by,
     )
+
+
+def _loss_of_equals(totals: Totals, scores: Column, is_excluded: NDArray[np.bool_]) -> Column:
+    """Return the loss of NE of those as good as the best in the objective, and infinity for all others."""
+    best = np.min(scores, where=~is_excluded, initial=np.inf)
+    return np.where(~is_excluded & (scores <= (1 + EQUAL) * best), np.nan_to_num(totals.quality_loss), np.inf)
 
 
 def _shown(

@@ -73,6 +73,9 @@ class Totals:
     accelerator_gib: Column
     quality: Column
     expected_runs: Column
+    quality_loss: Column
+    most_quality_loss: Column
+    loss_is_limited: bool
     step_high: Column
     time_low: Column
     time_high: Column
@@ -93,8 +96,8 @@ class Totals:
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     """Return the totals of the candidates."""
     raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
-    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-5]
-    work, searched, expected_runs, here, metered = raw[-5:]
+    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-7]
+    work, searched, expected_runs, here, metered, quality_loss, most_loss = raw[-7:]
     calibration = terms.calibration
     is_here, is_metered = here.astype(bool), here.astype(bool) & metered.astype(bool)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -128,6 +131,9 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
         accelerator_gib=accelerator / 2**30,
         quality=quality,
         expected_runs=expected_runs,
+        quality_loss=quality_loss,
+        most_quality_loss=most_loss,
+        loss_is_limited=any(one.quality_loss is not None and one.quality_loss.is_asked for one in candidates),
         step_high=high,
         time_low=time_low,
         time_high=time_high,
@@ -195,6 +201,8 @@ def _raw(candidate: Candidate) -> tuple[float | None, ...]:
         candidate.expected_runs,
         candidate.is_here,
         prediction.energy_source == "measured",
+        None if candidate.quality_loss is None else candidate.quality_loss.expected,
+        None if candidate.quality_loss is None else candidate.quality_loss.most,
     )
 
 

@@ -10,7 +10,6 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.ensemble.scored import keep_scores
 from shunter.engine.job import ClickJob
 from shunter.engine.results import TrainResult
-from shunter.engine.stopping import StopKind
 from shunter.engine.trained_model import FILE, TrainedModel
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.search.protocol import Cost, Outcome
@@ -69,8 +68,8 @@ class KeptModels:
             energy: Energy of the training.
             run_id: MLflow run of the trial.
         """
-        is_explored = result.stop_reason.kind is StopKind.EXPLORATION
-        if not (result.stop_reason.is_scheduled or is_explored or self._is_cut()):
+        reason = result.stop_reason
+        if not (reason.is_scheduled or reason.is_exploration or self._is_cut()):
             return
         with self._lock:
             families = {

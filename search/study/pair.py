@@ -155,7 +155,7 @@ def pair_of(study: "Study") -> PairedTrial | None:
             seconds=other.seconds,
             seconds_ratio=other.seconds / one.seconds,
             epochs_ratio=other.epochs / one.epochs,
-            ne_difference=other.validation_ne - one.validation_ne,
+            ne_ratio=other.validation_ne / one.validation_ne,
             is_stopped=OUT_OF_TIME in second.user_attrs,
         )
     return None

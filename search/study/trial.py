@@ -175,7 +175,7 @@ class _Attempt:
             hooks = Hooks(on_epoch=self._on_report, should_stop=context.ended)
             train = self.executor.figures if context.kept is None else self.executor.run
             figures = train(self.job, hooks)
-        if figures is not None and figures.stop_reason.kind is StopKind.EXPLORATION:
+        if figures is not None and figures.stop_reason.is_exploration:
             self.trial.set_user_attr(OUT_OF_TIME, True)
         reading = self._reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)

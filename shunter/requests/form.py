@@ -57,6 +57,7 @@ TITLES = {
     "grid": "Carbon intensity (g CO2e per kWh, or file)",
     "batch_sizes": "Batch sizes (samples)",
     "explore": "Try other batch sizes",
+    "max_quality_loss": "Largest loss of NE (such as 0.01)",
     "embedding_memory": "Memory of the embedding tables (such as 2GiB)",
     "cluster": "Ray cluster",
     "seed": ADVANCED + "seed",

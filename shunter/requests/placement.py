@@ -45,6 +45,11 @@ class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
         description="Whether recurring runs may try another batch size: never, bounded or free.",
     )
 
+    max_quality_loss: float | None = Field(
+        default=None,
+        ge=0,
+        description="Largest loss of NE by batch size or precision, such as 0.01; if omitted, the noise of seeds.",
+    )
     embedding_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
         description="Memory for the embedding tables, such as 2GiB; larger tables are kept in a file.",

@@ -63,7 +63,7 @@ def test_one_extra_trial_repeats_the_best_setting_at_the_other_placement(
     assert kept_model(tmp_path / "pair", 3)
     assert result.pair is not None
     assert (result.pair.placement, result.pair.beside, result.pair.is_stopped) == (LARGE, PLACEMENT, False)
-    assert result.pair.ne_difference == pytest.approx(extra.validation_ne - base.validation_ne)
+    assert result.pair.ne_ratio == pytest.approx(extra.validation_ne / base.validation_ne)
     again = tune(dataset, parent, tmp_path / "pair", Pairing(LARGE, LONG))
     assert again.settings == result.settings
     assert again.pair == result.pair
