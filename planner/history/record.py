@@ -137,7 +137,9 @@ def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
     members = [one.measured for one in trainings if one.kind == "member"]
     search = notes.search
     if search and search.seconds and notes.pair:  # the extra trial is no part of what was predicted
-        search = search.model_copy(update={"seconds": max(search.seconds - notes.pair.seconds, 1e-3)})
+        share = max(1 - notes.pair.seconds / search.seconds, 1e-3)
+        joules = None if search.joules is None else share * search.joules
+        search = search.model_copy(update={"seconds": share * search.seconds, "joules": joules})
     parts = [*([search] if search else trials), *members]
     sources: set[Source] = {part.joules_source for part in parts if part.joules_source}
     memory = [part.memory_bytes for part in (*trials, *members) if part.memory_bytes]

@@ -13,7 +13,7 @@ from shunter.planner.history.record import FlowNotes, flow_evidence
 from shunter.planner.job_size import JobSize
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, TrainRequest
-from shunter.tracking.evidence import Evidence, Figures
+from shunter.tracking.evidence import Evidence, Figures, PairedTrial
 
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
 TOTAL = EnergyReading.of(900.0, 90.0, "measured", "a counter")
@@ -112,3 +112,28 @@ def test_training_that_a_limit_stopped_is_a_lower_bound_unless_it_was_good_enoug
     assert flow_evidence("train", TrainRequest(), notes).limit == "time"
     assert flow_evidence("train", TrainRequest(limits=Limits(min_auc=0.79)), notes).outcome == "reached"
     assert flow_evidence("train", TrainRequest(limits=Limits(min_auc=0.81)), notes).outcome == "stopped"
+
+
+SMALL = PLACEMENT.model_copy(update={"batch_size": 256})
+PAIR = PairedTrial(placement=SMALL, beside=PLACEMENT, seconds=5.0, seconds_ratio=1.2, epochs_ratio=0.8, ne_ratio=0.99)
+
+
+def test_an_extra_trial_is_recorded_and_counts_neither_as_work_nor_as_epochs() -> None:
+    search = Figures(seconds=20.0, joules=100.0, joules_source="measured")
+    notes = FlowNotes(decision=decision(), ne=0.8, search=search, pair=PAIR)
+    trainings = [training("trial", placement=PLACEMENT), training("trial", placement=SMALL)]
+    found = flow_evidence("train", TrainRequest(), notes, trainings=trainings)
+    assert (found.outcome, found.pair, found.ne) == ("reached", PAIR, 0.8)
+    assert (found.measured.seconds, found.measured.joules) == (15.0, 75.0)
+    assert found.epochs == 1.5
+
+
+@pytest.mark.parametrize(("is_stopped", "outcome"), [(True, "stopped"), (False, "missed")])
+def test_an_exploration_after_which_the_best_known_took_over_is_no_success(is_stopped: bool, outcome: str) -> None:
+    exploration = Exploration(best_known=SMALL, stop_multiple=2.0, stop_hours=0.5)
+    pair = PAIR.model_copy(update={"placement": PLACEMENT, "beside": SMALL, "is_stopped": is_stopped})
+    notes = FlowNotes(decision=decision().model_copy(update={"exploration": exploration}), auc=0.8, pair=pair)
+    trainings = [training("trial", placement=PLACEMENT), training("trial", placement=SMALL)]
+    found = flow_evidence("train", TrainRequest(limits=Limits(min_auc=0.7)), notes, trainings=trainings)
+    assert found.outcome == outcome
+    assert (found.placement, found.epochs) == (PLACEMENT, 1.5)
