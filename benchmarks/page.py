@@ -259,9 +259,9 @@ def _table(section: Section, headline: Mapping[str, Any], keys: Iterable[str]) -
     rows = []
     for key in keys:
         figure = section.figures[key]
-        cells = (f"`{key}`", format_value(headline, key, figure), figure.what, format_comparison(headline, key, figure))
+        cells = (figure.what, format_value(headline, key, figure), format_comparison(headline, key, figure), f"`{key}`")
         rows.append(f"| {' | '.join(cells)} |")
-    return ["| key | value | what | compared with |", "|---|---:|---|---|", *rows]
+    return ["| figure | value | compared with | key |", "|---|---:|---|---|", *rows]
 
 
 def format_value(headline: Mapping[str, Any], key: str, figure: Figure) -> str:

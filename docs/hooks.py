@@ -12,7 +12,7 @@ from mkdocs.structure.pages import Page
 from typer.main import get_command
 
 from shunter.flows.command.cli import app
-from shunter.flows.command.help import OPTIONS, OUTPUT
+from shunter.flows.command.help import FEW, OPTIONS, OUTPUT
 from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
 from shunter.registry import Registry
 from shunter.requests.support import CONFLICTS, NEEDS, PARTNERS, Use
@@ -70,11 +70,13 @@ def command_page() -> str:
         lines += ["", f"## {name}", "", (command.help or "").split("\n\n")[0].replace("\n", " ").strip()]
         context = command.make_context(name, [], resilient_parsing=True)
         panels: dict[str, list[str]] = {}
-        for parameter in command.get_params(context):
+        parameters = command.get_params(context)
+        other = OPTIONS if len(parameters) <= FEW else OUTPUT
+        for parameter in parameters:
             record = parameter.get_help_record(context)
             if record and parameter.name not in ("help", "help_all"):
                 is_argument = parameter.param_type_name == "argument"
-                title = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or OUTPUT
+                title = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or other
                 panels.setdefault(title, []).append(f"- `{' '.join(record[0].split())}`: {escaped(record[1])}")
         for title, options in panels.items():
             heading = [] if title == OPTIONS and len(panels) == 1 else ["", f"**{title}**"]

@@ -48,7 +48,7 @@ def test_a_page_of_many_figures_shows_those_that_are_behind() -> None:
     figures = {f"f{number}": Figure(what="Seconds", better="lower") for number in range(MOST_ROWS + 1)}
     figures["slow"] = Figure(what="Seconds", better="lower", beside=Comparison(value=1, who="Z"))
     pages = render({"speed": section(**figures)}, {"speed": result(**dict.fromkeys(figures, 2.0))})
-    assert "| `slow` | 2 | Seconds | 1 (Z): **behind** |" in pages["benchmarks/speed.md"]
+    assert "| Seconds | 2 | 1 (Z): **behind** | `slow` |" in pages["benchmarks/speed.md"]
     assert "`f40`" in pages["lab/speed.md"]
     assert "1 of 1" in pages["benchmarks/index.md"]
 
@@ -93,7 +93,7 @@ def test_a_table_shows_unit_spread_and_comparison() -> None:
         "other": Figure(what="Other"),
     }
     pages = render({"speed": section(**figures)}, {"speed": result(error=0.1234, error_std=0.01, other=0.5)})
-    assert "| `error` | 12.3 ± 1.0 % | Error | 50.0 % (Z) |" in pages["benchmarks/speed.md"]
+    assert "| Error | 12.3 ± 1.0 % | 50.0 % (Z) | `error` |" in pages["benchmarks/speed.md"]
     assert "measured on 2026-01-02" in pages["benchmarks/speed.md"]
 
 
@@ -106,8 +106,8 @@ def test_a_pattern_describes_each_figure_of_a_table_that_is_made_in_parts() -> N
         title="T", about="A.", figures={}, patterns={"(?P<model>[a-z]+)_auc": pattern, "(?P<model>[a-z]+)_rival": rival}
     )
     pages = render({"speed": whole}, {"speed": result(fm_auc=0.5, lr_auc=0.25, lr_rival=0.75)})
-    assert "| `fm_auc` | 0.50 | AUC of fm |  |" in pages["benchmarks/speed.md"]
-    assert "| `lr_auc` | 0.25 | AUC of lr | 0.75 (Z) |" in pages["benchmarks/speed.md"]
+    assert "| AUC of fm | 0.50 |  | `fm_auc` |" in pages["benchmarks/speed.md"]
+    assert "| AUC of lr | 0.25 | 0.75 (Z) | `lr_auc` |" in pages["benchmarks/speed.md"]
     with pytest.raises(ValueError, match="the headline figure seconds has no description"):
         render({"speed": whole}, {"speed": result(fm_auc=0.5, seconds=1)})
 
@@ -127,8 +127,8 @@ def test_a_figure_of_a_pattern_may_stand_beside_a_number_and_none_is_behind_it()
     )
     whole = Section(title="T", about="A.", figures={}, patterns={"(?P<who>[a-z]+)_ratio": pattern})
     pages = render({"speed": whole}, {"speed": result(one_ratio=4.0, other_ratio=None)})
-    assert "| `one_ratio` | 4.0 | Ratio of one | 3 (the aim) |" in pages["benchmarks/speed.md"]
-    assert "| `other_ratio` | - | Ratio of other | 3 (the aim): **behind** |" in pages["benchmarks/speed.md"]
+    assert "| Ratio of one | 4.0 | 3 (the aim) | `one_ratio` |" in pages["benchmarks/speed.md"]
+    assert "| Ratio of other | - | 3 (the aim): **behind** | `other_ratio` |" in pages["benchmarks/speed.md"]
 
 
 def test_published_figures_are_those_of_the_recipes_and_results() -> None:
