@@ -37,7 +37,7 @@ from shunter.requests import Explore, Objective, TrainRequest, shown
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import hold, holds_all, installed_move, keep_chosen, tell
-from shunter.tasks.ensemble import expected_ending
+from shunter.tasks.ensemble import UNTRAINED, expected_ending
 from shunter.tasks.evidence import keeping_evidence
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
@@ -329,9 +329,10 @@ def _decide(job: _Job, budget: Budget) -> Decision:
     if decision is None:
         with job.clock.step("select"):
             if budget.is_limited:
-                budget.ending_seconds, _ = expected_ending(job.dataset, job.request, job.clock)
+                budget.ending_seconds, _ = expected_ending(job.dataset, job.request, job.clock, UNTRAINED)
             if reason := budget.exhausted():
-                raise StoppedError(stop_text(reason), reason)
+                rest = f"It leaves no training: choice and end of the command take {budget.ending_seconds:.3g} s"
+                raise StoppedError(f"{stop_text(reason)} {rest}, by past runs or the start.", reason)
             decision = select(
                 job.dataset,
                 _explorable(job),

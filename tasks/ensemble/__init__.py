@@ -9,7 +9,7 @@ from shunter.hardware.types import Placement
 from shunter.requests import EnsembleOf
 from shunter.tasks.ensemble.combine import EnsembleLimits, combine_members
 from shunter.tasks.ensemble.distillation import distil
-from shunter.tasks.ensemble.ending import expected_ending, set_ending_aside
+from shunter.tasks.ensemble.ending import UNTRAINED, expected_ending, set_ending_aside
 from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
 from shunter.tasks.ensemble.past_champions import past_champions
 from shunter.tasks.ensemble.room import minutes_in_words
@@ -17,6 +17,7 @@ from shunter.tasks.run_context import RunContext
 from shunter.tracking.runs import open_run
 
 __all__ = [
+    "UNTRAINED",
     "EnsembleLimits",
     "build_ensemble",
     "champions_before",
