@@ -30,13 +30,14 @@ from shunter.tracking.store import open_store
 summary = train(
     TrainRequest(
         data=f"jsonl:{sys.argv[1]}", schema_file=sys.argv[2], model="wide", set=("loss=focal", "scale=2.0"),
-        search_method="shuffled", trials=2, max_epochs=1, ensemble_size=1, baselines="none",
+        search_method="patient", trials=12, max_epochs=1, ensemble_size=1, baselines="none",
         explore="never", promote="always",
     )
 )
 rows = pd.DataFrame([{"user": 1, "item": 2, "price": 0.5}] * 2)
 result = summary.result
 print(json.dumps({
+    "stop": summary.tuned.stop_reason.kind,
     "settings": [[one.spec.to_dict(), one.hyperparameters.to_dict()] for one in summary.tuned.settings],
     "validation": result.validation.more, "test": result.test.more,
     "metrics": open_store().mlflow.get_run(summary.run_id).data.metrics,
@@ -113,7 +114,9 @@ def test_all_roles_of_another_distribution_serve_in_one_training(
 
     assert [(spec["family"], spec["scale"], learned["loss"]) for spec, learned in found["settings"]] == [
         ("wide", 2.0, "focal")
-    ] * 2
+    ] * len(found["settings"])
+    assert found["stop"] == "exhausted"
+    assert 4 <= len(found["settings"]) < 12
     assert 0 < found["validation"]["brier"] < 0.25
     assert found["metrics"]["quality.brier"] == found["validation"]["brier"]
     assert found["metrics"]["quality.test.brier"] == found["test"]["brier"]

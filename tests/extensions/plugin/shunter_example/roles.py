@@ -1,6 +1,7 @@
-"""A loss, a metric, a reader of logs and a search method."""
+"""A loss, a metric, a reader of logs and two search methods."""
 
 import hashlib
+import math
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,9 @@ from shunter.ingestion.schema import Schema, read_schema
 from shunter.ingestion.sources.open import find_files
 from shunter.ingestion.sources.tabular import ParquetSource
 from shunter.search.context import SearchContext
+from shunter.search.methods.registry import build_method
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.study.storage import finished_trials, has_result, lowest_loss
 
 
 def focal_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -62,3 +65,25 @@ class Shuffled:
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
         """Learn nothing from a trial."""
+
+
+class Patient:
+    """Ends a search once three trials in a row were no better; proposes what the method `shuffled` does."""
+
+    def __init__(self, context: SearchContext) -> None:
+        self._study, self._inner, self._is_over = context.study, build_method("shuffled", context), False
+        self.race = getattr(self._inner, "race", None)
+
+    def ask(self, left: BudgetLeft) -> Parameters | None:
+        """Return the next point to train; None ends the search, also for trials that run beside it."""
+        self._is_over = self._is_over or self._trials_without_gain() >= 3
+        return None if self._is_over else self._inner.ask(left)
+
+    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
+        """Hand the outcome on."""
+        self._inner.tell(parameters, outcome)
+
+    def _trials_without_gain(self) -> int:
+        """Count the trials since the best one; the study also has those of an interrupted attempt."""
+        losses = [lowest_loss(trial) if has_result(trial) else math.inf for trial in finished_trials(self._study)]
+        return len(losses) - 1 - losses.index(min(losses)) if losses else 0
