@@ -299,6 +299,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
     reason = (
         f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.explain()}"
     )
+    open_run(trained.run_id).log_metrics(judgement.headline())
     note_version(tonight, registered, trained.run_id, reason)
     keep_increment(trained.run_id, registered.name, registered.version, since=winner.version.version)
     forget(dataset)

@@ -3,12 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.engine.metrics import area_under_roc
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
-from shunter.retraining.losses import Keep, losses_of
+from shunter.retraining.losses import Keep, scores_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.statistics.bootstrap import resampled_block_means
-from shunter.tracking.registry.judgement import Judgement, judge
+from shunter.tracking.registry.judgement import Judgement, judge, log_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -38,7 +39,9 @@ def compare(
         CheckpointError: A model is damaged.
     """
     keep = kept_back(log, request.seed) if only_kept_back else None
-    before, now = (losses_of(files, log, keep) for files in (champion, challenger))
+    labels, of_champion, _ = scores_of(champion, log, keep)
+    _, of_challenger, _ = scores_of(challenger, log, keep)
+    before, now = log_losses(labels, of_champion), log_losses(labels, of_challenger)
     judgement = judge(
         before,
         now,
@@ -46,6 +49,10 @@ def compare(
         confidence=request.promotion.promotion_confidence,
         seed=request.seed,
     )
+    if 0 < labels.mean() < 1:
+        aucs = {"champion_auc": of_champion, "challenger_auc": of_challenger}
+        known = {name: area_under_roc(labels, logits) for name, logits in aucs.items()}
+        judgement = judgement.model_copy(update={**known, "base_rate": float(labels.mean())})
     return judgement, resampled_block_means(before - now, request.seed)
 
 

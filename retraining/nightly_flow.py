@@ -23,7 +23,7 @@ from shunter.requests import shown
 from shunter.retraining.challenger import Tonight, challenge
 from shunter.retraining.champion import open_champion, version_tags
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.nightly_steps import choose_days, ingest_days
+from shunter.retraining.nightly_steps import choose_days, ingest_days, publish_pages
 from shunter.retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
 from shunter.retraining.plan import NightPlan, yesterday
 from shunter.retraining.ranker_challenger import challenge_ranker, check_night_of_rankers
@@ -87,6 +87,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
             night = state.recovering(_night, request, plan, logs, state, clock)
         state.finish()
     _publish(night, request.register_as)
+    publish_pages(night.run_id, request.register_as)
     tidy()
     return night
 
@@ -163,6 +164,9 @@ def _first_night(tonight: Tonight) -> Night:
     files = ",".join(str(path) for log in days for path in log.source.paths)
     summary = train_on(request.first_training(files), dataset, StepClock())
     open_run(run_id).set_tags({"nightly.training_run": summary.run_id})
+    if isinstance(summary.result, EnsembleResult):
+        test = {"auc": summary.result.test.auc, "ne": summary.result.test.ne}
+        open_run(run_id).log_metrics({f"nightly/challenger_{name}": value for name, value in test.items()})
     version = version_of_run(request.register_as, summary.run_id)
     assert version is not None, "a training that ends without an error has registered its model"
     reason = (

@@ -1,5 +1,6 @@
 """Prefect tasks of the nightly flow: choose and ingest days, and compare a challenger with the champion."""
 
+import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -12,17 +13,20 @@ from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, DaysSource
+from shunter.reporting.page.publish import PAGE, build_report
 from shunter.retraining import days
 from shunter.retraining.comparison import compare
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightPlan
+from shunter.retraining.trend import build_trend
 from shunter.settings import Settings
 from shunter.tasks.ingest_progress import ingest_progress
 from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.tracking.registry.versions import ModelFiles
+from shunter.tracking.reports import log_files
 
-__all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers"]
+__all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers", "publish_pages"]
 
 
 @task(name="choose days", cache_policy=NO_CACHE)
@@ -35,6 +39,19 @@ def choose_days(
     for finding in plan.findings:
         logger.warning(finding.words)
     return plan, logs
+
+
+@task(name="publish pages", cache_policy=NO_CACHE)
+def publish_pages(run_id: str, model: str) -> None:
+    """Log the report page of the night and the page of all nights; errors are logged and do not fail the night."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            report, trend = Path(folder) / PAGE, Path(folder) / "trend.html"
+            report.write_text(build_report(run_id), encoding="utf-8")
+            trend.write_text(build_trend(model), encoding="utf-8")
+            log_files(run_id, [report, trend])
+    except Exception as error:  # the champion is decided already
+        get_run_logger().warning("The night has no page (%s: %s)", type(error).__name__, error, exc_info=True)
 
 
 @task(name="ingest days", cache_policy=NO_CACHE)

@@ -105,6 +105,8 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
     """
     prefix = "nightly" if name == "judgement" else f"nightly.{name}"
     open_run(run_id).log_metrics({f"{prefix}.{figure}": value for figure, value in judgement.figures().items()})
+    if name == "judgement" and isinstance(judgement, Judgement):
+        open_run(run_id).log_metrics(judgement.headline())
     log_config(run_id, name, judgement)
 
 

@@ -37,6 +37,8 @@ VERSION_COLUMNS = {
     **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "total_seconds", "energy_joules")},
     "test_ndcg20": ("metrics", "quality.test.ndcg20"),
     "energy_source": COLUMNS["energy_source"],
+    "judged_auc": ("metrics", "quality/auc"),
+    "judged_ne": ("metrics", "quality/ne"),
     "families": ("tags", "model.families"),
     "compression": ("tags", "compression.by"),
 }
@@ -82,7 +84,7 @@ def list_versions() -> list[Row]:
         TrackingError: the store cannot be read.
     """
     found = _listed(_versions_of, _versions_of_mlflow)
-    return [_with_held_families(row) for row in found]
+    return [_completed(row) for row in found]
 
 
 def list_pending_models() -> list[Row]:
@@ -124,7 +126,10 @@ def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path]
     return None
 
 
-def _with_held_families(row: Row) -> Row:
+def _completed(row: Row) -> Row:
+    for name in ("auc", "ne"):  # a night has them on its judged day
+        judged = row.pop(f"judged_{name}")
+        row[f"test_{name}"] = judged if row[f"test_{name}"] is None else row[f"test_{name}"]
     compression, families = row.pop("compression"), row.pop("families")
     if families is None:
         return row

@@ -110,7 +110,7 @@ COMMANDS = Registry(
         ),
         "report": command_entry(
             "shunter.flows.command.run_commands:report",
-            "Write the report page of a run.",
+            "Write the report page of a run, or of the nights of a model.",
         ),
         "sync": command_entry(
             "shunter.flows.command.run_commands:sync",

@@ -82,12 +82,18 @@ def report(
         str,
         typer.Argument(help="Id of a run, the beginning of it, its name, or latest: the newest finished one."),
     ] = "latest",
+    nightly: Annotated[
+        str | None, typer.Option(help="Write the page of all nights of this registered model instead.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write, or a folder for it.")] = None,
 ) -> None:
-    """Write the report page of a run."""
+    """Write the report page of a run, or of the nights of a model."""
     with one_sentence_errors():
-        from shunter.flows.command.report import write_report
+        from shunter.flows.command.report import write_report, write_trend
 
+        if nightly is not None:
+            print_line(f"Nights of {nightly}: {write_trend(nightly, out)}")
+            return
         run_id, path = write_report(run, out)
         print_line(f"Report of run {run_id}: {path}")
 

@@ -2,10 +2,11 @@
 
 import base64
 import hashlib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from inspect import getfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shunter.reporting.page.format import figure
 from shunter.reporting.page.sections import REPORT_SECTIONS
@@ -22,15 +23,24 @@ HERE = Path(__file__).parent
 def render_page(tree: RunTree) -> str:
     """Return the report of a run and its children as HTML."""
     view = build_view(tree)
-    shown = [name for name in REPORT_SECTIONS.names if name in view]
-    folders = {template_of(name).parent for name in shown}
+    return render_view(view, [template_of(name) for name in REPORT_SECTIONS.names if name in view])
+
+
+def render_view(view: Mapping[str, Any], templates: Sequence[Path]) -> str:
+    """Return a page as HTML.
+
+    Args:
+        view: Values of its head, and of its sections by name.
+        templates: Templates of the sections, in order.
+    """
+    folders = {template.parent for template in templates}
     script, style = (HERE / "page.js").read_text(), (HERE / "page.css").read_text()
     return (
         _environment(HERE, *sorted(folders - {HERE}))
         .get_template("page.html.j2")
         .render(
             view=view,
-            templates=[template_of(name).name for name in shown],
+            templates=[template.name for template in templates],
             script=_trusted(script),
             style=_trusted(style),
             # The browser runs only the script with this digest, whatever text the data contain.

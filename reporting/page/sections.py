@@ -16,6 +16,10 @@ from shunter.registry import Entry, Registry
 REPORT_SECTIONS = Registry(
     "report section",
     {
+        "night": Entry(
+            target="shunter.retraining.night_section:night",
+            capabilities={"title": "Night", "artifact": "config/night.json"},
+        ),
         "decision": Entry(target="shunter.reporting.page.view:decision", capabilities={"title": "Placement"}),
         "prediction": Entry(
             target="shunter.reporting.page.view:prediction", capabilities={"title": "Predicted and measured"}

@@ -25,6 +25,9 @@ class Judgement(Frozen):
         confidence: Probability asked for.
         is_better: Whether `saving_low` exceeds `needed`.
         champion_low: Bound that the champion's log loss exceeds with the probability asked for.
+        champion_auc: AUC of the champion; None if the rows have one class.
+        challenger_auc: AUC of the challenger; None if the rows have one class.
+        base_rate: Share of positives among the rows; None if they have one class.
     """
 
     rows: int
@@ -37,6 +40,23 @@ class Judgement(Frozen):
     confidence: float
     is_better: bool
     champion_low: float = 0.0
+    champion_auc: float | None = None
+    challenger_auc: float | None = None
+    base_rate: float | None = None
+
+    def headline(self) -> dict[str, float]:
+        """Return AUC and NE of both models, with the names by which runs are compared; empty if unknown."""
+        if self.base_rate is None or self.champion_auc is None or self.challenger_auc is None:
+            return {}
+        ne = self.challenger_logloss / binary_entropy(self.base_rate)
+        return {
+            "quality/auc": self.challenger_auc,
+            "quality/ne": ne,
+            "nightly/challenger_auc": self.challenger_auc,
+            "nightly/challenger_ne": ne,
+            "nightly/champion_auc": self.champion_auc,
+            "nightly/champion_ne": self.champion_ne(self.base_rate),
+        }
 
     def champion_ne(self, base_rate: float) -> float:
         """Normalised entropy of the champion; from 1 on it is no better than always predicting the base rate.

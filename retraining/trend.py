@@ -1,0 +1,95 @@
+"""Page of the nights of a model: NE and AUC of champions and challengers by day, outcomes and findings."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from shunter.errors import UnknownNameError
+from shunter.reporting.page.figures import Axis, Chart, Mark
+from shunter.reporting.page.format import moment
+from shunter.reporting.page.render import render_view
+from shunter.retraining.nights import nights_of
+from shunter.tracking.history import TrackedRun, read_runs
+
+SIDES = ("champion", "challenger")
+FIGURES = {"ne": "NE on the judged day (below 1 beats the base rate)", "auc": "AUC on the judged day"}
+
+
+def build_trend(name: str) -> str:
+    """Return the page of all finished nights of a registered model as HTML.
+
+    Raises:
+        UnknownNameError: The model has no finished night.
+        TrackingError: The store cannot be read.
+    """
+    nights = [night for night in reversed(nights_of(name)) if "nightly.day" in night.tags]
+    if not nights:
+        known = {run.tags["nightly.model"] for run in read_runs(("nightly",)) if "nightly.model" in run.tags}
+        raise UnknownNameError("model that was retrained nightly", name, sorted(known))
+    return render_view(trend_view(name, nights), [Path(__file__).with_name("trend.html.j2")])
+
+
+def trend_view(name: str, nights: Sequence[TrackedRun]) -> dict[str, Any]:
+    """Return the values of the page.
+
+    Args:
+        name: Name of the registered model.
+        nights: Finished nights, oldest first.
+    """
+    return {
+        "title": f"Nights of {name}",
+        "kind": "nightly",
+        "run_id": nights[-1].run_id,
+        "status": nights[-1].status,
+        "reason": None,
+        "started": moment(nights[0].started_at),
+        "written": moment(datetime.now(UTC).timestamp()),
+        "tiles": [],
+        "contents": [],
+        "trend": {"chart": trend_chart(nights), "nights": [_line(night) for night in reversed(nights)]},
+    }
+
+
+def trend_chart(nights: Sequence[TrackedRun]) -> Chart | None:
+    """Return the quality of champions and challengers by day; None if no night knows it."""
+    first = date.fromisoformat(nights[0].tags["nightly.day"])
+    points = [
+        Mark(
+            group=group,
+            series=group,
+            values={"day": float((date.fromisoformat(night.tags["nightly.day"]) - first).days), **values},
+            tip=[f"{side}, {night.tags['nightly.day']}", night.tags["nightly.outcome"], *_texts(values)],
+            star=side == "challenger" and night.tags["nightly.outcome"] in ("promoted", "first champion"),
+        )
+        for night in nights
+        for group, side in enumerate(SIDES)
+        if (values := _figures(night, side))
+    ]
+    if not points:
+        return None
+    x = Axis(key="day", label=f"days since {first}", zero=True, whole=True)
+    y = [Axis(key=key, label=label) for key, label in FIGURES.items()]
+    return Chart(x=[x], y=y, groups=SIDES, points=points, marks=["★ became champion"], connect=True)
+
+
+def _figures(night: TrackedRun, side: str) -> dict[str, float]:
+    found = {key: night.metrics.get(f"nightly/{side}_{key}") for key in FIGURES}
+    if side == "champion" and found["ne"] is None:
+        found["ne"] = night.metrics.get("nightly.champion_ne")  # nights of before
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _texts(values: Mapping[str, float]) -> list[str]:
+    return [f"{key.upper()} {value:.4f}" for key, value in values.items()]
+
+
+def _line(night: TrackedRun) -> dict[str, Any]:
+    return {
+        "day": night.tags["nightly.day"],
+        "outcome": night.tags["nightly.outcome"],
+        "champion": night.tags.get("nightly.champion", ""),
+        "findings": night.metrics.get("nightly.findings"),
+        "reason": night.tags.get("nightly.reason", ""),
+        **{f"{side}_{key}": _figures(night, side).get(key) for side in SIDES for key in FIGURES},
+    }

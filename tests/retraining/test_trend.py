@@ -1,0 +1,86 @@
+"""Page of all nights, and the section of one."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+from shunter.reporting.page.render import render_view
+from shunter.retraining.findings import Finding
+from shunter.retraining.night_section import NIGHT, night
+from shunter.retraining.nights import Night
+from shunter.retraining.trend import trend_chart, trend_view
+from shunter.tracking.history import TrackedRun
+from shunter.tracking.registry.judgement import Judgement
+from shunter.tracking.tree import RunTree
+
+DAY = date(2026, 5, 3)
+JUDGEMENT = Judgement(
+    rows=100,
+    champion_logloss=0.6,
+    challenger_logloss=0.5,
+    saving=0.1,
+    saving_low=0.05,
+    saving_high=0.2,
+    needed=0.01,
+    confidence=0.95,
+    is_better=True,
+    champion_auc=0.7,
+    challenger_auc=0.8,
+    base_rate=0.3,
+)
+
+
+def tracked(day: int, outcome: str, **metrics: float) -> TrackedRun:
+    tags = {"nightly.day": f"2026-05-0{day}", "nightly.outcome": outcome, "nightly.model": "clicks"}
+    return TrackedRun(f"run{day}", "nightly", None, "FINISHED", 1e9, 1e9, {}, metrics, tags)
+
+
+NIGHTS = [
+    tracked(1, "first champion", **{"nightly/challenger_ne": 0.9, "nightly/challenger_auc": 0.7}),
+    tracked(3, "kept", **{"nightly.champion_ne": 0.95, "nightly/challenger_ne": 0.97}),
+]
+
+
+def test_the_trend_has_a_point_for_each_side_of_each_night_that_is_known() -> None:
+    chart = trend_chart(NIGHTS)
+    assert chart is not None
+    points = [(chart.groups[one.group], one.values["day"], one.values["ne"], one.star) for one in chart.points]
+    assert points == [
+        ("challenger", 0.0, 0.9, True),
+        ("champion", 2.0, 0.95, False),
+        ("challenger", 2.0, 0.97, False),
+    ]
+    assert trend_chart([tracked(1, "nothing new")]) is None
+
+
+def test_the_page_lists_the_nights_newest_first() -> None:
+    view = trend_view("clicks", NIGHTS)
+    assert [one["day"] for one in view["trend"]["nights"]] == ["2026-05-03", "2026-05-01"]
+    from shunter.retraining import trend
+
+    page = render_view(view, [Path(trend.__file__).with_name("trend.html.j2")])
+    assert page.index("2026-05-03") < page.index("2026-05-01</td>")
+
+
+def test_the_section_of_a_night_sets_champion_beside_challenger() -> None:
+    finding = Finding(day=DAY, kind="late", words="It is late.")
+    done = Night(
+        outcome="promoted",
+        day=DAY,
+        reason="It is better.",
+        findings=(finding,),
+        judgement=JUDGEMENT,
+        champion=2,
+        run_id="r",
+    )
+    tree = RunTree(NIGHTS[0], (), {}, {NIGHT: done.model_dump_json()})
+    found = night(tree)
+    assert (found["outcome"], found["champion"], found["findings"][0]["kind"]) == ("promoted", 2, "late")
+    assert [(one["name"], one["auc"]) for one in found["sides"]] == [("champion", 0.7), ("challenger", 0.8)]
+    assert found["sides"][1]["ne"] < found["sides"][0]["ne"]
+    assert json.loads(done.model_dump_json())["judgement"]["champion_auc"] == 0.7
+
+
+def test_headline_figures_need_both_classes() -> None:
+    assert JUDGEMENT.headline()["quality/auc"] == 0.8
+    assert JUDGEMENT.model_copy(update={"base_rate": None}).headline() == {}
