@@ -146,6 +146,12 @@ class StateFolder:
         part = path if path.parent == self.directory else path.parent
         return quarantine(part, damaged.reason if part == path else f"{path.name}: {damaged.reason}") is not None
 
+    def clear(self) -> None:
+        """Delete the state of an earlier attempt."""
+        shutil.rmtree(self.directory)
+        self.directory.mkdir()
+        self.resumed = False
+
     def finish(self) -> None:
         """Remove the folder of a complete run; even if a kill interrupts the removal, the run is not resumed."""
         finished = self.directory.with_name(f"{self.directory.name}{FINISHED}")
