@@ -33,8 +33,8 @@ SECONDS = 900  # with a command that hangs; nothing is said of how long one take
 WALKTHROUGHS = {str(page.relative_to(DOCS)): page for page in PAGES if "\n```sh\n" in page.read_text()}
 # Pages of minutes: what they command is tried by tests of its own, and that it is understood by `test_truth`.
 LONG = {
-    *("how-to/accelerators.md", "how-to/run-services.md", "how-to/search.md", "how-to/share-a-cluster.md"),
-    *("tutorials/nightly.md", "tutorials/own-data.md", "tutorials/python.md"),
+    *("how-to/accelerators.md", "how-to/large-tables.md", "how-to/run-services.md", "how-to/search.md"),
+    *("how-to/share-a-cluster.md", "tutorials/nightly.md", "tutorials/own-data.md", "tutorials/python.md"),
 }
 
 
