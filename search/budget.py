@@ -15,7 +15,7 @@ from shunter.search.protocol import BudgetLeft
 FILE = "used.json"  # in the folder of a search: joules used by its trials
 
 
-class SearchBudget:
+class BudgetMeter:
     """Time and energy of the trials of a search, in this attempt and in earlier, interrupted attempts.
 
     This budget bounds the search alone; `shunter.engine.stopping.Budget` bounds the whole run by the user's limits.

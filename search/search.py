@@ -12,7 +12,7 @@ from shunter.engine.stopping_text import stop_text
 from shunter.errors import InfeasibleError, QualityMissedError, TrainingError
 from shunter.regularly import regularly
 from shunter.requests import SearchCost
-from shunter.search.budget import SearchBudget
+from shunter.search.budget import BudgetMeter
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
 from shunter.search.context import PastStudy, SearchContext
 from shunter.search.job import SearchJob
@@ -77,7 +77,7 @@ def search(
         if minutes is None:
             minutes = Minutes.of(options, RunClock())
             stack.enter_context(minutes.clock.kept_in(job.directory))
-        budget = SearchBudget(job.directory, minutes, meters.joules, max_kwh=options.search_kwh)
+        budget = BudgetMeter(job.directory, minutes, meters.joules, max_kwh=options.search_kwh)
         stack.enter_context(minutes.clock.counting(TRIALS))
         loop = Loop(
             study,

@@ -65,7 +65,6 @@ class SearchSpace(Frozen):
 
     An MLP has a width, a number of layers and a shape: the widths of its hidden layers halve from layer to layer, or
     are all equal. The MLP over the dense features always halves.
-    wide as the first. Over the dense features they halve.
     """
 
     families: tuple[str, ...] = Field(

@@ -11,7 +11,7 @@ from shunter.engine.executors.role import Executor
 from shunter.engine.metrics import FIGURES, SelectBy, figure_of
 from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.errors import ProcessLostError
-from shunter.search.budget import SearchBudget
+from shunter.search.budget import BudgetMeter
 from shunter.search.protocol import Outcome, Parameters, SearchMethod
 from shunter.search.study.interrupted import try_again
 from shunter.search.study.pair import Pairing, Repeated
@@ -80,7 +80,7 @@ class Loop:
     def __init__(
         self,
         study: "Study",
-        budget: SearchBudget,
+        budget: BudgetMeter,
         trials: int | None,
         *,
         should_stop: ShouldStop,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
-from shunter.search.budget import FILE, SearchBudget
+from shunter.search.budget import FILE, BudgetMeter
 from shunter.search.minutes import Minutes
 from shunter.search.protocol import BudgetLeft
 from tests.engine.reasons import HandClock
@@ -18,9 +18,9 @@ def budget(
     trials: float = 0.0,
     max_seconds: float | None = None,
     max_kwh: float | None = None,
-) -> SearchBudget:
+) -> BudgetMeter:
     minutes = Minutes(HandClock(trials=trials), max_seconds)
-    return SearchBudget(directory, minutes, lambda: joules, max_kwh=max_kwh)
+    return BudgetMeter(directory, minutes, lambda: joules, max_kwh=max_kwh)
 
 
 def test_without_a_budget_nothing_ends_the_search(tmp_path: Path) -> None:
