@@ -56,6 +56,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "overhead": (),
     "ten_runs": (),
     "ranking": (),
+    "large_rankings": (),
     "next_item": (),
     "item_index": (),
     "histories": ("--models", "hstu"),
