@@ -19,7 +19,7 @@ from shunter.errors import RequestError
 from shunter.ingestion.cache import forget
 from shunter.model_families import is_solved
 from shunter.planner.predict.observe import expect
-from shunter.reporting.card.ranking_baselines import RankedBaseline
+from shunter.reporting.card.ranking_baselines import RankedBaseline, judge_on_test
 from shunter.requests import Promote
 from shunter.retraining.challenger import Tonight, changed_meanwhile, note_version, placed, why_nothing_new
 from shunter.retraining.champion import Champion, check_same_log, version_tags
@@ -145,13 +145,13 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
     note_trainings(tonight.notes, trained)
     open_run(tonight.run_id).set_tags({"nightly.challenger_origin": _origin_in_words(origins, shared.rows, dataset)})
     if origins.by is None:
-        return trained[0]
+        return judge_on_test(dataset, trained[0])[0]
     members = [
         RankedBaseline(model=one, chosen=one, tried=1, train_seconds=one.train_seconds, joules=one.energy.joules)
         for one in trained
     ]
     folder = tonight.state.directory / "rankers" / "challenger"
-    return fused_of(dataset, folder, origins.by, members, trained[0].validation, seed=tonight.request.seed)
+    return judge_on_test(dataset, fused_of(folder, origins.by, members, trained[0].validation))[0]
 
 
 def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from shunter.engine.data.dataset import Dataset
-from shunter.engine.ranking.evaluation import RankingMetrics, ranked_on_test
+from shunter.engine.ranking.evaluation import RankingMetrics
 from shunter.engine.ranking.fusion import Fusion, choose_fusion
 from shunter.engine.ranking.interactions import read_interactions
 from shunter.engine.ranking.result import TrainedRanker
@@ -40,30 +39,25 @@ def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[Traine
         return None
     members = [by_name[name] for name in found.members]
     folder = run.directory / "rankers" / NAME
-    fused = fused_of(run.dataset, folder, found.by, members, found.validation, seed=run.request.seed)
+    fused = fused_of(folder, found.by, members, found.validation)
     if run.run_id:
         open_run(run.run_id).log_metrics(fusion_metrics(found))
     return fused, found
 
 
 def fused_of(
-    dataset: Dataset,
     directory: Path,
     by: By,
     members: Sequence[RankedBaseline],
     validation: RankingMetrics,
-    *,
-    seed: int,
 ) -> TrainedRanker:
-    """Combine several rankers into one, store it, and score it on the test part.
+    """Combine several rankers into one, and store it.
 
     Args:
-        dataset: Data of all members.
         directory: Folder of the combined ranker.
         by: Quantity that is summed over the members.
         members: Members of the ensemble; their seconds and joules include all their trainings.
         validation: Quality of the ensemble on the validation part.
-        seed: Seed of the intervals on the test part.
     """
     stored = [load_ranker(one.model.directory) for one in members]
     spec = FusionSpec(members="+".join(one.model.spec.family for one in members), by=by)
@@ -83,7 +77,6 @@ def fused_of(
             "train_seconds": sum(one.train_seconds for one in members),
             "energy": _energy(members),
             "run_id": None,
-            **ranked_on_test(dataset, load_ranker(directory).ranker, seed=seed, repeats=best.schedule.repeats),
         }
     )
     fused.save()

@@ -284,7 +284,7 @@ class RankerRecipe(Recipe):
                 by_family = {one.model.spec.family: one.model for one in (asked, *baselines)}
                 tags = ranker_tags([by_family[name] for name in together[1].members], together[1].by)
         with clock.step("card"):
-            compared = write_ranking_card(
+            best, compared = write_ranking_card(
                 run.run_id,
                 run.dataset,
                 best,

@@ -14,19 +14,17 @@ user has seen is not ranked. Where people choose the same item again, repeats ar
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shunter.engine.config import Repeats, SelectBy
-from shunter.engine.data.dataset import Dataset
-from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among, read_before_test, read_interactions
+from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among
 from shunter.errors import DataError
-from shunter.models.graph.ranker import Ranker, VectorRanker
+from shunter.models.graph.ranker import VectorRanker
 from shunter.record import OPTIONAL, Record
-from shunter.statistics.bootstrap import mean_interval
 
 CUTOFF = 20
 USERS_AT_ONCE = 1_024  # that are judged together
@@ -178,19 +176,6 @@ def judged_pairs(
         )
     counts = JudgedRows(left_out=chosen.left_out, pairs=len(found), positives=positives, repeats=repeated)
     return found, hidden, counts
-
-
-def ranked_on_test(dataset: Dataset, ranker: Ranker, *, seed: int, repeats: Repeats) -> dict[str, Any]:
-    """What a `TrainedRanker` says of the test part: its quality there, popularity's, and the gain over that."""
-    seen = read_before_test(dataset)
-    test = read_interactions(dataset, "test")
-    figures = evaluate_users(ranker, test, seen, name="test", repeats=repeats)
-    popularity = evaluate_users(ranker.by_popularity(), test, seen, name="test", repeats=repeats)
-    return {
-        "test": figures.mean(),
-        "popularity": popularity.mean(),
-        "gain": mean_interval(figures.ndcg20 - popularity.ndcg20, seed=seed),
-    }
 
 
 def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:

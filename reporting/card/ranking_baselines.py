@@ -6,7 +6,7 @@ from pydantic import Field
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.breakdown import Breakdown, break_down
-from shunter.engine.ranking.evaluation import UserFigures
+from shunter.engine.ranking.evaluation import UserFigures, evaluate_users
 from shunter.engine.ranking.interactions import read_before_test, read_interactions
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
@@ -55,16 +55,21 @@ class RankingBaseline(Frozen):
         return f"The result is level with the {name}: it gains {by}."
 
 
-def breakdown_on_test(dataset: Dataset, trained: TrainedRanker) -> Breakdown:
-    """Return the ranking of a stored model for each user of the test part, without items of the earlier parts.
+def judge_on_test(dataset: Dataset, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
+    """Rank the test part by a stored model, without items of the earlier parts.
+
+    Returns:
+        The model with its quality on the test part, and its ranking for each user.
 
     Raises:
         CheckpointError: A file of the model is damaged.
     """
     seen = read_before_test(dataset)
     ranker = load_ranker(trained.directory).ranker
-    test = read_interactions(dataset, "test")
-    return break_down(ranker, test, seen, name="test", repeats=trained.schedule.repeats)
+    test, repeats = read_interactions(dataset, "test"), trained.schedule.repeats
+    found = break_down(ranker, test, seen, name="test", repeats=repeats)
+    popularity = evaluate_users(ranker.by_popularity(), test, seen, name="test", repeats=repeats)
+    return trained.judged(found.figures, popularity), found
 
 
 def compare_rankings(
@@ -80,7 +85,7 @@ def compare_rankings(
     """
     found = []
     for baseline, of_baseline in zip(baselines, others, strict=True):
-        model = baseline.model
+        model, test = baseline.model, of_baseline.mean()
         gains = figures.ndcg20 - of_baseline.ndcg20
         low, high = mean_interval(gains)
         found.append(
@@ -88,8 +93,8 @@ def compare_rankings(
                 name=model.spec.family,
                 options=model.spec.in_words(),
                 validation_ndcg20=model.validation.ndcg20,
-                ndcg20=model.test.ndcg20,
-                recall20=model.test.recall20,
+                ndcg20=test.ndcg20,
+                recall20=test.recall20,
                 train_seconds=baseline.train_seconds,
                 joules=baseline.joules,
                 gain=float(gains.mean()),

@@ -11,8 +11,8 @@ from shunter.engine.ranking.trainer import RankingData
 from shunter.reporting.card.ranking_baselines import (
     RankedBaseline,
     RankingBaseline,
-    breakdown_on_test,
     compare_rankings,
+    judge_on_test,
     ranking_baseline_metrics,
 )
 from shunter.tracking.ranking import INDEX, popularity_metrics, ranking_metrics
@@ -31,8 +31,8 @@ def write_ranking_card(
     baselines: Sequence[RankedBaseline] = (),
     reason: str = "",
     learned_validation: bool = False,
-) -> tuple[RankingBaseline, ...]:
-    """Compare the result with its baselines; log metrics, comparisons and card to the run.
+) -> tuple[TrainedRanker, tuple[RankingBaseline, ...]]:
+    """Rank the test part, compare the result with its baselines; log metrics, comparisons and card to the run.
 
     Args:
         parent_run_id: MLflow run of the card.
@@ -41,12 +41,19 @@ def write_ranking_card(
         baselines: Baselines that the result is compared with.
         reason: Reason for the choice of the result, in one sentence.
         learned_validation: Whether the result has learned from the validation part too.
+
+    Returns:
+        The result with its quality on the test part, and its baselines.
     """
     from shunter.reporting.card.item_index import index_of
     from shunter.reporting.card.ranking import ranking_card
     from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
 
-    own, others = breakdown_on_test(dataset, result), [breakdown_on_test(dataset, one.model) for one in baselines]
+    (result, own), *judged = (judge_on_test(dataset, one) for one in (result, *(one.model for one in baselines)))
+    for model in (result, *(model for model, _ in judged)):
+        if model.run_id:
+            open_run(model.run_id).log_metrics(ranking_metrics(model.test, "test"))
+    others = [other for _, other in judged]
     compared = compare_rankings(baselines, [one.figures for one in others], result, own.figures)
     sides = RankingSides(
         result=summarise_ranking(result.spec.family, own),
@@ -77,4 +84,4 @@ def write_ranking_card(
         index=index.sentence,
     )
     log_texts(parent_run_id, {CARD: card, SIDES: sides.model_dump_json(indent=1)})
-    return compared
+    return result, compared

@@ -19,10 +19,9 @@ from shunter.engine.loop.snapshots import take_snapshots
 from shunter.engine.loop.step import applied
 from shunter.engine.passes.record import PassRecord
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
-from shunter.engine.ranking.evaluation import ranked_on_test
 from shunter.engine.ranking.interactions import sides
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
+from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.trained_model import Trained, TrainedModel
@@ -146,7 +145,7 @@ class ClickKind(Kind):
 
 
 class GraphKind(Kind):
-    """Graph model: trained alone, scored once on the test part, and described by a model card."""
+    """Graph model: trained alone, and scored on the test part only if it is described by a model card."""
 
     job: TrainingJob[Dataset, GraphSpec, RankingHyperparameters]
     trained = TrainedRanker
@@ -188,7 +187,7 @@ class GraphKind(Kind):
         return ranking_epoch_metrics(report)
 
     def save(self, result: TrainResult[Any, Any, Any], directory: Path) -> dict[str, Any]:
-        """Write the ranker, and score the written files on the test part, because these are registered."""
+        """Write the ranker."""
         dataset = self.job.dataset
         user, item = sides(dataset)
         with applied(self.job.execution):  # as in training, because another number of threads would round differently
@@ -196,22 +195,11 @@ class GraphKind(Kind):
         save_ranker(
             StoredRanker(ranker=ranker, spec=self.job.spec, features=dataset.features, user=user, item=item), directory
         )
-        return {
-            **ranked_on_test(
-                dataset,
-                load_ranker(directory).ranker,
-                seed=self.job.schedule.seed,
-                repeats=self.job.schedule.repeats,
-            ),
-            "parameters": count_graph_parameters(self.job.spec, self.data.graph),
-        }
+        return {"parameters": count_graph_parameters(self.job.spec, self.data.graph)}
 
     def quality(self, trained: TrainedRanker) -> list[tuple[Values, int | None]]:
-        """Return NDCG, recall and others, on validation and test."""
-        return [
-            (ranking_metrics(trained.validation) if trained.validation.users else {}, len(trained.history)),
-            (ranking_metrics(trained.test, "test"), None),
-        ]
+        """Return NDCG, recall and others on validation."""
+        return [(ranking_metrics(trained.validation) if trained.validation.users else {}, len(trained.history))]
 
 
 def kind_of(job: TrainingJob[Any, Any, Any]) -> Kind:

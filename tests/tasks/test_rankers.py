@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from shunter.engine.checkpoint.storage import read_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking import solver
 from shunter.engine.ranking.fusion import Fusion
@@ -15,9 +16,10 @@ from shunter.engine.ranking.interactions import read_interactions
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
+from shunter.engine.trained_model import FILE
 from shunter.hardware.types import Placement
 from shunter.models.graph.fusion import FusedRanker
-from shunter.reporting.card.ranking_baselines import breakdown_on_test, compare_rankings, ranking_baseline_metrics
+from shunter.reporting.card.ranking_baselines import compare_rankings, judge_on_test, ranking_baseline_metrics
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.search.minutes import Minutes
 from shunter.tasks import fusion, rankers
@@ -124,8 +126,10 @@ def test_settings_are_tried_and_the_best_by_validation_is_kept(
 def test_repeated_pairs_are_judged_where_that_is_asked_for(
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:
-    dropped, kept = (
-        try_settings(run_of(dataset, tmp_path / repeats, model="ease", trials=1, repeats=repeats)).best
+    (dropped, _), (kept, found) = (
+        judge_on_test(
+            dataset, try_settings(run_of(dataset, tmp_path / repeats, model="ease", trials=1, repeats=repeats)).best
+        )
         for repeats in ("drop", "keep")
     )
     for part in ("validation", "test"):
@@ -133,7 +137,8 @@ def test_repeated_pairs_are_judged_where_that_is_asked_for(
         assert (new.positives, new.repeats) == (every.positives, every.repeats)
         assert new.pairs + new.repeats + new.left_out <= new.positives
         assert new.pairs < every.pairs
-    assert breakdown_on_test(dataset, kept).figures.mean() == kept.test
+    assert found.figures.mean() == kept.test
+    assert TrainedRanker.model_validate({**read_json(kept.directory / FILE), "directory": kept.directory}) == kept
 
 
 def test_a_limit_that_is_used_up_leaves_the_first_setting_as_it_is(
@@ -183,7 +188,7 @@ def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_a
     asked = best_again(run, try_settings(run), purpose, is_asked=True)
     assert trained == ["trial-0", "ranker-whole"]
     (ease,) = train_rankers(run)
-    others = [breakdown_on_test(dataset, one.model).figures for one in (ease, asked)]
+    others = [judge_on_test(dataset, one.model)[1].figures for one in (ease, asked)]
     rows = compare_rankings([ease, asked], others, ease.model, others[0])
     assert [(one.name, one.is_asked) for one in rows] == [("ease", False), ("lightgcn", True)]
     assert "the model lightgcn that was asked for" in rows[1].verdict
@@ -208,7 +213,7 @@ def test_models_that_rank_better_together_are_one_model_of_learned_again_members
     stored = load_ranker(model.directory).ranker
     expected = FusedRanker([load_ranker(members[name].model.directory).ranker for name in found.members], "z-scores")
     assert torch.equal(stored.all_scores(users), expected.all_scores(users))
-    assert model.test.users == contestants[0].model.test.users
+    assert (model.test.users, model.popularity) == (0, None)
     assert fuse(run_of(dataset, tmp_path, ensemble_size=1), contestants) is None
 
 
@@ -228,8 +233,8 @@ def test_baselines_are_compared_user_by_user_on_the_same_test_part(
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:
     baselines = train_rankers(run_of(dataset, tmp_path))
-    result = baselines[-1].model
-    others = [breakdown_on_test(dataset, one.model).figures for one in baselines]
+    judged = [judge_on_test(dataset, one.model) for one in baselines]
+    result, others = judged[-1][0], [one.figures for _, one in judged]
     compared = compare_rankings(baselines, others, result, others[-1])
     by_name = {one.name: one for one in compared}
     assert by_name["ease"].is_result
