@@ -25,6 +25,6 @@ if __name__ == "__main__":
         summary = train(request)
     print(summary.data_name, summary.rows, {figure.name: figure.value for figure in summary.quality})
 
-    new = click_log(rows=5, seed=1).drop(columns="click")
+    new = click_log(rows=5, seed=1).drop(columns=["click", "time"])
     new["score"] = load_champion(summary.registered.name).predict(new)
     print(new)

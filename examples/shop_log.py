@@ -9,7 +9,7 @@ SCHEMA = "label: click\nnumeric: [price]\ncategorical: [user, item]\ntime: time\
 
 
 def click_log(rows: int = 4_000, first_day: str = "2026-01-01", seed: int = 0) -> pd.DataFrame:
-    """Return clicks of 100 users on 150 items, one a minute; the tastes are the same for every seed."""
+    """Return clicks of 100 users on 150 items, one every 20 seconds; the tastes are the same for every seed."""
     taste = np.random.default_rng(42).normal(0, 1.5, (100, 4)) @ np.random.default_rng(43).normal(0, 1, (4, 150))
     random = np.random.default_rng(seed)
     user, item = random.integers(0, 100, rows), random.zipf(1.5, rows) % 150
