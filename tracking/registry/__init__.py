@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
+    from shunter.tracking.registry.models import load_champion
 
-__all__ = ["RegisteredModel", "load_champion", "register_model"]
+__all__ = ["load_champion"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is used, because commands that need none of them would wait for pandas and torch."""
+    """Return what `__all__` names, which is imported when it is used: it takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from shunter.tracking.registry import models
