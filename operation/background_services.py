@@ -19,6 +19,7 @@ from shunter.flows.command.services import Service, free_port, wait_until_ready
 from shunter.operation.servers import mlflow_service, prefect_service, worker_service
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
+from shunter.tracking.links import runs_table_link
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
 
@@ -91,6 +92,8 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: Any) -> None:
         say(login_advice())
         used = Ports(prefect=prefect.port, mlflow=mlflow.port)
         write_checked(_ports_path(), used.model_dump_json())
+        if link := runs_table_link():
+            say(f"Table of all runs: {link}")
         undo.pop_all()
 
 

@@ -1,14 +1,14 @@
 """Links to runs in MLflow's web pages."""
 
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from urllib.parse import quote
 
 from shunter.checked_json import json_object, read_or_quarantine
 from shunter.errors import TrackingError
 from shunter.markdown import plain
 from shunter.settings import Settings
-from shunter.tracking.runs import open_run
-from shunter.tracking.store import open_store, tracking_address, tracking_errors
+from shunter.tracking.store import EXPERIMENT, open_store, store_file, tracking_address, tracking_errors
 
 DEFAULT_PORT = 5000  # default port of `shunter ui` and `shunter up`
 PORTS = "ports"  # file in the services folder with the ports of the last start
@@ -45,7 +45,20 @@ def log_description(run_id: str, decision: str) -> None:
     text = plain(decision)
     with suppress(TrackingError):  # a store that cannot be reached yet knows no address
         text = f"{text}\n\n[Report]({_run_page(run_id)}/artifacts/report.html?{VIEW})"
-    open_run(run_id).set_tags({"mlflow.note.content": text})
+    store = open_store()
+    with tracking_errors():
+        store.set_tags(run_id, {"mlflow.note.content": text})
+
+
+def runs_table_link() -> str | None:
+    """Return the address of MLflow's table of runs; None before the first run, and for a store on a server."""
+    file = store_file()
+    if file is None or not file.exists():
+        return None
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as tables:
+        row = tables.execute("SELECT experiment_id FROM experiments WHERE name = ?", (EXPERIMENT,)).fetchone()
+        return f"{pages_address()}/#/experiments/{row[0]}/runs?{VIEW}" if row else None
+    return None
 
 
 def _run_page(run_id: str) -> str:

@@ -15,6 +15,7 @@ from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
 from shunter.tracking import convention, listing
+from shunter.tracking.links import runs_table_link
 from shunter.tracking.listing import list_trainings, list_versions
 from shunter.tracking.registry.client import open_registry
 from shunter.tracking.registry.models import register_model
@@ -143,3 +144,12 @@ def test_short_commands_import_nothing_heavy(command: str, tmp_path: Path, empty
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_table_of_runs_has_an_address_once_there_is_a_run(filled: list[str], tmp_path: Path) -> None:
+    experiment = open_store().mlflow.get_run(filled[0]).info.experiment_id
+    assert f"/#/experiments/{experiment}/runs?" in str(runs_table_link())
+
+
+def test_without_a_store_there_is_no_table_of_runs(shunter_home: Path) -> None:
+    assert runs_table_link() is None
