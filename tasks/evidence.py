@@ -25,8 +25,12 @@ from shunter.tracking.history import read_children
 
 
 def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
-    """Record the limit that ended one of the trainings; the planned end of the search's minutes does not count."""
+    """Record the limit that ended one of the trainings.
+
+    The planned end of the search's minutes does not count, nor does the bound of an exploring trial beside its partner.
+    """
     reasons = [one.stop_reason for one in trained if limit_of(one.stop_reason) not in (None, "search")]
+    reasons = [reason for reason in reasons if not (notes.pair and reason.is_exploration)]
     notes.stop_reason = reasons[0] if reasons else None
 
 

@@ -1,17 +1,20 @@
 """What a flow leaves in the store for later choices, whatever its end."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.stopping import StoppedError
+from shunter.engine.stopping import StopKind, StopLimit, StoppedError, StopReason
 from shunter.errors import QualityMissedError, TrainingError
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.planner.history import PastRun, read_history
+from shunter.planner.history.record import FlowNotes
 from shunter.requests import Limits, TrainRequest
-from shunter.tasks.evidence import keeping_evidence
-from shunter.tracking.evidence import Evidence, Figures, log_evidence
+from shunter.tasks.evidence import keeping_evidence, note_trainings
+from shunter.tracking.evidence import Evidence, Figures, PairedTrial, log_evidence
 from shunter.tracking.runs import child_run, closing, start_run_tree
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
@@ -82,3 +85,11 @@ def test_a_flow_teaches_whatever_its_end(
     assert (run.seconds, run.joules) == (50.0, 500.0)
     assert (run.measured.seconds, run.measured.joules, run.epochs) == (20.0, 7.0, 3.0)
     assert run.data.endswith("4")
+
+
+def test_bound_of_a_trial_beside_its_partner_ends_no_run() -> None:
+    explored = SimpleNamespace(stop_reason=StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": 2.0}))
+    pair = PairedTrial(placement=PLACEMENT, beside=PLACEMENT, seconds=1.0, seconds_ratio=2.0, epochs_ratio=1.0)
+    for notes, is_noted in ((FlowNotes(), True), (FlowNotes(pair=pair), False)):
+        note_trainings(notes, [cast("Any", explored)])
+        assert (notes.stop_reason is not None) == is_noted
