@@ -56,6 +56,7 @@ bench: setup  ## run every benchmark in its quick form, and compare with what is
 	@$(BIN)/python -m benchmarks.quick
 
 docs: setup  ## build the documentation's site in site/, without network; fails on a dead link
+	@$(BIN)/python -m benchmarks.page
 	@requirements/links.sh
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
