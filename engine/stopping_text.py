@@ -56,7 +56,15 @@ def _energy_limit(details: Details) -> str:
     limit = f"The energy limit of {details['kwh']:.4g} kWh"
     if "unavailable" in details:
         return f"{limit} cannot be kept, since energy is unavailable: {details['unavailable']}."
-    return f"{limit} is used up."
+    return _used_up(limit, details)
+
+
+def _used_up(limit: str, details: Details) -> str:
+    """Return that a limit is used up, or that it leaves no time for a training."""
+    if "needed_seconds" not in details:
+        return f"{limit} is used up."
+    used, needed = details["used_seconds"], details["needed_seconds"]
+    return f"{limit} leaves no training: {used:.3g} s are used, and the steps beside it need {needed:.3g} s more."
 
 
 def _search_minutes(details: Details) -> str:
@@ -90,9 +98,9 @@ _TEXTS: dict[tuple[StopKind, StopLimit | None], Callable[[Details], str]] = {
     (StopKind.EARLIER, None): lambda details: f"trained before, as version {details['version']}",
     (StopKind.TRIALS, None): lambda _: "all trials were made",
     (StopKind.EXHAUSTED, None): lambda _: "The method has no other point to propose.",
-    (StopKind.LIMIT, StopLimit.TIME): lambda details: f"The time limit of {details['hours']:.4g} h is used up.",
+    (StopKind.LIMIT, StopLimit.TIME): lambda details: _used_up(f"The time limit of {details['hours']:.4g} h", details),
     (StopKind.LIMIT, StopLimit.ENERGY): _energy_limit,
-    (StopKind.LIMIT, StopLimit.COST): lambda details: f"The cost limit of {details['cost']:.4g} is used up.",
+    (StopKind.LIMIT, StopLimit.COST): lambda details: _used_up(f"The cost limit of {details['cost']:.4g}", details),
     (StopKind.SEARCH_BUDGET, StopLimit.TIME): _search_minutes,
     (StopKind.SEARCH_BUDGET, StopLimit.ENERGY): _search_energy,
     (StopKind.SHARE, StopLimit.TIME): _share_of_time,

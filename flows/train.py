@@ -18,8 +18,7 @@ from shunter.engine.executors.role import Choice, Cluster, Place
 from shunter.engine.fixed import read_fixed
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.stopping import Budget, StopConditions, StoppedError, StopReason
-from shunter.engine.stopping_text import stop_text
+from shunter.engine.stopping import Budget, StopConditions, StopReason
 from shunter.errors import DamagedDataError, ShunterError, find_cause
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
@@ -41,13 +40,13 @@ from shunter.tasks.ensemble import UNTRAINED, expected_ending
 from shunter.tasks.evidence import keeping_evidence
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
-from shunter.tasks.profile import profile_cluster, profile_hardware
+from shunter.tasks.profile import is_profiled, profile_cluster, profile_hardware
 from shunter.tasks.recipes import Outcome, recipe_of
 from shunter.tasks.repetition import Repeat, Repetition, keep_choices
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.run_state import RunState, check_copies, forget_copies
 from shunter.tasks.select import estimate, log_decision, select
-from shunter.tasks.spending import charged, spending
+from shunter.tasks.spending import charged, check_time, require_room, spending
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
 from shunter.tasks.training_plans import processes_of
@@ -60,6 +59,7 @@ from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run, system_metrics
 from shunter.tracking.store import tracking_address
 
+MEASURING_SECONDS = 10.0  # least time of the profile of a machine that has none yet
 PROBES_SHARE = 0.1  # largest share of a limited command's remaining time for measurements before the choice
 
 
@@ -181,6 +181,8 @@ def train_on(
     recipe.check(request, dataset)
     check_copies(request)
     with requested_cluster(request.nodes) as cluster:
+        if request.limits.max_hours or request.limits.max_cost:
+            check_time(request, clock.command, 0.0 if is_profiled() else MEASURING_SECONDS)
         with clock.step("profile"):
             profiles = profile_cluster(cluster, processes_of(request)) if cluster else profile_hardware(request.model)
         purpose = repetition.purpose if repetition else "train"
@@ -330,9 +332,7 @@ def _decide(job: _Job, budget: Budget) -> Decision:
         with job.clock.step("select"):
             if budget.is_limited:
                 budget.ending_seconds, _ = expected_ending(job.dataset, job.request, job.clock, UNTRAINED)
-            if reason := budget.exhausted():
-                rest = f"It leaves no training: choice and end of the command take {budget.ending_seconds:.3g} s"
-                raise StoppedError(f"{stop_text(reason)} {rest}, by past runs or the start.", reason)
+            require_room(budget)
             decision = select(
                 job.dataset,
                 _explorable(job),

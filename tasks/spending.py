@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
@@ -10,7 +11,8 @@ from pydantic import BaseModel
 
 from shunter.engine.executors.energy import add_readings
 from shunter.engine.executors.role import Cluster
-from shunter.engine.stopping import WORK, Budget, Meter, RunClock
+from shunter.engine.stopping import WORK, Budget, Meter, RunClock, StoppedError
+from shunter.engine.stopping_text import stop_text
 from shunter.errors import RequestError
 from shunter.hardware.catalogue.prices import Prices
 from shunter.hardware.cost.billing import affordable_seconds
@@ -88,6 +90,41 @@ class Spending:
         """Save the total for the next attempt."""
         with self._saving:
             self._state.remember("spent", Spent(energy=self.total, start=self.start))
+
+
+def check_time(request: JobRequest, clock: RunClock, needed_seconds: float) -> None:
+    """Raise if the limits on time and cost leave less time than the next step needs.
+
+    Args:
+        request: Request of the run.
+        clock: Clock of the command.
+        needed_seconds: Expected seconds of the step.
+
+    Raises:
+        StoppedError: A limit is expected to be reached within the step.
+    """
+    limits, pricing = request.limits, charged(request).pricing
+    budget = Budget(
+        clock=clock,
+        meter=measure_energy(),
+        max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
+        max_cost=affordable_cost(limits.max_cost, pricing),
+        price_per_hour=pricing.price_per_hour,
+    )
+    budget.ending_seconds = needed_seconds
+    require_room(budget)
+
+
+def require_room(budget: Budget) -> None:
+    """Raise if the time that a budget reserves leaves none for a training.
+
+    Raises:
+        StoppedError: A limit is expected to be reached.
+    """
+    if reason := budget.exhausted():
+        details = {**reason.details, "used_seconds": budget.seconds, "needed_seconds": budget.ending_seconds}
+        reason = replace(reason, details=details)
+        raise StoppedError(stop_text(reason), reason)
 
 
 def affordable_cost(limit: float | None, pricing: Pricing) -> float | None:

@@ -19,6 +19,7 @@ from shunter.hardware.types import HardwareProfile
 from shunter.model_families import is_solved
 from shunter.registry import Entry, Registry
 from shunter.requests import ProfileRequest
+from shunter.settings import Settings
 from shunter.tasks.accelerators import tell
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "TRAINING_ANALYSES",
     "TrainingAnalysis",
     "check_request",
+    "is_profiled",
     "profile_cluster",
     "profile_hardware",
     "profile_machine",
@@ -78,6 +80,11 @@ def profile_machine(refresh: bool = False, on_progress: Progress = quiet) -> lis
 def profile_cluster(cluster: Cluster, processes: int = 1) -> list[HardwareProfile]:
     """Profile the accelerators of every node and, for several processes, the network, or read today's files."""
     return cluster.profiles(processes)
+
+
+def is_profiled() -> bool:
+    """Return True if a machine was profiled in this home, probably this one."""
+    return any(Settings().profile_directory.glob("*.json"))
 
 
 def check_request(request: ProfileRequest) -> None:

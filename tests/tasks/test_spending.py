@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shunter import regularly
+from shunter.engine.stopping import StopLimit, StoppedError
 from shunter.hardware.meters import meter as meters
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.source import EnergySource
@@ -16,7 +17,7 @@ from shunter.planner.choose import choose
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.run_state import StateFolder
-from shunter.tasks.spending import Spent, charged, spending
+from shunter.tasks.spending import Spent, charged, check_time, spending
 from tests.engine.reasons import HandClock
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
@@ -153,3 +154,12 @@ class TestPrices:
             TrainRequest(objective="cost")
         (tmp_path / "prices.yaml").write_text("accelerators: {cpu: 2.0}\n")
         assert charged(TrainRequest(objective="cost")).pricing.price_per_hour == 2.0
+
+
+def test_a_step_that_the_limits_leave_no_time_for_is_not_begun() -> None:
+    hours, cost = TrainRequest(max_hours=0.01), TrainRequest(max_cost=0.036, price_per_hour=3.6)
+    for request, limit in ((hours, StopLimit.TIME), (cost, StopLimit.COST)):
+        check_time(request, HandClock(before=20.0), 15.0)
+        with pytest.raises(StoppedError) as stopped:
+            check_time(request, HandClock(before=20.0), 16.0)
+        assert stopped.value.reason.limit is limit
