@@ -17,7 +17,7 @@ import pytest
 from shunter.settings import PROJECT_ROOT
 
 PLUGIN = Path(__file__).parent / "plugin"
-PAGES = "".join((PROJECT_ROOT / "docs" / "how-to" / f"{name}.md").read_text() for name in ("extend", "extend-models"))
+PAGES = "".join(path.read_text() for path in (PROJECT_ROOT / "docs" / "how-to").glob("extend*.md"))
 ROWS = 1200
 TRAINING = """
 import json, sys
