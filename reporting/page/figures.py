@@ -7,6 +7,7 @@ from typing import Any
 
 from shunter.planner.explain.cells import energy_unit, time_unit
 from shunter.record import Record
+from shunter.reporting.page.format import figure
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
@@ -125,27 +126,35 @@ def interval_bars(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     units, shown = _units(rows), rows[:MOST_BARS]
     titles = {"hours": "time of the whole job", "kwh": "energy of the whole job"}
     return [
-        {"title": f"{title} ({units[key].name}, predicted)", "bars": bars}
+        {"title": f"{title} ({units[key].name}, predicted, logarithmic)", "bars": bars}
         for key, title in titles.items()
         if (bars := _bars_of(shown, key, units[key]))
     ]
 
 
 def _bars_of(rows: Sequence[Mapping[str, Any]], key: str, unit: "_Unit") -> list[dict[str, Any]]:
-    """Return a bar for each placement whose interval of this quantity is known, as shares of the widest one."""
-    known = [row for row in rows if row.get(f"{key}_low") is not None and row.get(f"{key}_high") is not None]
-    most = max((row[f"{key}_high"] for row in known), default=0.0) or 1.0
-    return [
-        {
-            "name": str(row["placement"]),
-            "low": 100 * row[f"{key}_low"] / most,
-            "spread": 100 * (row[f"{key}_high"] - row[f"{key}_low"]) / most,
-            "at": 100 * row[key] / most,
-            "text": _range({end: unit.of(row[end]) for end in (key, f"{key}_low", f"{key}_high")}, key),
-            "chosen": row.get("rank") == 1,
-        }
-        for row in known
-    ]
+    """Return a bar on a common logarithmic axis for each placement whose interval of this quantity is known."""
+    ends = (key, f"{key}_low", f"{key}_high")
+    known = [row for row in rows if all(row.get(end) for end in ends)]
+    least = math.log(min((row[f"{key}_low"] for row in known), default=1.0))
+    width = math.log(max((row[f"{key}_high"] for row in known), default=1.0)) - least or 1.0
+    bars = []
+    for row in known:
+        at, low, high = (100 * (math.log(row[end]) - least) / width for end in ends)
+        value, smallest, largest = (figure(unit.of(row[end]), 3) for end in ends)
+        text = f"{value} ({smallest} to {largest})"
+        is_chosen = row.get("rank") == 1
+        bars.append(
+            {
+                "name": str(row["placement"]),
+                "low": low,
+                "spread": high - low,
+                "at": at,
+                "text": text,
+                "chosen": is_chosen,
+            }
+        )
+    return bars
 
 
 @dataclass(frozen=True)

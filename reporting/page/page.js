@@ -68,6 +68,7 @@
       this.tip.setAttribute("role", "status");
       this.tip.hidden = true;
       this.legend(create(figure, "div", "legend"));
+      this.draw(); // at once, so that a page that is printed right away has its figures
       // Drawing within the observer would change what it observes, of which the browser complains.
       new ResizeObserver(() => requestAnimationFrame(() => this.fit())).observe(this.plot);
     }
