@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from shunter.engine.checkpoint.storage import read_json
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking import solver
 from shunter.engine.ranking.fusion import Fusion
