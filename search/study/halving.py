@@ -49,14 +49,22 @@ class Halving:
         checks: Passes after which a training is validated within the first epoch.
         max_epochs: Epochs of the longest training.
         own_epochs: Epochs of the compared trial, if fewer; None means `max_epochs`.
+        peers: Numbers of the trials that run at the same time. They are not compared with each other, so that the
+            outcome does not depend on which of them is faster; successive halving by rungs then decides in place of
+            Hyperband, which compares all.
     """
 
     def __init__(
-        self, study: "Study", checks: tuple[float, ...], max_epochs: int, own_epochs: int | None = None
+        self,
+        study: "Study",
+        checks: tuple[float, ...],
+        max_epochs: int,
+        own_epochs: int | None = None,
+        peers: frozenset[int] = frozenset(),
     ) -> None:
         from optuna.pruners import HyperbandPruner
 
-        self._study = study
+        self._study, self._peers = study, peers
         self._units_a_pass = round(1 / min(checks)) if checks else 1
         self._most = max_epochs * self._units_a_pass
         self._own_most = self._most if own_epochs is None else own_epochs * self._units_a_pass
@@ -75,7 +83,7 @@ class Halving:
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):
             return cost is not None and self._is_beaten_at_rung(trial, resource, (loss, cost))
-        if self._own_most < self._most:
+        if self._own_most < self._most or self._peers:
             return self._is_beaten_at_rung(trial, resource, (loss,))
         if resource == 0 or resource in trial.storage.get_trial(trial._trial_id).intermediate_values:
             return False
@@ -99,7 +107,9 @@ class Halving:
         return [
             tuple(other.user_attrs[attribute])
             for other in self._study.get_trials(deepcopy=False)
-            if other.number != trial.number and attribute in other.user_attrs and not was_interrupted(other)
+            if other.number not in self._peers | {trial.number}
+            and attribute in other.user_attrs
+            and not was_interrupted(other)
         ]
 
 

@@ -25,7 +25,7 @@ from shunter.search.study.storage import (
     tell,
     trials_with_result,
 )
-from shunter.search.study.trial import TrialContext, run_trial
+from shunter.search.study.trial import TrialContext, TrialEnd, run_trial
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -64,7 +64,8 @@ class Progress:
 class Loop:
     """Running search: asks the method for points, trains them in slots, and ends the search.
 
-    All slots share one study and one method; a lock lets one slot use them at a time.
+    Several slots train in rounds: the points of a round are all asked for before the first of them is trained, and a
+    trial is compared with the trials of earlier rounds alone. A search therefore repeats whatever its trials' times.
 
     Args:
         study: Record of the trials.
@@ -93,7 +94,6 @@ class Loop:
         self.resumed = len(finished_trials(study))
         self._should_stop, self._on_trial, self._seeds = should_stop, on_trial, seeds
         self._told: set[int] = set()
-        self._lock = threading.RLock()
         self._gave_up = threading.Event()
 
     def run(self, method: SearchMethod, context: TrialContext, slots: Sequence[Executor]) -> None:
@@ -103,20 +103,36 @@ class Loop:
         """
         self.method, self.context, self._at_a_time = method, context, len(slots)
         self._reserve()
-        if len(slots) == 1:
-            self._in_slot(slots[0])
-            return
         with ThreadPoolExecutor(len(slots), thread_name_prefix="trial") as threads:
-            running = [threads.submit(self._in_slot, slot) for slot in slots]
-            try:
-                done, _ = wait(running, return_when=FIRST_EXCEPTION)
-                for slot_run in done:
-                    slot_run.result()
-            except BaseException:
-                self._gave_up.set()
-                for slot in slots:
-                    slot.close()
-                raise
+            while begun := self._begin_round(len(slots)):
+                if len(begun) == 1:
+                    ends = [self._trained(*begun[0], slots[0])]
+                else:
+                    ends = self._trained_together(begun, slots, threads)
+                for (trial, _), end in zip(begun, ends, strict=True):
+                    self._note(trial, end)
+
+    def _begin_round(self, most: int) -> "list[tuple[Trial, Parameters]]":
+        """Begin up to `most` trials; none if the search has ended."""
+        begun = list[tuple["Trial", Parameters]]()
+        while len(begun) < most and (one := self._begin()) is not None:
+            begun.append(one)
+        return begun
+
+    def _trained_together(
+        self, begun: "Sequence[tuple[Trial, Parameters]]", slots: Sequence[Executor], threads: ThreadPoolExecutor
+    ) -> "list[TrialEnd | None]":
+        """Train the points of a round at the same time."""
+        peers = frozenset(trial.number for trial, _ in begun)
+        running = [threads.submit(self._trained, *one, slot, peers) for one, slot in zip(begun, slots, strict=False)]
+        try:
+            wait(running, return_when=FIRST_EXCEPTION)
+            return [one.result() for one in running]
+        except BaseException:
+            self._gave_up.set()
+            for slot in slots:
+                slot.close()
+            raise
 
     def ended(self) -> StopReason | None:
         """Return the reason to end the search and its running trials; None while the search may continue."""
@@ -124,50 +140,55 @@ class Loop:
             raise KeyboardInterrupt
         return self._should_stop() or self.budget.exhausted()
 
-    def _in_slot(self, slot: Executor) -> None:
-        while (begun := self._begin()) is not None:
-            trial, parameters = begun
-            try:
-                outcome = self._trained(trial, parameters, slot)
-            except ProcessLostError as error:
-                log.warning("Trial %d begins anew: %s", trial.number, error)
-                with self._lock:
-                    try_again(self.study, trial)
-                continue
-            with self._lock:
-                tell(self.study, trial, outcome, self.context.cost)
-                self._tell_method()
-                self._reserve()
-                self.budget.save()
-                self._report(in_words(trial.number, outcome, self.context.schedule.select_by))
+    def _trained(
+        self, trial: "Trial", parameters: Parameters, slot: Executor, peers: frozenset[int] = frozenset()
+    ) -> "TrialEnd | None":
+        """Train the point of a trial: in the slot, or at the other placement of the pairing.
 
-    def _trained(self, trial: "Trial", parameters: Parameters, slot: Executor) -> Outcome:
-        """Train the point of a trial: in the slot, or at the other placement of the pairing."""
-        if self.pairing is None:
-            return run_trial(trial, parameters, self.context, slot)
-        repeated = Repeated.of(trial)
-        by_number = {one.number: one for one in self.study.get_trials(deepcopy=False)}
-        limit = self.pairing.limit(self.budget.minutes.clock, by_number[repeated.number] if repeated else None)
-        context = replace(self.context, repeated=repeated, exploration=limit)
-        if repeated is None:
-            return run_trial(trial, parameters, context, slot)
-        with self.pairing.executor() as elsewhere:
-            return run_trial(trial, parameters, context, elsewhere)
+        Returns:
+            The end of the trial; None if its process was killed.
+        """
+        context = replace(self.context, peers=peers)
+        try:
+            if self.pairing is None:
+                return run_trial(trial, parameters, context, slot)
+            repeated = Repeated.of(trial)
+            by_number = {one.number: one for one in self.study.get_trials(deepcopy=False)}
+            limit = self.pairing.limit(self.budget.minutes.clock, by_number[repeated.number] if repeated else None)
+            context = replace(context, repeated=repeated, exploration=limit)
+            if repeated is None:
+                return run_trial(trial, parameters, context, slot)
+            with self.pairing.executor() as elsewhere:
+                return run_trial(trial, parameters, context, elsewhere)
+        except ProcessLostError as error:
+            log.warning("Trial %d begins anew: %s", trial.number, error)
+            return None
+
+    def _note(self, trial: "Trial", end: "TrialEnd | None") -> None:
+        """Record the end of a trial; one without an end is queued to be tried again."""
+        if end is None:
+            try_again(self.study, trial)
+            return
+        end.keep()
+        tell(self.study, trial, end.outcome, self.context.cost)
+        self._tell_method()
+        self._reserve()
+        self.budget.save()
+        self._report(in_words(trial.number, end.outcome, self.context.schedule.select_by))
 
     def _begin(self) -> "tuple[Trial, Parameters] | None":
         """Return the next trial and its point; None if the search has ended."""
-        with self._lock:
-            if self._all_begun():
-                return self._pair() if self.ended() is None else None
-            because = self.ended()
-            if because is None:
-                self._tell_method()
-                begun = self._next()
-                if begun is not None:
-                    return begun
-                because = self.ended() or StopReason(StopKind.EXHAUSTED)
-            self.stop_reason = self.stop_reason or because
-            return None
+        if self._all_begun():
+            return self._pair() if self.ended() is None else None
+        because = self.ended()
+        if because is None:
+            self._tell_method()
+            begun = self._next()
+            if begun is not None:
+                return begun
+            because = self.ended() or StopReason(StopKind.EXHAUSTED)
+        self.stop_reason = self.stop_reason or because
+        return None
 
     def _next(self) -> "tuple[Trial, Parameters] | None":
         if self.trials is None and (pair := self._pair()) is not None:

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
@@ -76,6 +76,8 @@ class TrialContext:
         placement: Placement of the search; parallel trials share its threads.
         repeated: Trial that this one repeats at another placement; None for a trial of the search itself.
         exploration: Condition that ends an exploring trial; None for all others.
+        peers: Numbers of the trials that run at the same time, with which a trial is not compared; empty for a trial
+            alone.
     """
 
     dataset: Dataset
@@ -93,14 +95,28 @@ class TrialContext:
     placement: Placement
     repeated: Repeated | None = None
     exploration: ShouldStop | None = None
+    peers: frozenset[int] = frozenset()
 
     def ended(self) -> StopReason | None:
         """Return the reason to end a training; None while it continues."""
         return self.should_stop() or (self.exploration and self.exploration())
 
 
-def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> Outcome:
-    """Train a point and return its outcome, also if the training of this point fails.
+@dataclass(frozen=True)
+class TrialEnd:
+    """End of a trial.
+
+    Attributes:
+        outcome: The outcome.
+        keep: Stores the trained model if it is among the best; called in the order of the trials.
+    """
+
+    outcome: Outcome
+    keep: Callable[[], None] = lambda: None
+
+
+def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> TrialEnd:
+    """Train a point and return how it ended, also if the training of this point fails.
 
     Raises:
         RequestError: No point of the space can be trained, for instance because the batch is larger than the data.
@@ -114,7 +130,7 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
             trial.set_user_attr("run_id", run.run_id)
             attempt = _Attempt(trial, parameters, context, executor, run)
             try:
-                return attempt.outcome()
+                return attempt.end()
             except BaseException as error:
                 with contextlib.suppress(TrackingError):  # the first error is the one to report
                     attempt.keep_evidence(ending_of(error=error))
@@ -123,7 +139,7 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
         if not _is_failure_of_point(error) or (isinstance(error, ProcessLostError) and may_try_again(trial)):
             raise
         trial.set_user_attr(FAILURE, str(error) or type(error).__name__)
-        return Outcome(state="failed", seconds=time.perf_counter() - started)
+        return TrialEnd(Outcome(state="failed", seconds=time.perf_counter() - started))
 
 
 class _Attempt:
@@ -139,7 +155,11 @@ class _Attempt:
             self.hyperparameters = context.repeated.adapted(self.hyperparameters)
         self.most_epochs = self.hyperparameters.most_epochs(context.schedule)
         self.halving = Halving(
-            context.study, context.schedule.checks, context.schedule.max_epochs, own_epochs=self.most_epochs
+            context.study,
+            context.schedule.checks,
+            context.schedule.max_epochs,
+            own_epochs=self.most_epochs,
+            peers=context.peers,
         )
         self.is_look, self.is_final = self._role(context.race)
         self.reports: list[EpochReport] = []
@@ -156,8 +176,8 @@ class _Attempt:
         """Bytes of the parameters; counted only after a training has begun, since a model may be too large to build."""
         return count_parameter_bytes(self.spec, self.context.dataset.features)
 
-    def outcome(self) -> Outcome:
-        """Train the point and return its outcome."""
+    def end(self) -> TrialEnd:
+        """Train the point and return its end."""
         context, run = self.context, self.run
         run.log_params(
             {
@@ -185,9 +205,9 @@ class _Attempt:
                 "search against another cost."
             )
         self._log(outcome, figures, reading)
-        if context.kept is not None and isinstance(figures, TrainResult):
-            self._keep(context.kept, figures, outcome, reading)
-        return outcome
+        if context.kept is None or not isinstance(figures, TrainResult):
+            return TrialEnd(outcome)
+        return TrialEnd(outcome, partial(self._keep, context.kept, figures, outcome, reading))
 
     def _keep(self, kept: KeptModels, result: TrainResult, outcome: Outcome, reading: EnergyReading) -> None:
         outcomes = {trial.number: outcome_of(trial) for trial in trials_with_result(self.context.study)}
