@@ -49,6 +49,12 @@ class Candidate(Frozen):
         gt=0,
         description="Time of an epoch of the architectures that the search tries, over that of the default's.",
     )
+    trials_at_once: int = Field(
+        default=1,
+        ge=1,
+        exclude_if=lambda count: count == 1,
+        description="Trials of the search that this machine has cores and memory for at the same time.",
+    )
     expected_runs: float = Field(
         default=1.0, ge=1, description="Runs until one is good enough, as past runs of this data lead to expect."
     )

@@ -45,6 +45,7 @@ from shunter.planner.predict.power import PowerLimits, device_power_limits
 from shunter.planner.predict.predicted import (
     absent_candidates,
     predicted_candidates,
+    with_parallel_trials,
     with_quality,
     with_quality_loss,
     with_work,
@@ -55,7 +56,7 @@ from shunter.planner.predict.watts import observed_watts, power_notes, with_lear
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, TrainRequest
-from shunter.requests.support import EMBEDDING_MEMORY, excludes
+from shunter.requests.support import EMBEDDING_MEMORY, ModelTrait, excludes, traits_of
 from shunter.tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
@@ -223,6 +224,7 @@ class _Job:
     past: PastJob
     batch_sizes: Sizes
     searched: Sequence[Workload]
+    cores: int
 
     @classmethod
     def of(
@@ -256,6 +258,7 @@ class _Job:
             past=past,
             batch_sizes=everywhere(asked) if asked else sizes,
             searched=searched,
+            cores=max((one.accelerator.cores for one in profiles if one.accelerator.kind == "cpu"), default=1),
         )
 
     @property
@@ -275,7 +278,10 @@ class _Job:
         fitting = with_memory(candidates, remembered(past.runs(), datetime.now(UTC)))
         working = with_work(fitting, past.history, data=past.data, family=past.family)
         sure = with_quality(working, past.history, min_auc, data=past.data, family=past.family)
-        return with_quality_loss(sure, past.runs(), self.request.placement.max_quality_loss)
+        judged = with_quality_loss(sure, past.runs(), self.request.placement.max_quality_loss)
+        if not _may_run_trials_together(self.request):
+            return judged
+        return with_parallel_trials(judged, self.request.search.most_trials or 1, self.cores)
 
     def notes(self, features: Features) -> list[str]:
         """Return notes on the time lost by checkpoints, and on the families among which tuning chooses."""
@@ -322,6 +328,14 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
         if memory is not None:
             return predict(embedding_memory_bytes=memory)
     return found
+
+
+def _may_run_trials_together(request: JobRequest) -> bool:
+    """Return True if the search of the request may run several trials at the same time on this machine."""
+    on_cluster = isinstance(request, TrainRequest) and request.nodes.cluster is not None
+    predicts_clicks = ModelTrait.CLICKS in traits_of(request.model)
+    is_open = request.searches and request.search.may_run_together and request.limits.max_watts is None
+    return is_open and predicts_clicks and not on_cluster and _processes(request) == 1
 
 
 def _processes(request: JobRequest) -> int:

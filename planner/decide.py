@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from pydantic import Field
 
 from shunter.errors import InfeasibleError
@@ -22,7 +23,7 @@ from shunter.planner.explain.table import shown_row, table_row
 from shunter.planner.job_size import JobSize
 from shunter.planner.rank.checks import Relaxation, nearest_relaxations
 from shunter.planner.rank.ranking import rank, shortened
-from shunter.planner.rank.totals import Terms, totals_of
+from shunter.planner.rank.totals import Terms, parallel_seconds, totals_of
 from shunter.requests import Billing, Limits, Weights
 
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]
@@ -119,6 +120,15 @@ class Decision(Frozen):
     def plan_seconds(self) -> float:
         """Return the seconds of the whole job at all planned epochs, without the work share of past runs."""
         return self._uncalibrated(self.chosen.candidate.model_copy(update={"work_share": 1.0}))[0]
+
+    @property
+    def trials_at_once(self) -> int:
+        """Return how many trials of the search run at the same time."""
+        chosen, job = self.chosen.candidate, self.job
+        one_by_one = chosen.prediction.epoch_seconds * job.tuning_epochs * job.passes_per_epoch
+        seconds = np.array([one_by_one * chosen.work_share * chosen.searched_share])
+        is_parallel = parallel_seconds(seconds, np.array([float(chosen.trials_at_once)])) < seconds
+        return chosen.trials_at_once if is_parallel.item() else 1
 
     @property
     def uncalibrated(self) -> tuple[float, float | None]:

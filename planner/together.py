@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from shunter.hardware.types import Placement
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision
+from shunter.planner.predict.predicted import MOST_TRIALS
+from shunter.planner.rank.totals import LEAST_TRIAL_GAIN, START_SECONDS
 from shunter.requests.objective import Weights
 
-START_SECONDS = 8.0  # start-up time of a separate training process
 LEAST_GAIN = 0.1  # of the score: for a smaller gain, training jobs do not run in parallel
-# Smallest gain in trainings per time for parallel trials of a search; parallel trials slow each other down and learn
-# less from each other. Set by hand, with the two below.
-LEAST_TRIAL_GAIN = 0.25
-MOST_TRIALS = 4
-SHORTEST_SEARCH_SECONDS = 300.0  # shortest search in which separate processes are worth their start-up
+SHORTEST_SEARCH_SECONDS = 300.0  # by hand: shortest search in which separate processes are worth their start-up
 
 
 @dataclass(frozen=True)

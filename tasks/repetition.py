@@ -30,7 +30,7 @@ NAME = "choices"  # name of the artifact in `config/`
 PLANS = "plans"  # folder in a run's state
 # Options by which a run depends on a clock, a meter, other machines or other runs.
 UNREPEATABLE = (
-    *map(Use, ("search_minutes", "search_kwh", "parallel_trials", "search_storage")),
+    *map(Use, ("search_minutes", "search_kwh", "search_storage")),
     *(Use("search_cost", "time"), Use("search_cost", "energy"), CHAMPIONS),
     *map(Use, ("max_predict_milliseconds", "max_predict_joules")),
     CLUSTER,
@@ -233,6 +233,4 @@ def _is_choice(path: Path) -> bool:
 def options_in_time(request: TrainRequest) -> list[str]:
     """Return the options by which a run depends on a clock, a meter, other machines or other runs."""
     given = request.stated()
-    if request.search.trials_at_a_time == 1:
-        given.pop("parallel_trials", None)
     return [str(use) for use in UNREPEATABLE if use.is_in(given)]

@@ -17,6 +17,8 @@ from shunter.planner.history.quality_loss import quality_losses
 from shunter.planner.predict.core_scaling import CoreScaling
 
 LEAST_CHANCE = 0.01
+MOST_TRIALS = 4  # at the same time, by hand
+LEAST_ROUNDS = 3  # of parallel trials: in fewer, a search learns too little from its own trials; by hand
 COUNTS = (1, 2, 4, 8)  # numbers of one accelerator rented together in one machine
 
 
@@ -178,6 +180,27 @@ def with_quality_loss(candidates: Sequence[Candidate], runs: Sequence[PastRun], 
     return [
         candidate.model_copy(update={"quality_loss": loss}) for candidate, loss in zip(candidates, losses, strict=True)
     ]
+
+
+def with_parallel_trials(candidates: Sequence[Candidate], trials: int, cores: int) -> list[Candidate]:
+    """Return the candidates with the number of trials that could run at the same time.
+
+    Args:
+        candidates: Candidates; only one process on this machine's processor, with its tables in memory, leaves room.
+        trials: Trials of the search.
+        cores: Cores of this machine.
+    """
+    counts = [_trials_at_once(candidate, trials, cores) for candidate in candidates]
+    return [one.model_copy(update={"trials_at_once": count}) for one, count in zip(candidates, counts, strict=True)]
+
+
+def _trials_at_once(candidate: Candidate, trials: int, cores: int) -> int:
+    placement = candidate.placement
+    in_memory = placement.embedding_memory_bytes is None
+    if not (candidate.is_here and placement.device == "cpu" and placement.processes == 1 and in_memory):
+        return 1
+    fit = candidate.accelerator_memory_bytes // max(1, candidate.prediction.memory_bytes)
+    return max(1, min(cores // max(1, placement.threads), fit, trials // LEAST_ROUNDS, MOST_TRIALS))
 
 
 def _chances(

@@ -16,6 +16,10 @@ from shunter.planner.job_size import JobSize
 from shunter.requests import Billing, Limits, Weights
 
 Column = NDArray[np.float64]
+START_SECONDS = 8.0  # of a separate training process
+# Smallest gain in trainings per time for parallel trials of a search; parallel trials slow each other down and learn
+# less from each other. Set by hand, as is the time above.
+LEAST_TRIAL_GAIN = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,15 +100,17 @@ class Totals:
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     """Return the totals of the candidates."""
     raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
-    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-7]
-    work, searched, expected_runs, here, metered, quality_loss, most_loss = raw[-7:]
+    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-8]
+    work, searched, expected_runs, here, metered, quality_loss, most_loss, at_once = raw[-8:]
     calibration = terms.calibration
     is_here, is_metered = here.astype(bool), here.astype(bool) & metered.astype(bool)
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
     searching = _search_seconds(terms.job, watts) + terms.job.overhead_seconds
+    job, share = terms.job, terms.job.passes_per_epoch * work * searched
     epochs = terms.job.epochs * work * searched  # in epochs of the default architecture
-    seconds = (epoch_seconds * epochs + searching) * calibration.seconds.centre
+    trials = parallel_seconds(epoch_seconds * job.tuning_epochs * share, at_once)
+    seconds = (trials + epoch_seconds * job.final_epochs * share + searching) * calibration.seconds.centre
     price = price * machines
 
     def cost(seconds: Column) -> Column:
@@ -179,6 +185,17 @@ def _search_seconds(job: JobSize, watts: Column) -> Column:
     return by_energy if job.tuning_seconds is None else np.fmin(by_energy, job.tuning_seconds)
 
 
+def parallel_seconds(seconds: Column, at_once: Column) -> Column:
+    """Return the seconds of a search whose trials take `seconds` one after another.
+
+    Args:
+        seconds: Seconds of all trials, `[candidates]`.
+        at_once: Trials that could run at the same time, `[candidates]`; they do so if that gains enough.
+    """
+    parallel = seconds / at_once + START_SECONDS
+    return np.where((at_once > 1) & (parallel * (1 + LEAST_TRIAL_GAIN) <= seconds), parallel, seconds)
+
+
 def _raw(candidate: Candidate) -> tuple[float | None, ...]:
     """Return the numbers of one candidate; numpy converts None to NaN."""
     prediction = candidate.prediction
@@ -203,6 +220,7 @@ def _raw(candidate: Candidate) -> tuple[float | None, ...]:
         prediction.energy_source == "measured",
         None if candidate.quality_loss is None else candidate.quality_loss.expected,
         None if candidate.quality_loss is None else candidate.quality_loss.most,
+        candidate.trials_at_once,
     )
 
 

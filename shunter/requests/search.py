@@ -63,6 +63,11 @@ class SearchBudget(Group, frozen=True, title="Search"):
             return TRIALS
         return self.trials
 
+    @property
+    def may_run_together(self) -> bool:
+        """Return True if a number of trials alone ends the search, so that parallel trials shorten it."""
+        return self.search_minutes is None and self.search_kwh is None
+
 
 class SearchRequest(SearchBudget, frozen=True, title="Search"):
     """How much is tried, what, and by which method."""
@@ -112,6 +117,13 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
             return False
         has_other_budget = self.trials is not None or self.search_kwh is not None
         return self.search_minutes is not None and not has_other_budget and self.search_cost is None
+
+    @property
+    def may_run_together(self) -> bool:
+        """Return True if a number of trials alone ends the search, and the planner may choose how many run at once."""
+        is_open = self.parallel_trials is None and self.search_cost is None
+        one_by_one = SEARCH_METHODS.stated(self.search_method).get("one_at_a_time", False)
+        return is_open and not one_by_one and super().may_run_together
 
     @property
     def space(self) -> SearchSpaceName:

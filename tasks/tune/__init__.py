@@ -34,7 +34,9 @@ def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: 
 
 
 def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:
-    """Return the request with the best number of parallel trials for its minutes, unless the request sets the number.
+    """Return the request with the best number of parallel trials, unless the request sets the number.
+
+    A search that its trials end follows the decision, except beside an exploration, whose times are compared.
 
     Args:
         request: Request of the run.
@@ -43,14 +45,19 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
         run_id: MLflow run, to which the reason is logged.
     """
     search, cores = request.search, usable_cores()
-    is_open = search.parallel_trials is None and search.is_by_minutes_alone and not is_ranking(request.model)
-    if not is_open or held.cores < cores:
+    if held.cores < cores:
         return request
-    advice = trials_at_a_time(decision, cores, 60 * (search.search_minutes or 0.0))
-    open_run(run_id).set_tags({"search.trials_at_a_time": advice.words})
-    if advice.chosen.count > 1:
-        tell(advice.words)
-    return request.model_copy(update={"parallel_trials": advice.chosen.count})
+    if search.may_run_together and decision.trials_at_once > 1 and decision.exploration is None:
+        count, words = decision.trials_at_once, f"{decision.trials_at_once} trials at a time, on {cores} cores."
+    elif search.parallel_trials is None and search.is_by_minutes_alone and not is_ranking(request.model):
+        advice = trials_at_a_time(decision, cores, 60 * (search.search_minutes or 0.0))
+        count, words = advice.chosen.count, advice.words
+    else:
+        return request
+    open_run(run_id).set_tags({"search.trials_at_a_time": words})
+    if count > 1:
+        tell(words)
+    return request.model_copy(update={"parallel_trials": count})
 
 
 # After a retry, the remaining trials run.

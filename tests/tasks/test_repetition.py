@@ -44,9 +44,9 @@ def test_a_run_is_read_back_with_its_choices_and_fixed_threads(tracking_root: Pa
     ("options", "named"),
     [
         ({"search_minutes": 1.0}, ["--search-minutes"]),
-        ({"parallel_trials": 2, "search_cost": "time"}, ["--parallel-trials", "--search-cost time"]),
+        ({"parallel_trials": 2, "search_cost": "time"}, ["--search-cost time"]),
         ({"ensemble_of": "champions"}, ["--ensemble-of champions"]),
-        ({"search_cost": "bytes", "parallel_trials": 1}, []),
+        ({"search_cost": "bytes", "parallel_trials": 2}, []),
     ],
 )
 def test_options_by_which_a_run_depends_on_a_clock_or_on_other_runs(
