@@ -19,7 +19,7 @@ from shunter.planner.history.record import FlowNotes, flow_evidence
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.select import log_decision
 from shunter.tracking.convention import data_params
-from shunter.tracking.evidence import Evidence, Figures, data_key, log_evidence
+from shunter.tracking.evidence import Evidence, Figures, PairedTrial, data_key, log_evidence
 from shunter.tracking.runs import finish, start_run_tree
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
@@ -27,7 +27,8 @@ from tests.hardware.profiles import make_profile
 from tests.planner.measurements import measurement
 
 ASKED = 0.78
-REQUEST = TrainRequest(trials=2, max_epochs=10, ensemble_size=1, limits=Limits(min_auc=ASKED))
+TRIALS = 9
+REQUEST = TrainRequest(trials=TRIALS, max_epochs=10, ensemble_size=1, limits=Limits(min_auc=ASKED))
 RUNS = 10
 NOISE = 0.05  # of the work from run to run, and of a step from probe to probe, in log seconds
 GOOD_SIZES = (64, 128, 256, 512, 1024)
@@ -81,11 +82,29 @@ class World:
         member = Evidence(kind="member", outcome="reached", epochs=passes, measured=figures)
         data = data_key(data_params(self.dataset))
         stopped = ENOUGH if is_stopped else None
-        notes = FlowNotes(data=data, decision=decision, auc=auc, stop_reason=stopped)
+        notes = FlowNotes(
+            data=data, decision=decision, auc=auc, stop_reason=stopped, pair=self._pair(decision, seconds)
+        )
         error = None if auc >= ASKED else QualityMissedError(f"The model reached AUC {auc:.4f}.", auc)
         total = EnergyReading.of(20 * seconds, seconds, "measured", "a counter")
         log_evidence(run_id, flow_evidence("train", REQUEST, notes, total=total, trainings=[member], error=error))
         finish(run_id, "FINISHED" if error is None else "FAILED", reason=str(error) if error else None)
+
+    def _pair(self, decision: Decision, seconds: float) -> PairedTrial | None:
+        """How the extra trial that explores compares with the trial that it repeats."""
+        if decision.exploration is None or decision.exploration.paired is None:
+            return None
+        size, tried = decision.placement.batch_size, decision.exploration.paired
+        ratio = self.needed(tried.batch_size) / self.needed(size) * self._noise()
+        return PairedTrial(
+            placement=tried,
+            beside=decision.placement,
+            seconds=ratio * seconds / TRIALS,
+            seconds_ratio=ratio,
+            epochs_ratio=self._passes(tried.batch_size) / self._passes(size),
+            ne_ratio=1.0 if tried.batch_size in GOOD_SIZES else 1.2,
+            is_stopped=False,
+        )
 
     def _step_seconds(self, batch_size: int) -> float:
         return 2e-3 + 4e-6 * batch_size
