@@ -23,7 +23,7 @@ from shunter.planner.explain.table import shown_row, table_row
 from shunter.planner.job_size import JobSize
 from shunter.planner.rank.checks import Relaxation, nearest_relaxations
 from shunter.planner.rank.ranking import rank, shortened
-from shunter.planner.rank.totals import Terms, parallel_seconds, totals_of
+from shunter.planner.rank.totals import Terms, parallel_seconds, totals_of, trial_seconds
 from shunter.requests import Billing, Limits, Weights
 
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]
@@ -124,9 +124,9 @@ class Decision(Frozen):
     @property
     def trials_at_once(self) -> int:
         """Return how many trials of the search run at the same time."""
-        chosen, job = self.chosen.candidate, self.job
-        one_by_one = chosen.prediction.epoch_seconds * job.tuning_epochs * job.passes_per_epoch
-        seconds = np.array([one_by_one * chosen.work_share * chosen.searched_share])
+        chosen = self.chosen.candidate
+        epoch_seconds = chosen.prediction.epoch_seconds * chosen.work_share * chosen.searched_share
+        seconds = trial_seconds(self.job, np.array([epoch_seconds]))
         is_parallel = parallel_seconds(seconds, np.array([float(chosen.trials_at_once)])) < seconds
         return chosen.trials_at_once if is_parallel.item() else 1
 

@@ -16,9 +16,11 @@ from shunter.planner.job_size import JobSize
 from shunter.requests import Billing, Limits, Weights
 
 Column = NDArray[np.float64]
-START_SECONDS = 8.0  # of a separate training process
+# Start of separate training processes beside each other: on two cores of an AMD EPYC of the fifth generation their
+# first trials took 1.4 to 1.6 s longer than in a process that ran already (ml-100k, by hand).
+START_SECONDS = 3.0
 # Smallest gain in trainings per time for parallel trials of a search; parallel trials slow each other down and learn
-# less from each other. Set by hand, as is the time above.
+# less from each other. Set by hand.
 LEAST_TRIAL_GAIN = 0.25
 
 
@@ -107,10 +109,10 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
     searching = _search_seconds(terms.job, watts) + terms.job.overhead_seconds
-    job, share = terms.job, terms.job.passes_per_epoch * work * searched
     epochs = terms.job.epochs * work * searched  # in epochs of the default architecture
-    trials = parallel_seconds(epoch_seconds * job.tuning_epochs * share, at_once)
-    seconds = (trials + epoch_seconds * job.final_epochs * share + searching) * calibration.seconds.centre
+    trials = trial_seconds(terms.job, epoch_seconds * work * searched)
+    saved = trials - parallel_seconds(trials, at_once)
+    seconds = (epoch_seconds * epochs + searching - saved) * calibration.seconds.centre
     price = price * machines
 
     def cost(seconds: Column) -> Column:
@@ -183,6 +185,17 @@ def _search_seconds(job: JobSize, watts: Column) -> Column:
         return np.full_like(watts, job.tuning_seconds or 0.0)
     by_energy = job.tuning_joules / watts
     return by_energy if job.tuning_seconds is None else np.fmin(by_energy, job.tuning_seconds)
+
+
+def trial_seconds(job: JobSize, epoch_seconds: Column) -> Column:
+    """Return the seconds of all trials one after another, with what they take beside their steps.
+
+    Args:
+        job: Size of the whole job.
+        epoch_seconds: Seconds of a planned epoch, `[candidates]`.
+    """
+    share = job.tuning_epochs / max(job.tuning_epochs + job.final_epochs, 1e-9)
+    return epoch_seconds * job.tuning_epochs * job.passes_per_epoch + share * job.overhead_seconds
 
 
 def parallel_seconds(seconds: Column, at_once: Column) -> Column:

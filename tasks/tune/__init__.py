@@ -29,8 +29,8 @@ __all__ = ["observer_of", "publish_noise", "publish_search", "tune", "with_trial
 
 
 def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: TrainRequest) -> ObserveStep | None:
-    """Return a function that records the times of trial steps; None if parallel trials slow each other down."""
-    return observer(dataset, profiles) if request.search.trials_at_a_time == 1 else None
+    """Return a function that records the times of trial steps; None if parallel trials share a core."""
+    return observer(dataset, profiles) if request.search.trials_at_a_time <= usable_cores() else None
 
 
 def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:

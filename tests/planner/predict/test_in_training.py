@@ -135,5 +135,5 @@ def test_threads_that_trainings_showed_to_be_slow_are_not_chosen_again(dataset: 
 
 
 def chosen(dataset: Dataset, profile: HardwareProfile, history: History, measure: MeasureTraining) -> Decision:
-    request = TrainRequest(batch_sizes="64")
+    request = TrainRequest(batch_sizes="64", parallel_trials=1)
     return choose(dataset, request, [profile], history=history, measure=measure)
