@@ -39,8 +39,9 @@ class UnknownRow(Frozen):
     @property
     def sentence(self) -> str:
         """Score and base rate, and advice if they differ much."""
-        told = f"A row without any known value scores {self.probability:.3f} (base rate {self.base_rate:.3f})."
-        advice = " Do not trust scores of rows with many unknown values: bound their share by --max-unknown."
+        average = f"the average is {self.base_rate:.3f}"
+        told = f"A row of values that training never saw scores {self.probability:.3f}; {average}."
+        advice = " Do not trust rows with many such values: `shunter predict --max-unknown SHARE` refuses them."
         return told + (advice if self.is_far_off else "")
 
 
