@@ -8,7 +8,7 @@ import typer
 
 from shunter.errors import RequestError, TrackingError
 from shunter.flows.command.environment import ensure_home
-from shunter.flows.command.options import option_name, requested, with_options
+from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, print_table
 from shunter.flows.command.start import start
 from shunter.flows.command.tables import choice_rows, decision_table, front_table
@@ -24,6 +24,7 @@ from shunter.model_families import is_ranking
 from shunter.process_age import process_age_seconds
 from shunter.quiet import is_verbose
 from shunter.requests import LOCAL_OFFERS, ProfileRequest, SelectRequest, TrainRequest
+from shunter.requests.form import option_name
 
 if TYPE_CHECKING:
     from shunter.flows.train import TrainSummary

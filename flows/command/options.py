@@ -13,12 +13,11 @@ from shunter.errors import RequestError
 from shunter.flows.command.help import OUTPUT, panel
 from shunter.registry import Entry, Registry
 from shunter.requests import JobRequest, Request
+from shunter.requests.form import option_name
 from shunter.requests.job_file import read_job
 from shunter.validation import expected, own_words, sentence, shown, unknown
 
 Asked = TypeVar("Asked", bound=Request)
-
-OPTION_NAMES = {"schema_file": "--schema"}  # options that are not named as their field
 
 
 JOB_REQUESTS = Registry(  # job files of these kinds are similar
@@ -44,11 +43,6 @@ CONFIG = inspect.Parameter(
         ),
     ],
 )
-
-
-def option_name(field: str) -> str:
-    """Return the option of a field: `--max-hours` for `max_hours`."""
-    return OPTION_NAMES.get(field, "--" + field.replace("_", "-"))
 
 
 def options_of(model: type[Request]) -> list[inspect.Parameter]:

@@ -5,7 +5,6 @@ option is therefore no `anyOf` with null, whose first tab would say 'Property is
 default. The field stays empty, and the server accepts null for it.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,84 +12,19 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 
-ADVANCED = "Advanced: "  # prefix of titles that come last in a form
+ADVANCED = "Advanced: "  # prefix of groups that come last in a form
+LAST = ("seed",)  # options outside of groups that come last
+OPTION_NAMES = {"schema_file": "--schema"}  # options that are not named as their field
 
-# Titles for options whose name is not enough, mostly because of the unit.
-TITLES = {
-    "schema_file": "Schema file",
-    "max_bad_share": "Max share of unreadable rows (0 to 1)",
-    "set": "Fixed settings (field=value)",
-    "max_hours": "Max time (hours)",
-    "max_kwh": "Max energy (kWh)",
-    "max_cost": "Max cost (your currency)",
-    "max_cost_per_hour": "Max price (your currency per hour)",
-    "max_watts": "Max power (W)",
-    "max_memory_gib": "Max memory (GiB)",
-    "min_auc_probability": "Probability of the min AUC (0 to 1)",
-    "min_auc_confidence": "Confidence of the guarantee (0.5 to 1)",
-    "max_ne": "Max NE",
-    "confidence": "Confidence of the limits (0.5 to 1)",
-    "trials": "Trials (settings to try)",
-    "search_minutes": "Max search time (minutes)",
-    "search_kwh": "Max search energy (kWh)",
-    "cold_start": "Ignore past searches",
-    "parallel_trials": "Trials at a time",
-    "max_epochs": "Max epochs",
-    "priority": "Priority (-100 to 100)",
-    "fixed_threads": "Keep the threads",
-    "select_by": "Best model by",
-    "ensemble_of": "Combine",
-    "ensemble_size": "Max models",
-    "ensemble_memory": "Max size of the weights (such as 4MiB)",
-    "max_predict_milliseconds": "Max time of a prediction (milliseconds)",
-    "max_predict_joules": "Max energy of a prediction (joules)",
-    "memory_error_rate": "Share of stored bits that flip where it runs (such as 1e-4)",
-    "distill": "One model from the ensemble",
-    "checkpoint_minutes": "Time between checkpoints (minutes)",
-    "checkpoint_bits": "Bits of a number in checkpoints",
-    "checkpoint_policy": "What a checkpoint holds",
-    "keep_checkpoints": "Checkpoints to keep",
-    "checkpoint_rate": "Max rate of checkpoints (MiB per second)",
-    "checkpoint_copy": "Address of a copy of checkpoints",
-    "price_per_hour": "Price of this machine (your currency per hour)",
-    "prices": "File of prices",
-    "grid": "Carbon intensity (g CO2e per kWh, or file)",
-    "batch_sizes": "Batch sizes (samples)",
-    "explore": "Try other batch sizes",
-    "max_quality_loss": "Largest loss of NE (such as 0.01)",
-    "embedding_memory": "Memory of the embedding tables (such as 2GiB)",
-    "cluster": "Ray cluster",
-    "seed": ADVANCED + "seed",
-    "offers": "Accelerators to compare",
-    "probe_seconds": "Max measuring time (seconds)",
-    "register_as": "Name of the registered model",
-    "promote": "Champion if",
-    "train_days": "Days to learn",
-    "max_late_days": "Max delay of the newest day (days)",
-    "margin": "Margin (share of the champion's log loss)",
-    "when_broken": "If the base rate beats the champion",
-    "promotion_confidence": "Confidence of the promotion (0.5 to 1)",
-    "nightly_epochs": "Max epochs of a challenger",
-    "learning_rate_share": "Learning rate (share of the champion's)",
-    "batch_size": "Batch size (samples)",
-    "devices": "Devices (processes)",
-    "network_gbit": "Network (Gbit/s)",
-    "seconds": "Max measuring time (seconds)",
-}
-CAPITALS = {"auc": "AUC"}
 
-# A command in backticks stays unchanged; some options are mentioned with a value.
-_MENTION = re.compile(
-    r"(?P<command>`[^`]*`)"
-    r"|--(?P<choice>model|objective|search-method|search-space) (?P<value>[a-z]\w*)"
-    r"|--(?P<option>[a-z][a-z-]*[a-z])"
-)
+def option_name(field: str) -> str:
+    """Return the option of a field: `--max-hours` for `max_hours`."""
+    return OPTION_NAMES.get(field, "--" + field.replace("_", "-"))
 
 
 def title_of(name: str, _: FieldInfo | None = None) -> str:
-    """Return the title of an option in a form: `max_kwh` becomes `Max energy (kWh)`, `min_auc` becomes `Min AUC`."""
-    words = [CAPITALS.get(word, word) for word in name.split("_")]
-    return TITLES.get(name, " ".join([words[0].capitalize(), *words[1:]]))
+    """Return the title of a field in a form: the option of the command, so that both bear one name."""
+    return option_name(name)
 
 
 def shown(request: BaseModel) -> FieldInfo:
@@ -107,18 +41,8 @@ def make_form(schema: JsonSchemaValue) -> None:
     fields = schema.get("properties", {})
     for position, (name, field) in enumerate(fields.items()):
         title = field.setdefault("title", title_of(name))
-        field["position"] = position + (len(fields) if title.startswith(ADVANCED) else 0)
-        if text := field.get("description"):
-            field["description"] = _MENTION.sub(_in_words, text)
+        field["position"] = position + (len(fields) if title.startswith(ADVANCED) or name in LAST else 0)
         _leave_empty(field)
-
-
-def _in_words(mention: re.Match[str]) -> str:
-    """Replace an option in a form's text by its title in the form."""
-    if mention["command"]:
-        return mention["command"]
-    title = title_of((mention["choice"] or mention["option"]).replace("-", "_")).partition(" (")[0]
-    return f'"{title}" = {mention["value"]}' if mention["choice"] else f'"{title}"'
 
 
 def _leave_empty(field: dict[str, Any]) -> None:

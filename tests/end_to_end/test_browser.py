@@ -155,7 +155,7 @@ def submitted(page: Page, form: str, changes: dict[str, str]) -> str:
     pytest.fail(f"{TRIES} clicks have ordered nothing: {page.inner_text('body')}")
 
 
-SMALL = {"Trials (settings to try)": "1", "Max epochs": "1", "Max models": "1"}
+SMALL = {"--trials": "1", "--max-epochs": "1", "--ensemble-size": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +167,9 @@ def triggered(page: Page, servers: Servers) -> dict[str, Any]:
 def test_the_form_shows_every_parameter_with_its_description_and_default(page: Page, servers: Servers) -> None:
     page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
     assert field(page, "Data").input_value() == "ml-100k"
-    assert field(page, "Max epochs").input_value() == ""  # the model decides
+    assert field(page, "--max-epochs").input_value() == ""  # the model decides
     page.get_by_text("Settings to try; if omitted 9").wait_for()
-    assert field(page, "Trials (settings to try)").input_value() == "", "an input, though it may be left out"
+    assert field(page, "--trials").input_value() == "", "an input, though it may be left out"
     groups = page.locator("label").all_inner_texts()
     assert groups.index("Limits (Optional)") < groups.index("Advanced: training (Optional)"), "what is rarely set, last"
     page.get_by_text("Limit on the energy of the whole command, in kWh.").wait_for()

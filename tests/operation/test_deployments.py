@@ -16,6 +16,7 @@ from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
 from shunter.operation.servers import WORK_POOL
 from shunter.requests import Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
+from shunter.requests.form import option_name
 from shunter.requests.plan import PlanRequest
 from shunter.requests.training import Promote
 from shunter.retraining.nightly_request import NightlyRequest
@@ -82,28 +83,18 @@ def test_groups_come_in_the_order_of_their_use_and_bear_their_titles(name: str) 
     titles = [field["title"] for field in sorted(fields, key=lambda field: field["position"])]
     essential = [title for title in ("Data", "Model", "Limits", "Search", "Ensemble") if title in titles]
     assert [title for title in titles if title in essential] == essential
-    is_advanced = [title.startswith("Advanced: ") for title in titles]
+    is_advanced = [title.startswith("Advanced: ") or title == "--seed" for title in titles]
     assert is_advanced == sorted(is_advanced), titles
 
 
-def test_titles_name_the_units_and_choices_are_drop_downs() -> None:
+def test_titles_are_the_options_of_the_command_and_choices_are_drop_downs() -> None:
     definitions = form(FLOWS["train"])["definitions"]
     limits, model = definitions["Limits"]["properties"], definitions["ModelRequest"]["properties"]["model"]
-    assert limits["max_hours"]["title"] == "Max time (hours)"
-    assert limits["max_kwh"]["title"] == "Max energy (kWh)"
-    assert limits["max_watts"]["title"] == "Max power (W)"
+    assert {field["title"] for field in limits.values()} == {option_name(name) for name in limits}
     assert set(model["enum"]) == {AUTO, *MODEL_FAMILIES.names, *RANKING_MODELS.names}
     assert {"none", "lr,fm", "lr", "fm"} <= set(definitions["TrainingEffort"]["properties"]["baselines"]["enum"])
     choices, _ = definitions["TrainRequest"]["properties"]["objective"]["anyOf"]
     assert set(Objective) < set(choices["enum"])
-
-
-def test_descriptions_call_options_by_their_titles() -> None:
-    definitions = form(FLOWS["train"])["definitions"]
-    assert '"Max search time"' in definitions["SearchRequest"]["properties"]["trials"]["description"]
-    assert '"Model" = dmt' in definitions["ModelRequest"]["properties"]["towers"]["description"]
-    cluster = definitions["ClusterRequest"]["properties"]["cluster_resource"]["description"]
-    assert cluster == 'Use only nodes of "Ray cluster" started with this resource (`ray start --resources`).'
 
 
 def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> None:
