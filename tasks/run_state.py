@@ -63,6 +63,7 @@ LATER: dict[str, Any] = {
     "max_ne": None,
     "embedding_memory": None,
     "plan": None,
+    "preset": "standard",
 }
 
 

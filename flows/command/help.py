@@ -10,7 +10,18 @@ OPTIONS, OUTPUT = "Options", "Output"
 PANELS = {"objective": "Limits", "seed": "Advanced: training", "register_as": OUTPUT, "promote": OUTPUT}
 # Options in the short help of a command with many options, by the name of their parameter.
 COMMON = {
-    *("data", "schema_file", "model", "objective", "max_hours", "max_kwh", "min_auc", "trials", "search_minutes"),
+    *(
+        "data",
+        "schema_file",
+        "model",
+        "objective",
+        "max_hours",
+        "max_kwh",
+        "min_auc",
+        "preset",
+        "trials",
+        "search_minutes",
+    ),
     *("ensemble_size", "register_as", "config", "dry_run", "as_json", "verbose", "help"),
     *("offers", "every_row", "day", "train_days", "timezone", "margin"),
     *("devices", "accelerator", "machine", "batch_size", "max_device_gib", "out"),

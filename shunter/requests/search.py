@@ -11,7 +11,17 @@ from shunter.secrets import has_password
 
 FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # prefix of the variable or secret that holds an address
 WITHOUT_PASSWORD = r"^(?!.*://[^/:]*:[^@]*@)(?!.*(password|passwd|pwd)=).*$"
-TRIALS = 9  # default number of trials of a search without a budget
+
+
+class Preset(StrEnum):
+    """Effort of a search that names no budget."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    THOROUGH = "thorough"
+
+
+PRESET_TRIALS = {Preset.QUICK: 3, Preset.STANDARD: 9, Preset.THOROUGH: 30}
 
 
 class SearchSpaceName(StrEnum):
@@ -42,10 +52,16 @@ class TowerStrategy(StrEnum):
 class SearchBudget(Group, frozen=True, title="Search"):
     """How much is tried."""
 
+    preset: Preset = Field(
+        default=Preset.STANDARD,
+        description="Effort: "
+        + ", ".join(f"{name.value} tries {trials}" for name, trials in PRESET_TRIALS.items())
+        + " settings.",
+    )
     trials: int | None = Field(
         default=None,
         ge=1,
-        description=f"Settings to try; if omitted {TRIALS}, or as many as --search-minutes or --search-kwh permit.",
+        description="Settings to try; if omitted by --preset, or as many as --search-minutes or --search-kwh permit.",
     )
     search_minutes: float | None = Field(
         default=None,
@@ -60,7 +76,7 @@ class SearchBudget(Group, frozen=True, title="Search"):
     def most_trials(self) -> int | None:
         """Return the number of settings to try; None if only a time or energy budget ends the search."""
         if self.trials is None and self.search_minutes is None and self.search_kwh is None:
-            return TRIALS
+            return PRESET_TRIALS[self.preset]
         return self.trials
 
     @property

@@ -70,6 +70,9 @@ def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
     ("asked", "trials"),
     [
         ({}, 9),
+        ({"preset": "quick"}, 3),
+        ({"preset": "thorough"}, 30),
+        ({"preset": "thorough", "search_minutes": 5}, None),
         ({"trials": 3}, 3),
         ({"search_minutes": 30}, None),
         ({"search_kwh": 0.1}, None),
