@@ -34,6 +34,7 @@ from benchmarks.report import parse_arguments, publish, table
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.rank.totals import billed_seconds
 from shunter.requests import Billing
+from shunter.requests.form import option_name
 
 NAMED = "ml-100k"  # a log that the command knows by its name
 FILES = ("frappe", "criteo")
@@ -75,7 +76,7 @@ class Run:
 
 def train(home: Path, log: Mapping[str, str], *options: str) -> Run:
     """Run the command once, and read what it printed as JSON."""
-    given = [part for name, value in log.items() for part in (f"--{name.replace('_', '-')}", value)]
+    given = [part for name, value in log.items() for part in (option_name(name), value)]
     command = [sys.executable, "-m", "shunter.flows.cli", "train", "--json", *given, *options]
     environment = {**os.environ, "SHUNTER_HOME": str(home)}
     environment.pop("PREFECT_API_URL", None)
