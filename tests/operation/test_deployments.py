@@ -12,6 +12,7 @@ from prefect.flows import load_flow_from_entrypoint
 
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
 from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
+from shunter.flows.command.options import JOB_REQUESTS
 from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
 from shunter.operation.servers import WORK_POOL
@@ -297,12 +298,10 @@ def schedule() -> DeploymentSchedule:
 
 
 @pytest.mark.parametrize("name", sorted(FLOWS))
-def test_the_texts_of_a_form_name_its_fields_and_no_options(name: str) -> None:
+def test_the_texts_of_a_form_name_options_that_are_fields_of_a_form(name: str) -> None:
     definitions = form(FLOWS[name])["definitions"]
     fields = [field for one in definitions.values() for field in one.get("properties", {}).values()]
     texts = [re.sub("`[^`]*`", "", field.get("description", "")) for field in fields]  # without quoted commands
-    assert [text for text in texts if "--" in text] == []
-    if name == "train":
-        assert (
-            '"Max cost" and "Objective" = cost' in definitions["Pricing"]["properties"]["price_per_hour"]["description"]
-        )
+    named = {option for text in texts for option in re.findall(r"--[a-z][a-z-]*[a-z]", text)}
+    every = {option_name(field) for one in JOB_REQUESTS.names for field in JOB_REQUESTS.load(one).options()}
+    assert named <= every | {field["title"] for field in fields}
