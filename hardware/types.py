@@ -28,36 +28,36 @@ class MatmulRate(Frozen):
     m: int
     n: int
     k: int
-    flops_per_second: Quantity = Field(description="Multiply and add counted as two.")
+    flops_per_second: Quantity = Field(description="A multiply-add counts as two.")
 
 
 class RowRate(Frozen):
     """Rate of reading or updating random rows of one width, in a table too large for the caches."""
 
     row_bytes: int
-    bytes_per_second: Quantity = Field(description="Payload: each row counted once, also where it is read and written.")
+    bytes_per_second: Quantity = Field(description="Payload: each row is counted once, also if it is read and written.")
 
 
 class StepCosts(Frozen):
     """Costs of a training step beyond arithmetic and copies, for one number of threads; fitted to short probes."""
 
     threads: int
-    start_seconds: float = Field(description="Of a step that computes nothing, the cost of its operators taken off.")
+    start_seconds: float = Field(description="Fixed time of a step, without the cost of its operators.")
     memory_factor: float = Field(
         default=1.0,
-        description="How much longer tables, traffic and small products take within a step than alone.",
+        description="Factor on the time of tables, memory traffic and small matrix products within a step.",
     )
-    bag_seconds: float = Field(description="To pool one bag, look-up and update together.")
-    lookup_seconds: float = Field(description="For each row of a bag.")
-    cached_byte_seconds: float = Field(description="For each byte of a row that comes from the caches.")
-    byte_seconds: float = Field(description="For each byte of a row that comes from memory.")
+    bag_seconds: float = Field(description="Time to pool one bag, lookup plus update.")
+    lookup_seconds: float = Field(description="Time for each row of a bag.")
+    cached_byte_seconds: float = Field(description="Time for each byte of a row that is in a cache.")
+    byte_seconds: float = Field(description="Time for each byte of a row that is not in a cache.")
 
 
 class DiskRates(Frozen):
     """Read rates of a file that is not in the page cache."""
 
     sequential_bytes_per_second: Quantity
-    random_reads_per_second: Quantity = Field(description="Reads of 4 KiB at random places, one after the other.")
+    random_reads_per_second: Quantity = Field(description="Reads of 4 KiB at random offsets, one at a time.")
 
 
 Collective = Literal["all_reduce", "all_to_all", "reduce_scatter", "all_gather"]
@@ -82,10 +82,10 @@ class CollectiveCost(Frozen):
 
     operation: Collective
     processes: int
-    link: str = Field(description="What the messages went through, in words: `gloo over loopback`.")
+    link: str = Field(description="Backend and transport, such as `gloo over loopback`.")
     latency_seconds: float
     bytes_per_second: float
-    r2: float = Field(description="Share of the variance of the points that the line explains.")
+    r2: float = Field(description="R squared of the fitted line.")
     points: tuple[CollectivePoint, ...]
 
     def seconds(self, message_bytes: float) -> float:
@@ -94,13 +94,13 @@ class CollectiveCost(Frozen):
 
 
 class Cache(Frozen):
-    """One kind of cache of a processor."""
+    """Level and kind of a processor's caches."""
 
     level: int
-    kind: str = Field(description="data, instruction or unified.")
-    size_bytes: int = Field(description="Of one of them.")
-    shared_by_threads: int = Field(description="Hardware threads that share one.")
-    count: int = Field(description="How many of it the machine has.")
+    kind: str = Field(description="`data`, `instruction` or `unified`.")
+    size_bytes: int = Field(description="Size of one such cache.")
+    shared_by_threads: int = Field(description="Hardware threads that share one such cache.")
+    count: int = Field(description="Number of such caches in the machine.")
 
 
 class CpuTopology(Frozen):
@@ -127,14 +127,14 @@ class Accelerator(Frozen):
     """Device of this machine that can run a training job."""
 
     name: str = Field(description="Unique on the machine: `cpu`, `cuda:0`, ...")
-    model: str = Field(description="What the vendor calls it.")
+    model: str = Field(description="Product name by the vendor.")
     kind: Literal["cpu", "cuda"]
     cores: int = Field(description="Physical cores usable by this process for a CPU, multiprocessors for a GPU.")
     memory_bytes: int
     instruction_sets: tuple[str, ...] = Field(
         default=(), description="avx2, avx512f, amx_bf16, ... or the CUDA capability."
     )
-    topology: CpuTopology | None = Field(default=None, description="Of a CPU: the whole machine's.")
+    topology: CpuTopology | None = Field(default=None, description="Topology of the machine; None for a GPU.")
 
 
 class HardwareProfile(Frozen):
@@ -147,10 +147,10 @@ class HardwareProfile(Frozen):
     copy_bytes_per_second: Quantity = Field(description="Bytes read plus bytes written of a large copy.")
     gather_bytes_per_second: Quantity = Field(description="Payload bytes of a random gather of 64-byte rows.")
     operator_overhead_seconds: Quantity = Field(description="Cost of one small operator within a training step.")
-    idle_watts: Quantity | None = Field(description="Of the device and the processor at rest; None when unknown.")
-    busy_watts: Quantity | None = Field(description="The same with all of the device's cores at work.")
-    energy_method: str = Field(description="How joules are obtained here, in words.")
-    price_per_hour: Quantity | None = Field(default=None, description="In the user's currency; None when unknown.")
+    idle_watts: Quantity | None = Field(description="Idle power of the device and its processor; None if unknown.")
+    busy_watts: Quantity | None = Field(description="Power with all cores of the device busy; None if unknown.")
+    energy_method: str = Field(description="Text on how energy is measured or estimated on this machine.")
+    price_per_hour: Quantity | None = Field(default=None, description="Price in the user's currency; None if unknown.")
     matmul_curve: dict[Precision, tuple[MatmulRate, ...]] = Field(
         default={}, description="Matrix products of the shapes of dense layers, small to large; empty when unknown."
     )
@@ -159,30 +159,30 @@ class HardwareProfile(Frozen):
         default=(), description="Row-wise Adagrad update of embedding rows, by width of a row."
     )
     step_costs: tuple[StepCosts, ...] = Field(
-        default=(), description="From short probes, by number of threads; empty when there were none."
+        default=(), description="Costs fitted to short probes, by number of threads; empty without probes."
     )
     cache_bytes: int = Field(default=0, description="Size of the last-level cache; 0 when unknown.")
     host_to_device_bytes_per_second: Quantity | None = Field(
-        default=None, description="From page-locked memory; None for a CPU, which has no such copy."
+        default=None, description="Copy rate from page-locked memory; None for a CPU."
     )
-    disk: DiskRates | None = Field(default=None, description="Of the cache folder; None until it was measured.")
+    disk: DiskRates | None = Field(default=None, description="Read rates of the cache folder; None if not measured.")
     collectives: tuple[CollectiveCost, ...] = Field(
-        default=(), description="Between processes on this accelerator's kind; empty until they were measured."
+        default=(), description="Costs between processes on accelerators of this kind; empty if not measured."
     )
     shared_vectors: tuple[CollectiveCost, ...] | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Pooled rows exchanged by processes through memory that they share, by the collective whose place "
-        "this takes; None until it was measured, empty where processes cannot share memory.",
+        description="Costs of exchanging pooled rows through shared memory, by the replaced collective; None if not "
+        "measured, empty if processes cannot share memory.",
     )
-    machine: str = Field(default="", description="Which machine of its kind it is; empty when unknown.")
+    machine: str = Field(default="", description="Identifier of the machine; empty if unknown.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
-        default=None, description="What it leaves out of the products of a backward pass; None: nothing."
+        default=None, description="Zeros that the matrix unit skips in a backward pass; None: none."
     )
     measured_cores: int | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Cores that its figures are of, where fewer are offered; None: all that the accelerator has.",
+        description="Number of measured cores if a job may use fewer; None: all cores of the accelerator.",
     )
 
     @property
@@ -203,28 +203,28 @@ class HardwareProfile(Frozen):
 class PowerSample(Frozen):
     """Mean power since the previous sample."""
 
-    seconds: float = Field(description="Since the start of the work.")
+    seconds: float = Field(description="Seconds since the start of the measured period.")
     watts: float
 
 
 class EnergyReading(Frozen):
     """Energy of a measured period. Only values of a counter or a power sensor are called measured."""
 
-    joules: float | None = Field(description="None when nothing could count them.")
+    joules: float | None = Field(description="Energy used; None if no meter or estimate is available.")
     seconds: float
     mean_watts: float | None
     method: Literal["measured", "estimated", "unavailable"]
-    source: str = Field(description="Which counters or which model, in words, and why nothing better.")
+    source: str = Field(description="Text on the counters or the model used, and why no better source is available.")
     uncertainty_joules: float | None = Field(
-        default=None, description="The joules are taken to be right within so many; None when unknown."
+        default=None, description="Half-width of the error interval of `joules`; None if unknown."
     )
-    uncertainty: str = Field(default="", description="What that follows from, in words.")
+    uncertainty: str = Field(default="", description="Text on the origin of `uncertainty_joules`.")
     idle_joules: float | None = Field(
-        default=None, description="Of the joules, those that flow at rest too, in the same share; None when unknown."
+        default=None, description="Part of `joules` that the idle device uses too; None if unknown."
     )
-    power: tuple[PowerSample, ...] = Field(default=(), description="Watts over time, at most a few hundred points.")
+    power: tuple[PowerSample, ...] = Field(default=(), description="Power over time, at most a few hundred points.")
     measured_joules: float = Field(
-        default=0.0, description="Of the joules, those of counters and power sensors: of an estimate, a GPU's perhaps."
+        default=0.0, description="Part of `joules` from counters and sensors, such as a GPU's in a partial estimate."
     )
 
     @classmethod
@@ -262,17 +262,17 @@ class Placement(Frozen):
     )
     threads: int = Field(ge=1, description="Intra-operator threads.")
     precision: Precision
-    batch_size: int = Field(ge=1, description="Samples a step.")
-    prefetch_depth: int = Field(default=2, ge=1, description="Batches held ready ahead of the step.")
+    batch_size: int = Field(ge=1, description="Samples of a step.")
+    prefetch_depth: int = Field(default=2, ge=1, description="Number of batches that are prefetched.")
     processes: int = Field(default=1, ge=1, description="Processes that share each batch, the threads and the tables.")
     power_limit_watts: float | None = Field(
-        default=None, gt=0, description="Power limit of a GPU while it trains; None leaves it as it is."
+        default=None, gt=0, description="Power limit of a GPU while it trains; None for no change."
     )
     embedding_memory_bytes: int | None = Field(
         default=None,
         gt=0,
         exclude_if=lambda value: value is None,  # keeps the stored form of placements without this field
-        description="Memory for the embedding tables, of which larger ones lie in a file; None keeps all in memory.",
+        description="Memory for the embedding tables; larger tables are stored in a file. None: all in memory.",
     )
 
     @property
@@ -309,9 +309,9 @@ class Matmul(Frozen):
     n: int
     k: int
     batch_axis: Literal["count", "m", "n", "k", "none"] = Field(
-        description="What the batch size multiplies; none in a product over all nodes of a graph."
+        description="Size that the batch size multiplies; `none` for a product over all nodes of a graph."
     )
-    half: bool = Field(description="Whether it is computed in bf16 where the placement says so.")
+    half: bool = Field(description="Whether the product is computed in bf16 if the placement has that precision.")
 
     def sizes(self, batch_size: int) -> tuple[int, int, int, int]:
         """Return (count, m, n, k) in a step of `batch_size` samples."""
@@ -324,10 +324,10 @@ class Matmul(Frozen):
 class DenseDemand(Frozen):
     """Demand of the dense part of a step in one precision, without its matrix products."""
 
-    traffic_bytes_per_sample: float = Field(description="Read and written by operators that are no matrix product.")
-    traffic_bytes_per_step: float = Field(description="The same whatever the batch size: casts and update of weights.")
+    traffic_bytes_per_sample: float = Field(description="Traffic of operators other than matrix products.")
+    traffic_bytes_per_step: float = Field(description="Traffic of casts and updates of weights, for any batch size.")
     operators_per_step: int
-    peak_bytes_per_sample: float = Field(description="Most alive at a time beyond weights and input.")
+    peak_bytes_per_sample: float = Field(description="Peak memory beyond weights and input.")
     peak_bytes_per_step: float
 
 
@@ -338,10 +338,10 @@ class Workload(Frozen):
     alone.
     """
 
-    matmul_flops_per_sample: float = Field(description="Forward and backward, multiply and add counted as two.")
+    matmul_flops_per_sample: float = Field(description="Forward plus backward; a multiply-add counts as two.")
     lookups_per_sample: float
     lookup_bytes_per_sample: float = Field(
-        description="Embedding rows read forward; the update reads and writes as much."
+        description="Embedding rows read in the forward pass; the update reads and writes as much."
     )
     input_bytes_per_sample: float
     parameter_bytes: int
@@ -349,25 +349,25 @@ class Workload(Frozen):
     activation_bytes_per_sample: float
     operators_per_step: int = Field(description="Operators dispatched in one training step.")
     train_samples: int = Field(description="Samples of one epoch.")
-    dense_parameter_bytes: int = Field(default=0, description="Of `parameter_bytes`, those of the dense layers.")
+    dense_parameter_bytes: int = Field(default=0, description="Part of `parameter_bytes` in dense layers.")
     table_bytes: int = Field(
-        default=0, description="Of parameters and optimiser's state, those of tables whose rows may lie in a file."
+        default=0, description="Parameters and optimizer state of tables whose rows may be in a file."
     )
     working_bytes_per_sample: float = Field(
-        default=0.0, description="What a step takes of rows in fp32 beside tables that are kept in fp16."
+        default=0.0, description="Memory of a step for fp32 copies of rows of fp16 tables."
     )
-    tables: int = Field(default=0, description="Embedding bags of a sample, mostly one a table; 0: unknown.")
+    tables: int = Field(default=0, description="Embedding bags of a sample, usually one for each table; 0: unknown.")
     matmuls: tuple[Matmul, ...] = Field(default=(), description="The matrix products of a step.")
-    dense: dict[Precision, DenseDemand] = Field(default={}, description="The rest of the dense part, by precision.")
+    dense: dict[Precision, DenseDemand] = Field(default={}, description="Other dense operators, by precision.")
     access_curve: tuple[tuple[float, float], ...] = Field(
         default=(),
-        description="(Bytes of the most frequent rows of all tables, share of the lookups they get), rising.",
+        description="Points (bytes of the most frequent rows, their share of all lookups), ascending.",
     )
-    mapped_bytes: int = Field(default=0, description="Size of the arrays that a training maps into its memory.")
+    mapped_bytes: int = Field(default=0, description="Bytes of the arrays that a training memory-maps.")
     backward_speedups: dict[str, float] = Field(
         default={},
-        description="How many times as fast the backward products are where zeros are skipped, by what is skipped: "
-        "simulated from zeros that `shunter profile --data` measured; empty where it has not.",
+        description="Speed-up of the backward matrix products by skipping zeros, by kind of zeros; simulated from the "
+        "zeros counted by `shunter profile --data`; empty if not counted.",
     )
 
     def cached_share(self, cache_bytes: float) -> float:
@@ -392,18 +392,18 @@ class Prediction(Frozen):
     memory_bytes: int
     samples_per_second: float
     step_seconds_source: Literal["measured", "estimated"] = Field(
-        description="Probed on the real model, or the cost model."
+        description="Measured by a probe of the real model, or estimated by the cost model."
     )
     energy_source: Literal["measured", "estimated", "unavailable"]
     memory_source: Literal["measured", "estimated"] = "estimated"
     step_seconds_interval: tuple[float, float] | None = Field(
         default=None,
-        description="Spread of the step time: nine in ten of the probe's steps, or of the cost model's errors as "
-        "far as they are known; None when nobody can say.",
+        description="Central 90 % interval of the step time: of the probe's steps, or by the known errors of the "
+        "cost model; None if unknown.",
     )
     parts: dict[str, float] = Field(
         default={},
-        description="Seconds of a step by dense, embedding, communication, input and overhead; empty when measured.",
+        description="Seconds of a step by part: dense, embedding, communication, input, overhead; empty if measured.",
     )
 
     @property

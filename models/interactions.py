@@ -23,7 +23,7 @@ KERNEL = 3  # side of the convolution's window
 
 
 class InteractionOptions(Protocol):
-    """Options of a module of DHEN; a `DhenSpec` has them (`shunter.models.families.dhen`)."""
+    """Options of an interaction module of DHEN, such as a `DhenSpec` (`shunter.models.families.dhen`)."""
 
     @property
     def embedding_dim(self) -> int:
@@ -48,7 +48,7 @@ class InteractionOptions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions:
-    """Options of a module of DHEN within DLRM; see `InteractionOptions`."""
+    """Options of an interaction module of DHEN used in a DLRM; see `InteractionOptions`."""
 
     embedding_dim: int
     interaction_vectors: int
@@ -57,7 +57,7 @@ class PairOptions:
 
 
 class Mix(nn.Linear):
-    """Linear map over the vectors, the same for each column: W_m of the paper."""
+    """Linear map that mixes the vectors of a sample, equal in each dimension: W_m of DHEN (arXiv 2203.11014)."""
 
     def __init__(self, vectors: int, mixed: int) -> None:
         super().__init__(vectors, mixed, bias=False)
@@ -149,7 +149,7 @@ class Convolution(nn.Module):
 
 
 class LinearMix(Mix):
-    """`u = W X`."""
+    """`u = W X`: linear mix of the vectors."""
 
     def __init__(self, options: InteractionOptions, vectors: int) -> None:
         super().__init__(vectors, options.interaction_vectors)
@@ -165,10 +165,10 @@ INTERACTIONS: dict[Interaction, Callable[[InteractionOptions, int], nn.Module]] 
 
 
 class PairNumbers(nn.Module):
-    """A module of DHEN instead of the dot products, with one output for each pair of vectors.
+    """Interaction module of DHEN that replaces the dot products of a DLRM: one output for each pair of vectors.
 
-    It outputs the fewest vectors that have enough numbers, and drops the rest of the last one. If even one vector has
-    more numbers than needed, a linear map reduces it.
+    The module outputs as few vectors as give one number for each pair; surplus numbers are dropped. If a single vector
+    is wider than the number of pairs, a linear map reduces it.
 
     Args:
         dim: Width of the vectors.

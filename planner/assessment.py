@@ -14,13 +14,13 @@ PriceSource = Literal["given", "catalogue"]
 
 
 class QualityLoss(Frozen):
-    """NE of a placement above the best that past runs of the job have shown, as a share of it."""
+    """Relative increase of the NE at a placement over the best NE of past runs of the job."""
 
-    expected: float = Field(description="Negative where the placement is better.")
-    low: float = Field(description="Lower end of an interval of 90 %.")
-    high: float = Field(description="Upper end of the interval.")
-    most: float = Field(description="Largest permitted loss: the request's, or what lies within the noise of seeds.")
-    is_asked: bool = Field(default=False, description="Whether the request names the largest loss.")
+    expected: float = Field(description="Expected loss; negative if the placement is better.")
+    low: float = Field(description="Lower end of the 90 % interval.")
+    high: float = Field(description="Upper end of the 90 % interval.")
+    most: float = Field(description="Largest permitted loss: the limit of the request, or the noise between seeds.")
+    is_asked: bool = Field(default=False, description="Whether the request sets `most`.")
 
 
 class Candidate(Frozen):
@@ -29,43 +29,43 @@ class Candidate(Frozen):
     placement: Placement
     prediction: Prediction
     accelerator_memory_bytes: int
-    out_of_memory: bool = Field(default=False, description="Whether a probe ran out of memory there.")
+    out_of_memory: bool = Field(default=False, description="Whether a probe ran out of memory at this placement.")
     is_here: bool = Field(
-        default=True, description="Whether the accelerator is in this machine, or in the catalogue only."
+        default=True, description="Whether the accelerator is in this machine, not only in the catalogue."
     )
-    machines: int = Field(default=1, ge=1, description="How many are paid for: each takes the price and the power.")
-    price_per_hour: float | None = Field(default=None, description="Of one; None when unknown.")
-    price_source: PriceSource | None = Field(default=None, description="Given by the user, or the catalogue's.")
+    machines: int = Field(default=1, ge=1, description="Number of machines; price and power are for each of them.")
+    price_per_hour: float | None = Field(default=None, description="Price of one machine; None if unknown.")
+    price_source: PriceSource | None = Field(default=None, description="Given by the user, or from the catalogue.")
     work_share: float = Field(
         default=1.0,
         gt=0,
-        description="Part of the planned epochs that past runs of this data lead to expect; 1 where there are none.",
+        description="Expected share of the planned epochs, from past runs of this data; 1 without past runs.",
     )
     work_log_deviation: float | None = Field(
-        default=None, description="Standard deviation of the logarithm of `work_share`; None where it is the plan's."
+        default=None, description="Standard deviation of the log of `work_share`; None for the default deviation."
     )
     searched_share: float = Field(
         default=1.0,
         gt=0,
-        description="Time of an epoch of the architectures that the search tries, over that of the default's.",
+        description="Epoch time of the searched architectures, relative to the default architecture.",
     )
     trials_at_once: int = Field(
         default=1,
         ge=1,
         exclude_if=lambda count: count == 1,
-        description="Trials of the search that this machine has cores and memory for at the same time.",
+        description="Number of parallel trials for which this machine has cores and memory.",
     )
     expected_runs: float = Field(
-        default=1.0, ge=1, description="Runs until one is good enough, as past runs of this data lead to expect."
+        default=1.0, ge=1, description="Expected runs until one reaches the requested quality, from past runs."
     )
     quality_probability: float | None = Field(
-        default=None, description="That the asked quality is reached there, judged from past runs; None when unknown."
+        default=None, description="Probability of the requested quality, from past runs; None if unknown."
     )
 
     quality_loss: QualityLoss | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="What its batch size and precision cost in NE; None without past runs of the job.",
+        description="Loss of NE by batch size and precision; None without past runs of the job.",
     )
 
     @property
@@ -77,19 +77,19 @@ class Candidate(Frozen):
 class Miss(Frozen):
     """Limit that a candidate breaks."""
 
-    limit: str = Field(description="What is limited: `time`, `energy`, `cost`, `memory`, ...")
-    option: str | None = Field(description="Command-line option that would relax it; None where the machine sets it.")
-    value: float | None = Field(description="What the candidate is expected to take; None when unknown.")
-    bound: float | None = Field(description="The limit; None for the objective, which only needs to be known.")
+    limit: str = Field(description="Limited quantity: `time`, `energy`, `cost`, `memory`, ...")
+    option: str | None = Field(description="Command-line option of the limit; None if the machine sets it.")
+    value: float | None = Field(description="Predicted value of the candidate; None if unknown.")
+    bound: float | None = Field(description="The limit; None if the value of the objective is unknown.")
     unit: str
-    at_least: bool = Field(default=False, description="Whether the limit is a least value, as for quality.")
+    at_least: bool = Field(default=False, description="Whether the limit is a lower bound, as for quality.")
     confidence: float = Field(
-        default=0.5, description="With which `value` is not exceeded; 0.5 is the likeliest figure."
+        default=0.5, description="Probability that `value` is not exceeded; 0.5 for the expected value."
     )
     accelerator: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Accelerator whose own memory is the limit; None for a limit of the request.",
+        description="Accelerator whose memory is the limit; None for a limit of the request.",
     )
 
     @property
@@ -125,27 +125,27 @@ class Assessment(Frozen):
     None, there are too few past jobs, and the interval is the spread of the step time without a probability.
     """
 
-    rank: int = Field(description="From 1, the chosen one; excluded candidates come last, the nearest first.")
+    rank: int = Field(description="Rank from 1 (chosen); excluded candidates come last, in order of their excess.")
     candidate: Candidate
     hours: float
     kwh: float | None
     cost: float | None
     memory_gib: float
     excluded_by: tuple[Miss, ...]
-    watts: float | None = Field(default=None, description="Mean power while training; None when unknown.")
+    watts: float | None = Field(default=None, description="Mean power while training; None if unknown.")
     carbon_grams: float | None = Field(
-        default=None, description="CO2 equivalent of the energy; None where that, or the electricity's, is unknown."
+        default=None, description="CO2 equivalent of the energy; None if energy or carbon intensity is unknown."
     )
     hours_interval: Interval | None = None
     kwh_interval: Interval | None = None
     cost_interval: Interval | None = None
     carbon_interval: Interval | None = None
-    memory_interval: Interval | None = Field(default=None, description="In GiB.")
-    time_level: float | None = Field(default=None, description="Of the intervals of time and cost.")
-    energy_level: float | None = Field(default=None, description="Of the intervals of energy and carbon.")
-    memory_level: float | None = Field(default=None, description="Of the interval of the memory.")
+    memory_interval: Interval | None = Field(default=None, description="Interval in GiB.")
+    time_level: float | None = Field(default=None, description="Probability of the intervals of time and cost.")
+    energy_level: float | None = Field(default=None, description="Probability of the intervals of energy and carbon.")
+    memory_level: float | None = Field(default=None, description="Probability of the memory interval.")
     on_front: bool = Field(
-        default=False, description="Whether it is feasible and no feasible one is as good in time, energy and cost."
+        default=False, description="Whether the candidate is on the Pareto front of time, energy and cost."
     )
 
     def total(self, quantity: Objective) -> float | None:

@@ -33,7 +33,7 @@ __all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers", "p
 def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date]
 ) -> tuple[NightPlan, dict[date, DayLog]]:
-    """Find the days, inspect each once, and choose the days to learn and the day to judge on; findings are logged."""
+    """Find and inspect the days, choose the training days and the evaluation day, and log findings as warnings."""
     plan, logs = days.choose_days(request, newest, kept, missing_before)
     logger = get_run_logger()
     for finding in plan.findings:
@@ -50,7 +50,7 @@ def publish_pages(run_id: str, model: str) -> None:
             report.write_text(build_report(run_id), encoding="utf-8")
             trend.write_text(build_trend(model), encoding="utf-8")
             log_files(run_id, [report, trend])
-    except Exception as error:  # the champion is decided already
+    except Exception as error:  # the champion was already chosen
         get_run_logger().warning("The night has no page (%s: %s)", type(error).__name__, error, exc_info=True)
 
 
@@ -58,7 +58,7 @@ def publish_pages(run_id: str, model: str) -> None:
 def ingest_days(
     request: NightlyRequest, logs: Sequence[DayLog], *, held_out: date | None, base: ModelFiles | None
 ) -> Dataset:
-    """Ingest the days of one training; values that the model in `base` knows keep being known."""
+    """Ingest the days of one training; values known to the model in `base` stay in the vocabulary."""
     encoder = None if base is None else Encoder.load(base.encoder)
     days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
     source = DaysSource(request.register_as, days_read, held_out=held_out, base=encoder)
@@ -84,7 +84,11 @@ def judge_challenger(
     *,
     only_kept_back: bool = False,
 ) -> Judgement:
-    """Score the same rows with both models and compare them; the resampled savings are written to `gains`."""
+    """Compare the log loss of champion and challenger on the rows of a day.
+
+    The mean savings of all bootstrap resamples are written to the file `gains`. With `only_kept_back`, only the rows
+    are scored that a training on this day holds out as its test part.
+    """
     judgement, savings = compare(request, log, champion, challenger, only_kept_back=only_kept_back)
     np.save(gains, savings)
     get_run_logger().info(judgement.explain())
@@ -95,7 +99,7 @@ def judge_challenger(
 def judge_rankers(
     request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, gains: Path
 ) -> RankingJudgement:
-    """Rank the judged day for the same users with both models and compare; write the resampled gains to `gains`."""
+    """Compare the rankings of both models for the users of the evaluation day; write the resampled gains to `gains`."""
     asked = request.promotion
     judgement, resampled = compare_rankers(
         dataset,

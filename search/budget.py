@@ -71,10 +71,10 @@ class BudgetMeter:
         return self.minutes.trials_exhausted() is not None
 
     def save(self) -> None:
-        """Keep the joules, for an attempt after a kill; any thread may call it.
+        """Store the used joules, so that a resumed search counts them; may be called from any thread.
 
         Raises:
-            CheckpointError: They cannot be written, for instance because the disk is full.
+            CheckpointError: The file cannot be written, for instance because the disk is full.
         """
         with self._saving:
             joules = self.joules
@@ -82,5 +82,5 @@ class BudgetMeter:
 
 
 def _read_joules(file: Path) -> float:
-    """Return the joules that an earlier attempt kept; 0 for a file that is missing or damaged."""
+    """Return the joules stored by an earlier attempt; 0 if the file is missing or damaged."""
     return read_or_quarantine(file, lambda text: float(json_object(text)["joules"])) or 0.0

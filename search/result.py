@@ -35,20 +35,20 @@ class Setting(Frozen):
     validation_ne: float = Field(description="NE on the validation part of the best epoch.")
     selected: float | None = Field(
         default=None,
-        description="Where another figure than NE selects, that of the best epoch, as a number to be lowered.",
+        description="Value of the selection metric at the best epoch, signed so that lower is better; None for NE.",
     )
     trial_number: int
-    is_pruned: bool = Field(description="Whether it was stopped early, so that it might have come further.")
+    is_pruned: bool = Field(description="Whether the trial was pruned (stopped early).")
     costs: dict[str, float] = Field(
-        default={}, description="Measured step_seconds and joules_per_sample, counted parameter_bytes; where known."
+        default={}, description="Known costs: measured step_seconds and joules_per_sample, counted parameter_bytes."
     )
     violations: dict[str, float] = Field(
-        default={}, description="For each limit by how much it is broken, in the limit's own unit; kept at 0 and below."
+        default={}, description="Excess over each limit, in the unit of the limit; 0 or less if the limit is met."
     )
-    seconds: float = Field(default=0.0, description="That the trial took.")
+    seconds: float = Field(default=0.0, description="Duration of the trial.")
     placement: Placement | None = Field(
         default=None,
-        description="Where the trial repeated another one; None for that of the search.",
+        description="Placement of a trial that repeated another one; None for that of the search.",
         exclude_if=lambda value: value is None,
     )
 
@@ -59,39 +59,39 @@ class Setting(Frozen):
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the setting keeps all limits that could be checked."""
+        """Return True if the setting keeps all limits that could be checked."""
         return all(value <= 0 for value in self.violations.values())
 
 
 class TuneResult(Frozen):
-    """The settings that were tried, the best first, and how the search went."""
+    """Tried settings, the best first, with counts and costs of the search."""
 
     settings: tuple[Setting, ...] = Field(
-        description="At least one: those that keep the limits first, ranked by validation, or with a cost by that "
-        f"plus {COST_WEIGHT} times the logarithm of the cost."
+        description="Settings, at least one; those that keep the limits first, in order of the validation metric, or "
+        f"with a cost, of this metric plus {COST_WEIGHT} times the log of the cost."
     )
     complete_trials: int
     pruned_trials: int
     failed_trials: int
     resumed_trials: int = Field(description="Trials that an earlier, interrupted attempt had already finished.")
-    stop_reason: StopReason | None = Field(description="What ended the search before all trials were made, if so.")
-    method: str = Field(default="tpe", description="Who proposed the settings.")
-    select_by: SelectBy = Field(default="ne", description="Figure of the validation part that ranks them.")
-    cost: str | None = Field(default=None, description="What NE was weighed against; None: nothing.")
+    stop_reason: StopReason | None = Field(description="Reason why the search ended early; None if it did not.")
+    method: str = Field(default="tpe", description="Search method.")
+    select_by: SelectBy = Field(default="ne", description="Validation metric that ranks the settings.")
+    cost: str | None = Field(default=None, description="Cost in the objective beside NE; None for NE alone.")
     front: tuple[int, ...] = Field(
         default=(),
-        description="Trials that keep the limits and that no other one beats in both NE and cost (without a cost: step "
-        "time), from the lowest NE to the lowest cost.",
+        description="Trial numbers of the Pareto front of NE and cost (without a cost: step time) within the limits, "
+        "from the lowest NE to the lowest cost.",
     )
-    seconds: float | None = Field(default=None, description="Used by the search, earlier attempts included.")
-    joules: float | None = Field(default=None, description="The same in joules; None where no meter works.")
-    energy_source: str | None = Field(default=None, description="How energy is known: measured or estimated.")
+    seconds: float | None = Field(default=None, description="Time used by the search, including earlier attempts.")
+    joules: float | None = Field(default=None, description="Energy of the same; None without a meter.")
+    energy_source: str | None = Field(default=None, description="Source of the energy: measured or estimated.")
     pair: PairedTrial | None = Field(
         default=None, description="Trial that explored a placement.", exclude_if=lambda value: value is None
     )
     too_few_positives: str | None = Field(
         default=None,
-        description="Why the validation part cannot tell settings apart; None where it can.",
+        description="Reason why the validation part is too small to rank settings; None if it is not.",
         exclude_if=lambda value: value is None,
     )
 
@@ -109,12 +109,12 @@ class TuneResult(Frozen):
 
     @property
     def best(self) -> Setting:
-        """The setting that ranks first."""
+        """Return the best setting."""
         return self.settings[0]
 
     @property
     def best_quality(self) -> str:
-        """Best value of the figure that ranks, as text, for example `NE 0.8123`."""
+        """Return the best value of the selection metric as text, for example `NE 0.8123`."""
         return f"{FIGURES[self.select_by]} {figure_of(self.best.loss, self.select_by):.4f}"
 
     @property

@@ -1,4 +1,4 @@
-"""Repetition of a training: the request of a finished run, with the choices made by measurements or past runs.
+"""Repetition of a training with the request of a finished run and its choices from measurements or past runs.
 
 Everything else follows from the request and its seeds. The choices are the files from which an interrupted training
 resumes, so a repeated run reads them as a resumed run does.
@@ -121,8 +121,8 @@ class Repetition(Frozen):
             request = TrainRequest.model_validate_json(asked or "")
         except ValidationError as error:
             raise NotRepeatableError(
-                f"The run {run_id[:12]} keeps no choices by which it could be repeated: name a training that has come "
-                "to its end, by this version or a later one."
+                f"The run {run_id[:12]} has no stored choices to repeat: name a training that was completed by this "
+                "version or a later one."
             ) from error
         if options := options_in_time(request):
             raise NotRepeatableError(
@@ -133,7 +133,7 @@ class Repetition(Frozen):
         if choices.ended_in_time:
             raise NotRepeatableError(
                 f"A limit of time or energy ended a training of the run {run_id[:12]}, so it cannot be repeated bit by "
-                "bit: name a run that came to the end of its schedule."
+                "bit: name a run that completed its schedule."
             )
         training = request.training.model_copy(update={"fixed_threads": True})
         update = {"training": training, "register_as": register_as, "promote": promote}
@@ -141,20 +141,20 @@ class Repetition(Frozen):
 
     @property
     def purpose(self) -> str:
-        """Name of the run's state, which no other training of the same request uses."""
+        """Name of the state folder, which no other training of the same request uses."""
         return f"repeat-{self.run_id[:12]}"
 
     def begin(self, state: RunState, dataset: Dataset) -> None:
-        """Write the choices of the repeated run into the state of the new run, unless they are there already.
+        """Copy the choices of the repeated run into the state of the new run, unless the state has a decision already.
 
         Raises:
-            NotRepeatableError: The data differs from that of the repeated run, or the recorded choices name a file
-                that cannot be one of them.
+            NotRepeatableError: The data differs from that of the repeated run, or a recorded path is not
+                that of a choice file.
         """
         if dataset.fingerprint != self.choices.data_fingerprint:
             raise NotRepeatableError(
-                f"The data {dataset.name!r} is not what the run {self.run_id[:12]} was trained on: give it back its "
-                "former content."
+                f"The data {dataset.name!r} differs from the data of the run {self.run_id[:12]}: restore the "
+                "former data."
             )
         if state.recall("decision", Decision) is not None:  # the decision is written last, so all choices are there
             return
@@ -162,8 +162,8 @@ class Repetition(Frozen):
             path = state.directory / name
             if not _is_choice(path) or not path.resolve().is_relative_to(state.directory.resolve()):
                 raise NotRepeatableError(
-                    f"The choices of the run {self.run_id[:12]} name the file {name}, which holds none: name another "
-                    "run."
+                    f"The choices of the run {self.run_id[:12]} contain the path {name}, which is not a choice file: "
+                    "name another run."
                 )
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, text)

@@ -42,13 +42,13 @@ class Planner(Protocol):
         """Raise if the plan in a file does not fit, before anything is trained.
 
         Raises:
-            RequestError: The plan is for another model, can only be simulated, or divides columns whose width is still
-                searched.
+            RequestError: The plan is for another model, can only be simulated, or divides columns although the search
+                varies the embedding width.
         """
         ...
 
     def training(self, run: Any, job: ClickJob, placement: Placement) -> PlannedTraining | None:
-        """Return how a training divides its tables, by the given plan or the best one found; None without a plan.
+        """Return a training with tables divided by the given plan or the best plan found; None without a plan.
 
         Raises:
             RequestError: The given plan divides columns of another width.
@@ -91,7 +91,7 @@ def trial_placement(run: Any) -> Placement:
 
 
 def placement_of_one(run: Any, spec: Any) -> Placement:
-    """Return the placement of a single-process training; several processes are used if one cannot hold the tables.
+    """Return the placement of one training: in a single process, or in several if the tables do not fit into one.
 
     Args:
         run: The `shunter.tasks.run_context.RunContext`.

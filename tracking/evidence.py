@@ -36,10 +36,10 @@ class Figures(Frozen):
 
     seconds: float | None = Field(default=None, gt=0)
     joules: float | None = Field(default=None, gt=0)
-    joules_source: Source | None = Field(default=None, description="A counter or sensor, or a model of the power.")
+    joules_source: Source | None = Field(default=None, description="A counter or sensor, or a power model.")
     step_seconds: float | None = Field(default=None, gt=0)
     step_seconds_source: Source | None = None
-    memory_bytes: int | None = Field(default=None, gt=0, description="Most that was used, or is expected to be.")
+    memory_bytes: int | None = Field(default=None, gt=0, description="Peak memory, used or predicted.")
     memory_source: Source | None = None
 
 
@@ -47,12 +47,12 @@ class Ending(Frozen):
     """Outcome of a run, as used by later predictions."""
 
     outcome: Outcome = Field(
-        description="`reached`: finished, and good enough where a quality was asked for; `missed`: finished below it; "
-        "`stopped`: ended before by a limit; `failed`: ended by an error."
+        description="`reached`: finished, with the requested quality if any; `missed`: finished below the requested "
+        "quality; `stopped`: ended early by a limit; `failed`: ended by an error."
     )
-    limit: Limit | None = Field(default=None, description="Which limit stopped it; None where none did.")
-    reason: str = Field(default="", description="What stopped it or went wrong, in one line.")
-    out_of_memory: bool = Field(default=False, description="Whether it failed for want of memory.")
+    limit: Limit | None = Field(default=None, description="Limit that stopped the run; None if none did.")
+    reason: str = Field(default="", description="Reason of the stop or the error, in one line.")
+    out_of_memory: bool = Field(default=False, description="Whether the run failed because memory was too small.")
 
 
 class TooLarge(Frozen):
@@ -65,15 +65,15 @@ class TooLarge(Frozen):
 class PairedTrial(Frozen):
     """Trial of a search that repeated the setting and seed of another trial at another placement."""
 
-    placement: Placement = Field(description="Of the repeating trial.")
-    beside: Placement = Field(description="Of the repeated trial.")
+    placement: Placement = Field(description="Placement of the repeating trial.")
+    beside: Placement = Field(description="Placement of the repeated trial.")
     seconds: float = Field(gt=0, description="Wall-clock time of the repeating trial.")
-    seconds_ratio: float = Field(gt=0, description="Its wall-clock time over that of the repeated trial.")
-    epochs_ratio: float = Field(gt=0, description="Its passes over those of the repeated trial.")
+    seconds_ratio: float = Field(gt=0, description="Wall-clock time relative to the repeated trial.")
+    epochs_ratio: float = Field(gt=0, description="Number of epochs relative to the repeated trial.")
     ne_ratio: float | None = Field(
-        default=None, gt=0, description="Its validation NE over that of the repeated trial; None for rankings."
+        default=None, gt=0, description="Validation NE relative to the repeated trial; None for ranking models."
     )
-    is_stopped: bool = Field(default=False, description="Whether its time ran out: the ratios are lower bounds then.")
+    is_stopped: bool = Field(default=False, description="Whether time ran out; the ratios are then lower bounds.")
 
 
 class Evidence(Ending):
@@ -81,30 +81,30 @@ class Evidence(Ending):
 
     version: Literal[1] = 1
     kind: EvidenceKind
-    data: str = Field(default="", description="Which data, by `data_key`; empty when unknown.")
+    data: str = Field(default="", description="Key of the data, see `data_key`; empty if unknown.")
     family: str | None = Field(default=None, description="Model family.")
     placement: Placement | None = None
-    auc: float | None = Field(default=None, ge=0, le=1, description="Reached on the validation part.")
-    ne: float | None = Field(default=None, gt=0, description="Reached on the validation part.")
-    asked_auc: float | None = Field(default=None, ge=0, le=1, description="Least AUC asked for; None for any.")
+    auc: float | None = Field(default=None, ge=0, le=1, description="AUC on the validation part.")
+    ne: float | None = Field(default=None, gt=0, description="NE on the validation part.")
+    asked_auc: float | None = Field(default=None, ge=0, le=1, description="Requested minimum AUC; None for no limit.")
     epochs: float | None = Field(
-        default=None, ge=0, description="Passes over the training part, of all trials and members."
+        default=None, ge=0, description="Epochs of all trials and members together."
     )
-    planned_epochs: float | None = Field(default=None, gt=0, description="The same, as they were planned for.")
+    planned_epochs: float | None = Field(default=None, gt=0, description="Planned epochs of all trials and members.")
     planned_seconds: float | None = Field(
-        default=None, gt=0, description="Time of the work if it takes all the planned epochs; None when unknown."
+        default=None, gt=0, description="Time of all planned epochs; None if unknown."
     )
     predicted: Figures = Figures()
     measured: Figures = Figures()
-    total_seconds: float | None = Field(default=None, gt=0, description="The whole flow, earlier attempts included.")
-    total_joules: float | None = Field(default=None, gt=0, description="The same; source as of the measured joules.")
-    cost: float | None = Field(default=None, ge=0, description="Of the whole flow, by the price of the request.")
-    compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None without a training.")
+    total_seconds: float | None = Field(default=None, gt=0, description="Time of the whole flow with earlier attempts.")
+    total_joules: float | None = Field(default=None, gt=0, description="Energy of the same; source as in `measured`.")
+    cost: float | None = Field(default=None, ge=0, description="Cost of the whole flow, at the price in the request.")
+    compiled: bool | None = Field(default=None, description="Whether the steps were compiled; None without a training.")
     too_large: tuple[TooLarge, ...] = Field(
-        default=(), description="Where a probe or the run itself found too little memory."
+        default=(), description="Placements at which a probe or the run ran out of memory."
     )
     known: bool | None = Field(
-        default=None, description="Whether earlier runs of the same job taught its choice; None without a choice."
+        default=None, description="Whether earlier runs of the job informed its placement; None without a choice."
     )
     pair: PairedTrial | None = Field(default=None, description="Trial that explored another placement, if any.")
 
@@ -141,12 +141,12 @@ def ending_of(
     reason: StopReason | None = None,
     error: BaseException | None = None,
 ) -> Ending:
-    """Return how a run ended.
+    """Return the outcome of a run, and the limit or error that ended it.
 
     Args:
         auc: AUC on the validation split; None if not measured.
         asked_auc: Smallest requested AUC; None for any.
-        reason: Reason why the training stopped; the end of the schedule is no limit.
+        reason: Reason why the training stopped; the end of the schedule does not count as a limit.
         error: Error that the run raised; None for a completed run.
     """
     if isinstance(error, QualityMissedError):
@@ -184,7 +184,7 @@ def log_evidence(run_id: str, evidence: Evidence) -> None:
     """Write the record as a tag of its run; the record of an earlier attempt is replaced.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     open_run(run_id).set_tags(evidence_tags(evidence))
 

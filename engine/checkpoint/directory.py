@@ -414,7 +414,7 @@ class CheckpointDirectory(Generic[Trained]):
             self.check_identity(generation.identity, path)
             if problems:
                 log.warning(
-                    "%s The training goes on from the checkpoint before it, after step %d.",
+                    "%s The training resumes from the previous checkpoint, after step %d.",
                     problems[0],
                     generation.state["step"],
                 )
@@ -431,7 +431,7 @@ class CheckpointDirectory(Generic[Trained]):
     def _tables_in(self, model: Trained) -> EmbeddingTables:
         tables = tables_of(model)
         if tables is None:
-            raise CheckpointError(f"The checkpoint {self.path} is one of tables, which the model has not: start anew.")
+            raise CheckpointError(f"{self.path} has embedding tables, the model has none: start a new training.")
         return tables
 
     def _read_pieces(self, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:

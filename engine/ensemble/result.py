@@ -23,11 +23,11 @@ class Member(Frozen):
     name: str
     weight: float = Field(description="Share of its logits in the result; 0 for a member that was left out.")
     other_weights: dict[str, float] = Field(
-        default={}, description="With several tasks, the same share in each beside the main one, by name."
+        default={}, description="Share of its logits for each further task, by name of the task."
     )
 
     trial: int | None = Field(
-        default=None, description="Trial of the search that trained it; None where it was trained as a member."
+        default=None, description="Number of the trial that trained it; None if it was trained as a member."
     )
 
     @property
@@ -42,11 +42,11 @@ class Serving(Frozen):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     name: str
-    ne: float | None = Field(description="NE on validation by itself; None of the result, which says it elsewhere.")
-    milliseconds: float = Field(description="Measured.")
-    weight_bytes: int = Field(description="Of the weights in memory.")
-    joules: float | None = Field(description="None where nothing can tell.")
-    joules_by: str = Field(description="Whether they are measured or estimated.")
+    ne: float | None = Field(description="Validation NE of the member alone; None for the result, see `validation`.")
+    milliseconds: float = Field(description="Measured time to score one row.")
+    weight_bytes: int = Field(description="Size of the weights in memory.")
+    joules: float | None = Field(description="Energy to score one row; None if no meter or estimate is available.")
+    joules_by: str = Field(description="Source of the joules: measured or estimated.")
 
     @classmethod
     def of(cls, name: str, ne: float | None, cost: ServingCost) -> Self:
@@ -60,17 +60,17 @@ class Serving(Frozen):
         return {f"serving.{figure}.{self.name}": value for figure, value in figures.items() if value is not None}
 
 
-FILE_OVERHEAD_BYTES = 1_024  # of a file of weights besides those of its members
+FILE_OVERHEAD_BYTES = 1_024  # size of a weights file beyond its members' weights
 
 
 class TriedSize(Frozen):
-    """Tried number of members, packed so that all of them fit."""
+    """Result of packing a number of members into the memory limit."""
 
     members: int
-    weight_bytes: int = Field(description="Bytes of the weights that are left of them.")
-    ne: float = Field(description="NE on the half of validation that fitted no weights.")
+    weight_bytes: int = Field(description="Size of the packed weights.")
+    ne: float = Field(description="NE on the half of the validation part that was not used to fit weights.")
     ne_under_errors: float | None = Field(
-        default=None, description="The same where the memory errs as was expected; None where no errors were."
+        default=None, description="NE under the expected memory errors; None without `memory_error_rate`."
     )
 
 
@@ -80,13 +80,13 @@ class MemoryFit(Frozen):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     limit_bytes: int
-    bytes_before: int = Field(description="Of the weights of what would be the result without the limit.")
-    bytes_after: int = Field(description="Of the file of the weights of the result.")
-    ne_before: float = Field(default=math.nan, description="On validation, of what would be the result without it.")
-    ne_after: float = Field(default=math.nan, description="The same of the result.")
-    error_rate: float | None = Field(default=None, description="Share of the stored bits that were expected to flip.")
-    tried: tuple[TriedSize, ...] = Field(default=(), description="Empty where all had room as they were.")
-    forms: dict[str, str] = Field(default={}, description="How each member of the result is packed, in words.")
+    bytes_before: int = Field(description="Size of the weights without the limit.")
+    bytes_after: int = Field(description="Size of the weights file of the result.")
+    ne_before: float = Field(default=math.nan, description="Validation NE of the result without the limit.")
+    ne_after: float = Field(default=math.nan, description="Validation NE of the result.")
+    error_rate: float | None = Field(default=None, description="Expected share of stored bits that flip.")
+    tried: tuple[TriedSize, ...] = Field(default=(), description="Tried numbers of members; empty if all fit.")
+    forms: dict[str, str] = Field(default={}, description="Text on the packing of each member of the result.")
 
     @property
     def words(self) -> str:
@@ -132,38 +132,38 @@ class EnsembleResult(Frozen):
 
     directory: Path
     data_fingerprint: str
-    kept: Literal["ensemble", "single"] = Field(description="Which of the two is the result.")
-    members: tuple[Member, ...] = Field(description="All that were given, in their order.")
+    kept: Literal["ensemble", "single"] = Field(description="Kind of the result.")
+    members: tuple[Member, ...] = Field(description="All candidate members, in the given order.")
     best_single: str = Field(description="Name of the member with the lowest NE on validation.")
     judged_ensemble: Metrics | None = Field(
-        description="The ensemble on validation, by weights that the rows have not fitted; None with one member."
+        description="Validation metrics of the ensemble with cross-fitted weights; None with one member."
     )
-    judged_single: Metrics | None = Field(description="The best single on the same rows.")
-    validation: Metrics = Field(description="The result on the whole validation part.")
-    test: Metrics = Field(description="The result on the test part, which nothing before has seen.")
-    reason: str = Field(description="Which was kept and why, in one sentence.")
+    judged_single: Metrics | None = Field(description="Metrics of the best single model on the same rows.")
+    validation: Metrics = Field(description="Metrics of the result on the whole validation part.")
+    test: Metrics = Field(description="Metrics of the result on the test part, which is scored once.")
+    reason: str = Field(description="Reason for `kept`, in one sentence.")
     run_id: str = Field(description="MLflow run.")
-    tasks: tuple[str, ...] = Field(default=(), description="Names of several tasks, the main one first.")
+    tasks: tuple[str, ...] = Field(default=(), description="Names of the tasks, main task first; empty if single.")
     scale: float = Field(
         default=1.0,
-        description="Factor of the result's log odds, below 1 where it was too sure; with several tasks of the main.",
+        description="Calibration factor of the log odds (main task), below 1 if the model was overconfident.",
     )
     other_scales: dict[str, float] = Field(
-        default={}, description="With several tasks, the same of each beside the main one, by name."
+        default={}, description="Calibration factor of each further task, by name."
     )
     combined_by: str = Field(
-        default="", description="What takes the place of the weighted mean of log odds, by its label; empty: nothing."
+        default="", description="Label of the combination method; empty for the weighted mean of log odds."
     )
     tried_ne: dict[str, float] = Field(
         default={},
-        description="NE of each way to combine on validation, each half predicted by what the other has fitted.",
+        description="Cross-fitted validation NE by combination method.",
     )
 
     memory: MemoryFit | None = Field(
-        default=None, description="What --ensemble-memory has done; None where it was not asked for."
+        default=None, description="Effect of --ensemble-memory; None without this option."
     )
     serving: tuple[Serving, ...] = Field(
-        default=(), description="What a prediction costs with each member and with the result, in this order."
+        default=(), description="Cost of a prediction with each member, then with the result."
     )
 
     def save(self) -> None:

@@ -8,14 +8,14 @@ from shunter.engine.executors.energy import add_readings
 from shunter.hardware.types import EnergyReading
 
 NOTHING_YET = EnergyReading(
-    joules=0.0, seconds=0.0, mean_watts=None, method="measured", source="nothing has trained there yet"
+    joules=0.0, seconds=0.0, mean_watts=None, method="measured", source="no training has reported energy yet"
 )
 
 
 class Ledger:
     """Energy readings of all attempts to train, the running attempt last.
 
-    Parallel trainings have one branch for each place.
+    Parallel trainings have one branch for each compute target.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Ledger:
         self.branches: list[Ledger] = []
 
     def branch(self) -> "Ledger":
-        """Add and return the branch of another place, whose attempts run in parallel."""
+        """Add and return a branch for attempts that run in parallel on another compute target."""
         self.branches.append(Ledger())
         return self.branches[-1]
 
@@ -43,7 +43,7 @@ class Ledger:
             )
 
     def total(self, since: int = 0) -> EnergyReading:
-        """Return the energy of this ledger's attempts from index `since` on, as one period of work."""
+        """Return the summed energy and seconds of this ledger's attempts from index `since` on, without branches."""
         return _sum(self.readings[since:])
 
     def total_with_branches(self) -> EnergyReading:
@@ -52,7 +52,7 @@ class Ledger:
 
 
 class LedgerMeter:
-    """Meter of the trainings that begin while it is entered, with the interface of `EnergyMeter`."""
+    """Meter of the trainings that begin within its `with` block, with the interface of `EnergyMeter`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

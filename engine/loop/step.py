@@ -49,7 +49,7 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
 def train_step(
     model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str, weights: Tensor | None = None
 ) -> Tensor:
-    """Run forward, backward and update on one batch, compiled or recorded where the model has such a step.
+    """Run forward, backward and update on one batch, compiled or as a CUDA graph if `model.compiled_step` suits it.
 
     Args:
         model: Model in training mode.
@@ -121,10 +121,10 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     """
     device = torch.device(execution.device)
     if device.type not in ("cpu", "cuda"):
-        raise HardwareError(f"The device {execution.device} is of no kind that is trained on: use cpu or cuda:0.")
+        raise HardwareError(f"The device {execution.device} is not supported for training: use cpu or cuda:0.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise HardwareError(
-            f"The device {execution.device} is not there: torch sees {torch.cuda.device_count()} CUDA devices."
+            f"The device {execution.device} does not exist: torch finds {torch.cuda.device_count()} CUDA devices."
         )
     threads = torch.get_num_threads()
     torch.set_num_threads(execution.threads)

@@ -49,7 +49,7 @@ class StepClock(ABC):
 
     @abstractmethod
     def go_on(self) -> None:
-        """Exclude the time since the last step, for example of a validation, from the next step's time."""
+        """Exclude the time since the last step, such as that of a validation, from the wait of the next step."""
 
 
 class HostClock(StepClock):
@@ -78,7 +78,7 @@ class HostClock(StepClock):
             yield self._steps.popleft()
 
     def go_on(self) -> None:
-        """See `StepClock`; no action is needed, because the reader counts only the wait for batches."""
+        """Do nothing: a step's wait is the reader's wait for batches, so a pause between steps is never counted."""
 
 
 class DeviceClock(StepClock):

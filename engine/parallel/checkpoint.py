@@ -1,10 +1,10 @@
-"""The state of a training in many processes, valid whenever any of them is killed, kept while the training goes on.
+"""Checkpoints of a training in several processes, written in the background and valid if any process is killed.
 
-Every process copies its own shards, or the rows of them that have changed, which is all that training waits for, and a
-thread of its own writes them. They gather in a folder under another name, which becomes the checkpoint by one rename,
-after every file is on the disk (`shunter.engine.parallel.stored`). What has not been renamed does not count and is
-removed by the next one. The threads speak to each other in a process group of their own, so that no message of theirs
-meets one of the training's. Where copies would take too much memory, the same is done while training waits.
+Every process copies its own shards, or only their changed rows; training waits for this copy alone. A background thread
+of each process then writes the copy. The files are collected in a temporary folder, which one rename turns into the
+checkpoint after every file is on the disk (`shunter.engine.parallel.stored`). A folder that was not renamed is ignored,
+and removed by the next checkpoint. The threads communicate in a process group of their own, so that their messages do
+not mix with those of the training. If copies would take too much memory, the shards are written while training waits.
 """
 
 import json
@@ -76,13 +76,13 @@ class DividedOptimizer(Protocol):
 
 
 class ShardedCheckpoint(CheckpointDirectory[Model]):
-    """The checkpoint of one training; every process calls each method at the same time.
+    """Checkpoint of one training in several processes; all processes call each method together.
 
     Args:
-        directory: a folder of its own, which every process sees; made when it is not there.
+        directory: Folder of this checkpoint alone, visible to every process; created if missing.
         identity: Properties that a checkpoint must share with the training that resumes from it.
-        keeping: How they are kept; the best weights always in full precision.
-        folders: Who sees which folder under that name; None is one that all see.
+        keeping: Policy of the checkpoints; the best weights always have full precision.
+        folders: Which processes share a file system; None if all see the same folder.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self._copy = self._copy_of(StoredLayout()) if self.rank == 0 else None
 
     def fetch(self) -> None:
-        """Fetch the newest state from where a copy is kept, if none lies here; the first process does.
+        """Download the newest checkpoint from the remote copy if the folder has none.
 
-        Where the processes see several folders, all of them get what lies in that of the first.
+        The first process downloads. If the processes have separate folders, the others get the files of the first.
 
         Raises:
             CheckpointError: The address cannot be read.
@@ -116,7 +116,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
 
     @property
     def best(self) -> Path:
-        """Folder of the best weights; what is still to be written of them is."""
+        """Folder of the best weights; weights that are still in memory are written first."""
         assert self._best_name is not None, "an epoch has been evaluated"
         with self._stall():
             self._writer.wait()
@@ -126,10 +126,10 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         return self.directory / self._best_name
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint.
+        """Return True if there is a checkpoint.
 
         Raises:
-            CheckpointError: there is one of a single process.
+            CheckpointError: The checkpoint was written by a single process.
         """
         if super().exists():
             raise CheckpointError(
@@ -139,7 +139,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         return holds_sharded_checkpoint(self.directory)
 
     def follow(self, model: Model) -> None:
-        """Be ready to keep the rows that change, where the tables of all processes are large together."""
+        """Start to track changed rows for incremental checkpoints, if the tables of all processes are large enough."""
         tables = model.embeddings
         if not isinstance(tables, ShardedEmbeddings | TieredShards):
             return
@@ -149,12 +149,12 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             self._bags_of = model.bags_of
 
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
-        """Note the rows of this process's part of a batch, right before it is trained."""
+        """Record the rows of this process's part of a batch as changed; call it right before the training step."""
         if self._rows is not None:
             self._rows.note(*self._bags_of(values, offsets))
 
     def keep_best(self, model: Model, step: int) -> None:
-        """Keep the weights that are the best so far; they count from the next `write` on."""
+        """Store the current weights as the best; the next `write` makes them part of the checkpoint."""
         with self._stall():
             if isinstance(model, HostModel):
                 model.gather_layers()
@@ -162,7 +162,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             blocks = {key: tensor for key, tensor in own.items() if key.endswith("weight")}
             dense = _dense_weights(model)
             name = self._best_name = f"{BEST}{step}"
-            self._write_best = None  # the old copy goes first: both together would raise the peak of the memory
+            self._write_best = None  # free the old copy first, which lowers the peak memory
             may_copy = self._may_copy(model, {**blocks, **dense})
             if may_copy:
                 blocks, dense = _copies(blocks), _copies(dense)
@@ -177,24 +177,24 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
                 job()
 
     def restore_best(self, model: Model) -> None:
-        """Put the best weights into the model; the Adagrad sums stay."""
+        """Load the best weights into the model; the Adagrad sums are not changed."""
         folder = self.best
         self._read_weights(model, read_index(folder), folder, with_sums=False)
 
     def write(
         self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Begin to write the state as it is now.
+        """Start to write a checkpoint of the current state.
 
         Args:
-            model: its shards and dense weights.
-            optimizer: Optimiser of the dense part.
-            state: everything else, as plain values, with the number of the `step`.
-            may_skip: Whether nothing is done while a process is still writing the one before; else that is waited for.
+            model: Model with its shards and dense weights.
+            optimizer: Optimizer of the dense part.
+            state: All other state as plain values, including the number of the `step`.
+            may_skip: Whether to skip this checkpoint if the previous one is still being written, instead of waiting.
 
         Raises:
-            TrainingError: a weight was not finite in the one before; the last good checkpoint stays.
-            CheckpointError: a process could not write the one before.
+            TrainingError: The previous checkpoint had a weight that is not finite; the last good checkpoint remains.
+            CheckpointError: A process could not write the previous checkpoint.
         """
         with self._stall():
             if may_skip and any(from_all(self._writer.is_busy)):
@@ -206,7 +206,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def _begin(
         self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Copy what is to be kept as it is, and hand it to the writer; where that cannot be, write it here."""
+        """Copy the state for the background writer; without memory for the copy, write it in this thread."""
         if isinstance(model, HostModel):
             model.gather_layers(optimizer)
         own, dense = self._own_blocks(model), {**_dense_weights(model), **_full_state(optimizer)}
@@ -243,7 +243,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         values: dict[str, Any],
         rows: OwnRows | None,
     ) -> None:
-        """Write a state, then remove what is too old."""
+        """Write a checkpoint, then remove old generations."""
         started, processor_started = time.perf_counter(), time.thread_time()
         pieces = rows.pieces if rows is not None and isinstance(rows.pieces, list) else []
         copied = [(f"table {one.table}", one.weight) for one in pieces if isinstance(one.weight, Tensor)]
@@ -273,16 +273,16 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
                 self._copy.follow(self.directory, figures)
 
     def read(self, model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Put model, optimiser and random state back, and return the `state` that was written with them.
+        """Restore model, optimizer and random state, and return the `state` that was written with them.
 
-        The newest state that is whole is taken; what is wrong with a newer one is said in a warning. With another
-        number of processes than wrote it, the random state goes on from the seed and the step instead.
+        The newest undamaged checkpoint is used; a warning names the fault of a newer one. If another number of
+        processes wrote it, the random state is seeded with the seed plus the step instead.
 
         Raises:
-            CheckpointError: none is whole, or they belong to another training.
+            CheckpointError: No checkpoint is undamaged, or the checkpoint belongs to another training.
         """
         folder, index = self._newest_of_all()
-        dist.barrier()  # all have looked at the newer ones before they go
+        dist.barrier()  # every process has read the newer checkpoints before they are removed
         if self._folders.is_kept_by(self.rank):
             remove_newer(self.directory, folder)
         self._best_name, state = index["best"], index["state"]
@@ -307,7 +307,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         return state
 
     def _newest_of_all(self) -> tuple[Path, dict[str, Any]]:
-        """The newest state whose files are all as they were written, and its index; the same in all processes."""
+        """Return the folder and index of the newest checkpoint whose checksums match; the same in all processes."""
         problems: list[ShunterError] = []
         for folder in checkpoints(self.directory):
             try:
@@ -318,7 +318,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             self.check_identity(index["identity"], folder)
             if problems and self.rank == 0:
                 log.warning(
-                    "%s The training goes on from the checkpoint before it, after step %d.",
+                    "%s The training resumes from the previous checkpoint, after step %d.",
                     problems[0],
                     index["state"]["step"],
                 )
@@ -331,18 +331,18 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if missing := {"identity", "state", "best", "processes"} - index.keys():
             raise CheckpointError(f"The checkpoint {folder} is not of this version (it lacks {min(missing)!r}).")
         self._check_files(index, folder)
-        if index["best"] is not None:  # a damaged file is better found now than when the training ends
+        if index["best"] is not None:  # find a damaged file now instead of at the end of the training
             best: dict[str, Any] = {}
             all_do(lambda: best.update(read_index(self.directory / index["best"])))
             self._check_files(best, self.directory / index["best"])
         return index
 
     def _own_blocks(self, model: Model, *, is_whole: bool = False) -> dict[str, Tensor]:
-        """What this process writes; a table that every process holds is written by the first.
+        """Return the tensors that this process writes; the first process writes replicated tables.
 
         Args:
-            model: Whose tables they are.
-            is_whole: Whether rows that nobody has asked for yet are written too; of rows that are kept apart.
+            model: Model with the tables.
+            is_whole: Whether to include rows that were never looked up, if checkpoints are incremental.
         """
         tensors: dict[str, Tensor] = {}
         shards = model.embeddings.shards() if self._rows is None or is_whole else model.embeddings.begun_shards()
@@ -353,9 +353,9 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         return tensors
 
     def _may_copy(self, model: Model, tensors: dict[str, Tensor]) -> bool:
-        """Whether all processes may copy as much at once: half of the memory that is free on their machine.
+        """Return True if all processes can copy their tensors at once into a share of the machine's free memory.
 
-        Of tables in files nothing is copied: all is written while training waits.
+        Tables in files are not copied; they are written while training waits.
         """
         if not model.embeddings.is_in_memory:
             return False
@@ -364,7 +364,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         return all(from_all(needed <= free))
 
     def _check_files(self, index: dict[str, Any], folder: Path) -> None:
-        """Compare all files with their checksums, those who see a folder a part each; all fail when one does."""
+        """Verify all checksums, divided among the processes that share a folder; if one fails, all raise."""
         parts = parts_of(index)
         files = [(folder / name, file["sha256"]) for name, file in sorted(index["files"].items())]
         files += [(self.directory / file.name, file.sha256) for part in parts for file in part.files]
@@ -378,7 +378,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         all_do(check)
 
     def _read_weights(self, model: Model, index: dict[str, Any], folder: Path, *, with_sums: bool) -> dict[str, Tensor]:
-        """Fill the model from a folder whose files were compared; returns what is in the file of the dense part."""
+        """Load the model from a verified folder; return the tensors of the file of the dense part."""
         dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
         layers = {key.removeprefix(LAYERS): value for key, value in dense.items() if key.startswith(LAYERS)}
         load_weights(model.layers, layers, folder / DENSE)
@@ -392,7 +392,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
 
 def _check_finite(tensors: Iterable[tuple[str, Tensor]], step: int) -> None:
     for name, value in tensors:
-        parts = value.reshape(-1).split(VALUES_CHECKED_AT_ONCE)  # a mapped file may be larger than memory
+        parts = value.reshape(-1).split(VALUES_CHECKED_AT_ONCE)  # a memory-mapped file may be larger than the memory
         if not all(bool(torch.isfinite(part).all()) for part in parts):
             raise TrainingError(
                 f"After step {step} {name} holds a value that is not finite: lower the learning rates; "

@@ -1,7 +1,7 @@
-"""Where the processes of a training keep its files: in one folder on one machine, in folders that are alike on several.
+"""Checkpoint folders of the processes of a training: one on a single machine, replicas on several machines.
 
-On several machines no disk need be shared: what a process writes is sent to the folders of the other machines, so that
-each of them holds the whole checkpoint, whoever reads which part of it.
+Several machines need no shared disk: files that a process writes are sent to the folders of the other machines. So each
+machine has the whole checkpoint, and any process can read any part of it.
 """
 
 from collections.abc import Iterable
@@ -22,44 +22,44 @@ PIECE_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Folders:
-    """Who tends the folder of whom.
+    """Assignment of processes to checkpoint folders.
 
     Attributes:
-        keepers: For each process, in their order, the first of those that share its folder; it alone makes, renames
-            and removes there.
+        keepers: For each process, by rank, the lowest rank that shares its folder. Only this keeper creates, renames
+            and removes files in the folder.
     """
 
     keepers: tuple[int, ...]
 
     @classmethod
     def shared(cls, processes: int) -> "Folders":
-        """All processes see one folder."""
+        """Return the assignment of all processes to one shared folder."""
         return cls((0,) * processes)
 
     @property
     def are_several(self) -> bool:
-        """Whether there is more than one."""
+        """Return True if there are several folders."""
         return len(set(self.keepers)) > 1
 
     def is_kept_by(self, rank: int) -> bool:
-        """Whether a process tends the folder that it sees."""
+        """Return True if a process is the keeper of its folder."""
         return self.keepers[rank] == rank
 
     def turn(self, rank: int) -> tuple[int, int]:
-        """Place of a process among those that see its folder, and their number."""
+        """Return the index of a process among those that share its folder, and their number."""
         alike = [other for other, keeper in enumerate(self.keepers) if keeper == self.keepers[rank]]
         return alike.index(rank), len(alike)
 
     def spread(self, folder: Path, names: Iterable[str], group: dist.ProcessGroup | None = None) -> None:
-        """Bring files of every process to the folders that lack them; called by all at the same time.
+        """Copy files of every process to the other folders; all processes call this together.
 
         Args:
-            folder: The folder, as each process sees its own.
-            names: Files below it that this process has written.
-            group: Processes, speaking to each other of this alone; None is torch's default group.
+            folder: Path of the folder on each machine.
+            names: Files in the folder that this process has written, as relative paths.
+            group: Process group of this exchange alone; None for torch's default group.
 
         Raises:
-            CheckpointError: A file could not be read, or not be written elsewhere.
+            CheckpointError: A file could not be read, or could not be written to another folder.
         """
         if not self.are_several:
             return
@@ -71,7 +71,7 @@ class Folders:
         all_do(lambda: _raise_first(failed, folder), group)
 
     def _send(self, path: Path, size: int, sender: int, group: dist.ProcessGroup | None, failed: list[OSError]) -> None:
-        """Send one file in pieces; a process that fails goes on, or the others would wait for it."""
+        """Send one file in pieces; after an error a process continues, so that the others do not wait forever."""
         rank = dist.get_rank()
         takes = self.is_kept_by(rank) and self.keepers[rank] != self.keepers[sender]
         file = _opened(path, "rb" if rank == sender else "wb" if takes else "", failed)
@@ -91,12 +91,12 @@ class Folders:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Names of all files below a folder."""
+    """Return the relative paths of all files in a folder and its subfolders, sorted."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def _opened(path: Path, mode: str, failed: list[OSError]) -> IO[bytes]:
-    """The file; where it cannot be opened, or need not be, one in memory in its place."""
+    """Open a file; if it cannot be opened, or `mode` is empty, return a file in memory."""
     if mode:
         with suppress(FileExistsError):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The best of some items for each of some users, by all scores: exact, whatever the kind of ranker."""
+"""Exact search of the best items for users, by the scores of all items, for every kind of ranker."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from torch import Tensor
 
 from shunter.models.graph.ranker import Ranker, VectorRanker
 
-MOST_USERS = 256  # whose scores lie in memory together
-MOST_CELLS = 2**24  # of users times items in such a block
+MOST_USERS = 256  # users in one block of scores in memory
+MOST_CELLS = 2**24  # scores (users times items) in one block
 
 
 @dataclass(frozen=True)
 class Best:
-    """What was found, a row for each user, the best first.
+    """Best items of some users: a row for each user, the best first.
 
     Attributes:
-        places: Among the items that were searched, int64 `[users, most]`; -1 where there is no further item.
-        scores: float64 `[users, most]`; minus infinity where there is no item.
+        places: Positions among the searched items, int64 `[users, most]`; -1 if there is no further item.
+        scores: Scores of these items, float64 `[users, most]`; minus infinity if there is no item.
     """
 
     places: np.ndarray
@@ -29,7 +29,7 @@ class Best:
 
     @classmethod
     def nothing(cls, users: int, most: int) -> Self:
-        """No item for anybody."""
+        """Return a result without items for every user."""
         return cls(np.full((users, most), -1, np.int64), np.full((users, most), -np.inf))
 
     def put(self, rows: np.ndarray | slice, found: "Best") -> None:
@@ -38,7 +38,7 @@ class Best:
         self.scores[rows, : found.scores.shape[1]] = found.scores
 
     def beside(self, others: "Best") -> "Best":
-        """The best of both, `most` of them; of equal scores this one's come first."""
+        """Return the best items of both results, as many as in this one; on ties this one's items come first."""
         most = self.places.shape[1]
         scores = np.concatenate([self.scores, others.scores], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :most]
@@ -47,11 +47,11 @@ class Best:
 
 
 class Search(ABC):
-    """Finds the best of some items, which training knew, for users.
+    """Search of the best items for users, among items that the model was trained on.
 
     Args:
-        ranker: What scores, on the CPU.
-        items: Ids of the items, in the order that equal scores keep.
+        ranker: Ranking model, on the CPU.
+        items: Ids of the items; on ties the earlier item comes first.
     """
 
     def __init__(self, ranker: Ranker, items: np.ndarray) -> None:
@@ -59,7 +59,7 @@ class Search(ABC):
         self.items = torch.tensor(items, dtype=torch.int64)  # a copy, for polars' arrays cannot be written
 
     def is_known(self, users: np.ndarray) -> np.ndarray:
-        """Which of some users have an edge, bool `[users]`."""
+        """Return for each user whether it has interactions (edges), bool `[users]`."""
         return (self.ranker.user_degrees[torch.tensor(users)] > 0).numpy()
 
     @abstractmethod
@@ -74,10 +74,10 @@ class Search(ABC):
 
 
 class AllScores(Search):
-    """Exact: compares the scores of all items.
+    """Exact search that compares the scores of all items.
 
-    A ranker of vectors multiplies those of these items, of which there is a copy here; users without an edge share one
-    order, by popularity.
+    For a ranker with vectors it keeps a copy of the vectors of these items. Users without interactions get the items
+    in order of popularity.
     """
 
     def __init__(self, ranker: Ranker, items: np.ndarray) -> None:
@@ -87,7 +87,7 @@ class AllScores(Search):
 
     @torch.inference_mode()
     def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
-        """As `Search.best` says."""
+        """See `Search.best`."""
         found = Best.nothing(len(users), most)
         if not len(self.items):
             return found
@@ -106,13 +106,13 @@ class AllScores(Search):
         return found
 
     def _scores(self, users: Tensor) -> Tensor:
-        """Scores of the items for users with an edge, `[users, items]`, which may be changed."""
+        """Return item scores for users with interactions, `[users, items]`; the caller may change the tensor."""
         if isinstance(self.ranker, VectorRanker) and self._vectors is not None:
             return self.ranker.user_vectors[users] @ self._vectors.T
         return self.ranker.all_scores(users)[:, self.items]
 
     def _popular(self, most: int, without: np.ndarray) -> Best:
-        """For a user of whom nothing was learned."""
+        """Return the most popular items, for a user without interactions."""
         if self._popularity is None:
             scores, order = self.ranker.popularity()[self.items].sort(descending=True, stable=True)
             self._popularity = order.numpy(), scores.double().numpy()
@@ -122,16 +122,16 @@ class AllScores(Search):
 
 
 def highest(scores: Tensor, most: int) -> Best:
-    """The highest scores of each row, of equal ones the first; what is minus infinity is left out.
+    """Return the highest scores of each row, on ties the first; scores of minus infinity are left out.
 
     Args:
-        scores: `[users, items]`.
-        most: Scores of each row.
+        scores: Scores, `[users, items]`.
+        most: Number of scores for each row.
     """
     width = scores.shape[1]
     count = min(most, width)
     values, places = scores.topk(min(count + 1, width))
-    # Of scores that equal the last one, topk takes any.
+    # Among scores that tie with the last one, topk returns arbitrary items.
     is_cut = (values[:, count - 1] == values[:, -1]) & (values[:, -1] > -torch.inf) & (width > count)
     values, places = values[:, :count].contiguous(), places[:, :count].contiguous()
     for row in is_cut.nonzero().flatten().tolist():

@@ -1,4 +1,4 @@
-"""An index over the vectors of items: the best of a large catalogue without comparing all, with its recall measured."""
+"""Approximate nearest-neighbour index over item vectors, with measured recall, for large catalogues."""
 
 import importlib
 import importlib.util
@@ -14,33 +14,33 @@ from shunter.engine.ranking.best import AllScores, Best, Search
 from shunter.errors import RequestError
 from shunter.models.graph.ranker import Ranker, VectorRanker
 
-MEASURED_AT = (20, 100)  # lengths of a list for which the recall is measured, where none is asked for
-AIMED_RECALL = 0.99  # on half of the users that are tried, the fewest lists are searched with which it is reached
-LEAST_RECALL = 0.95  # on the other half; below it there is no index
+MEASURED_AT = (20, 100)  # default numbers of items (k) for which recall@k is measured
+AIMED_RECALL = 0.99  # on half of the sampled users; the fewest lists that reach it are searched
+LEAST_RECALL = 0.95  # on the other half of the sampled users; below it the index is refused
 TRIED_USERS = 512
-# Lists of an index, as a multiple of the root of the items; at most one in so many of them is searched, for beyond that
-# all scores take no longer.
+# The number of lists is LISTS times the square root of the number of items. At most one list in SEARCHED_SHARE is
+# searched; beyond that, comparing all scores is as fast.
 LISTS, SEARCHED_SHARE = 4, 8
-# By which the lists are found: so many items of each, so many times.
+# K-means of the lists: training items for each list, and iterations.
 ITEMS_OF_A_LIST, ROUNDS = 64, 10
-SPARE_ITEMS = 4  # times as many as are looked for are in the lists that are searched, on average
-# Below it the longest list that is measured, rounded up to a power of two, takes more lists than may be searched.
+SPARE_ITEMS = 4  # mean number of items in the searched lists, as a multiple of the requested items
+# In a smaller catalogue, the largest measured k (rounded up to a power of two) needs more lists than may be searched.
 FEWEST_ITEMS = SPARE_ITEMS * SEARCHED_SHARE * 128
-LARGE_CATALOGUE = 50_000  # items from which an index answers a user sooner than all scores do
-PAYING_USERS = 10_000  # users for whom all scores take as long as building an index and measuring it
+LARGE_CATALOGUE = 50_000  # items from which an index is faster than comparing all scores
+PAYING_USERS = 10_000  # users from which the saved time pays for building and measuring the index
 
 
 @dataclass(frozen=True)
 class MeasuredIndex:
-    """What building an index came to.
+    """Size, measured recall and build time of an index.
 
     Attributes:
-        items: Items in it.
-        lists: Lists that they are divided among.
-        searched: Lists that are searched for a user.
-        recall: By the length of the list: the share of the exact best items that are found.
-        users: Users on whom it was measured, none of whom chose the number of lists that are searched.
-        build_seconds: Time to build it, without measuring.
+        items: Number of indexed items.
+        lists: Number of inverted lists (clusters of items).
+        searched: Number of lists searched for a user.
+        recall: Recall@k by k: the share of the exact best k items that the index finds.
+        users: Number of users on whom the recall was measured; other users served to choose `searched`.
+        build_seconds: Time to build the index, without the measurement.
     """
 
     items: int
@@ -51,11 +51,11 @@ class MeasuredIndex:
     build_seconds: float
 
     def recall_in_words(self) -> str:
-        """Its recall by the length of the list."""
+        """Return the recall as text, such as `0.995 at 20 and 0.991 at 100`."""
         return " and ".join(f"{value:.3f} at {most}" for most, value in self.recall.items())
 
     def in_words(self) -> str:
-        """The sentence that a server and the command say."""
+        """Return the sentence that the server and the command print."""
         return (
             f"The best of {self.items:,} items come from an index (approximate), built in {self.build_seconds:.1f} s: "
             f"{self.searched} of {self.lists:,} lists are searched, which finds a share of the exact best of "
@@ -64,21 +64,21 @@ class MeasuredIndex:
 
 
 class ItemIndex(Search):
-    """Approximate: compares the items of the lists whose centres are nearest to the user (FAISS, inverted lists).
+    """Approximate search of the item lists whose centres are nearest to the user (FAISS, inverted lists).
 
-    Users without an edge, and longer lists than those whose recall was measured, are answered by all scores; so is who
-    would otherwise get fewer items than there are.
+    The exact search is used for users without interactions, for more items than the largest k whose recall was
+    measured, and for users for whom the index finds too few items.
 
     Args:
-        ranker: What scores, on the CPU.
-        items: As of `Search`.
-        exact: The same by all scores.
-        lists: Lists that the items are divided among.
+        ranker: Ranking model, on the CPU.
+        items: Item ids, see `Search`.
+        exact: Exact search of the same items.
+        lists: Number of inverted lists.
 
     Attributes:
-        measured: What building it came to; None before it was measured.
-        exact: The same by all scores.
-        searched: Lists that are searched for a user who has few of the items.
+        measured: Size and recall of the index; None before `measure`.
+        exact: Exact search of the same items.
+        searched: Number of lists searched for a user with few excluded items.
     """
 
     def __init__(self, ranker: VectorRanker, items: np.ndarray, exact: AllScores, lists: int) -> None:
@@ -92,11 +92,11 @@ class ItemIndex(Search):
         self._index = self._lists_of(ranker.item_vectors[self.items].numpy())
 
     def _lists_of(self, vectors: np.ndarray) -> Any:
-        """FAISS's inverted lists of these vectors, whole.
+        """Return a FAISS index of uncompressed vectors in inverted lists.
 
-        An item is in the list whose centre is nearest by distance, and those lists are searched whose centres have the
-        highest product with the user: by products alone, or on the sphere, the items of high norm, which are most of
-        the best, would lie scattered.
+        Items are assigned to the centre at the smallest L2 distance; lists are searched by the inner product of the
+        user and the centre. Assignment by inner product or cosine would scatter the items of high norm, which are
+        most of the best items.
         """
         faiss, width = self._faiss, vectors.shape[1]
         found = faiss.Kmeans(
@@ -105,7 +105,7 @@ class ItemIndex(Search):
             niter=ROUNDS,
             seed=0,
             max_points_per_centroid=ITEMS_OF_A_LIST,
-            min_points_per_centroid=1,  # of few items it would warn, and the recall is measured anyway
+            min_points_per_centroid=1,  # avoids a warning for few items; the recall is measured anyway
         )
         found.train(vectors)
         nearest, self._centres = faiss.IndexFlatL2(width), faiss.IndexFlatIP(width)
@@ -117,7 +117,7 @@ class ItemIndex(Search):
         return index
 
     def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
-        """As `Search.best` says."""
+        """See `Search.best`."""
         is_measured = self.measured is None or most <= max(self.measured.recall)
         found = self._nearest(users, most, without) if is_measured else Best.nothing(len(users), most)
         there = np.array([len(self.items) - len(one) for one in without])
@@ -127,9 +127,10 @@ class ItemIndex(Search):
         return found
 
     def _nearest(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
-        """What the index finds by itself: too little for whom much is left out, and nothing for users without an edge.
+        """Return the items found by the index alone: possibly too few, and none for users without interactions.
 
-        What a user shall not get is mostly near, so more is looked for by so much, of users of like need together.
+        A user's excluded items are mostly among the nearest. So the index is searched for `most` items plus the number
+        of excluded items, in batches of users with similar numbers.
         """
         found = Best.nothing(len(users), most)
         wanted = np.array([most + len(one) for one in without], np.int64)
@@ -147,13 +148,13 @@ class ItemIndex(Search):
         return found
 
     def measure(self, users: np.ndarray, without: Sequence[np.ndarray], lengths: Sequence[int], seconds: float) -> None:
-        """Choose how many lists are searched with half of some users, and measure the recall with the other half.
+        """Choose the number of searched lists on half of the users, and measure the recall on the other half.
 
         Args:
-            users: Ids of users with an edge, at least two.
-            without: As of `Search.best`.
-            lengths: Lengths of a list for which the recall is measured.
-            seconds: Time that building took.
+            users: Ids of users with interactions, at least two.
+            without: Excluded items of each user, see `Search.best`.
+            lengths: Numbers of items (k) for which the recall is measured.
+            seconds: Build time of the index.
         """
         longest = max(lengths)
         exact = self.exact.best(users, longest, without)
@@ -182,18 +183,18 @@ def build_index(
     """Build an index, and measure its recall.
 
     Args:
-        ranker: What scores.
-        items: As of `Search`.
-        tried: Ids of about `TRIED_USERS` users with an edge, in random order, and what each shall not get.
-        lengths: Lengths of a list for which the recall is measured.
-        title: What messages call the model.
-        least_recall: Below it there is none; None is `LEAST_RECALL`.
+        ranker: Ranking model.
+        items: Item ids, see `Search`.
+        tried: Ids of about `TRIED_USERS` users with interactions, in random order, and excluded items of each.
+        lengths: Numbers of items (k) for which the recall is measured.
+        title: Name of the model in messages.
+        least_recall: Smallest accepted recall; None for `LEAST_RECALL`.
 
     Raises:
         RequestError: The ranker has no vectors, there are too few items or users, or the recall is too low.
     """
     if (reason := why_exact(ranker)) is not None:
-        raise RequestError(f"--index approximate cannot be had of {title}: {reason}; use --index exact.")
+        raise RequestError(f"--index approximate is not possible for {title}: {reason}; use --index exact.")
     assert isinstance(ranker, VectorRanker)
     users, without = tried
     lists = round(LISTS * len(items) ** 0.5)
@@ -203,7 +204,7 @@ def build_index(
             "use --index exact, which is faster there."
         )
     if importlib.util.find_spec("faiss") is None:
-        raise RequestError("--index approximate needs the package faiss-cpu, which is not here: use --index exact.")
+        raise RequestError("--index approximate needs the package faiss-cpu: install it, or use --index exact.")
     begin = time.perf_counter()
     index = ItemIndex(ranker, items, AllScores(ranker, items), lists)
     index.measure(users, without, lengths, time.perf_counter() - begin)
@@ -218,17 +219,17 @@ def build_index(
 
 
 def pays(items: int, users: int | None) -> bool:
-    """Whether an index answers sooner than all scores, its building counted.
+    """Return True if an index, including its build time, is faster than comparing all scores.
 
     Args:
-        items: Items of the catalogue.
-        users: Users who will be asked for; None where there is no end of them.
+        items: Number of items of the catalogue.
+        users: Number of users to recommend for; None if unlimited.
     """
     return items >= LARGE_CATALOGUE and (users is None or users >= PAYING_USERS)
 
 
 def why_exact(ranker: Ranker) -> str | None:
-    """Why there can be no index; None where there can."""
+    """Return why no index can be built for a ranker; None if one can be built."""
     if not isinstance(ranker, VectorRanker):
         kinds = {"fused": "it adds up several models", "dense": "it scores by weights between items"}
         return f"{kinds.get(ranker.kind, kinds['dense'])}, and an index is of vectors"
@@ -238,7 +239,7 @@ def why_exact(ranker: Ranker) -> str | None:
 
 
 def _without(found: Best, without: Sequence[np.ndarray], most: int) -> Best:
-    """The best `most` of what was found, but for the places that each user shall not get."""
+    """Return the best `most` found items of each user, without the user's excluded positions."""
     users, width = found.places.shape
     rows, places = np.repeat(np.arange(users), [len(one) for one in without]), np.concatenate(without)
     span = 1 + int(max(found.places.max(initial=0), places.max(initial=0)))
@@ -254,15 +255,15 @@ def _without(found: Best, without: Sequence[np.ndarray], most: int) -> Best:
 
 
 def recall_of(found: Best, exact: np.ndarray, most: int) -> float:
-    """The share of the best `most` items that were found, mean over the users; what ties with the last is as good.
+    """Return recall@k, the mean over users; items that tie with the last exact item count as found.
 
     Args:
-        found: What was found, the best first.
-        exact: Scores of the exact best, `[users, at least most]`.
-        most: How many count.
+        found: Found items, the best first.
+        exact: Scores of the exact best items, descending, `[users, at least most]`.
+        most: Number of items, k.
     """
     wanted = (exact[:, :most] > -np.inf).sum(1)
     last = exact[np.arange(len(exact)), np.maximum(wanted - 1, 0)]
-    floor = last - 1e-5 * np.abs(last)  # products are rounded otherwise in another order
+    floor = last - 1e-5 * np.abs(last)  # tolerance: rounding depends on the order of summation
     hits = np.minimum((found.scores[:, :most] >= floor[:, None]).sum(1), wanted)
     return float((hits[wanted > 0] / wanted[wanted > 0]).mean()) if (wanted > 0).any() else 1.0

@@ -76,7 +76,7 @@ class Board:
         del self.running[state.name]
 
     def lose(self, machine: int) -> list[JobState]:
-        """Mark a machine as down; return the jobs that this stops."""
+        """Mark a machine as down, stop its jobs, and return them."""
         hit = [state for state in self.running.values() if any(i == machine for i, _ in state.placement or ())]
         for state in hit:
             self.stop(state)
@@ -132,7 +132,12 @@ class Board:
         return machine in self._away
 
     def conditions(self, placement: Placement, slowdown: float = 1.0) -> Conditions:
-        """Return the conditions of a job at a placement."""
+        """Return what determines a job's speed at a placement: accelerators, distance level, network and power cap.
+
+        Args:
+            placement: Accelerators by machine.
+            slowdown: Factor on the communication time by other jobs in the network.
+        """
         level = self.cluster.level(placement)
         counts = tuple(count for _, count in placement)
         slowdown *= self.cluster.network.congestion_at(level)

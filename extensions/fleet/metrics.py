@@ -50,7 +50,7 @@ def figures(schedule: Schedule) -> dict[str, float]:
 
 
 def held_seconds(schedule: Schedule, *, drawn: bool = False) -> dict[str, float]:
-    """Return the accelerator-seconds that jobs held, by type; with `drawn`, times the relative power under caps."""
+    """Return the accelerator-seconds that jobs held, by type; with `drawn`, weighted by relative power."""
     held = dict.fromkeys(schedule.cluster.types, 0.0)
     for span in schedule.spans:
         for machine, count in span.placement:
@@ -60,7 +60,14 @@ def held_seconds(schedule: Schedule, *, drawn: bool = False) -> dict[str, float]
 
 
 def energy_joules(schedule: Schedule, held: dict[str, float], drawn: dict[str, float], length: float) -> float:
-    """Return the energy of all accelerators over the length of the schedule."""
+    """Return the joules of all accelerators, busy and idle, over a schedule.
+
+    Args:
+        schedule: Schedule with its cluster.
+        held: Accelerator-seconds that jobs held, by accelerator type.
+        drawn: `held` weighted by the relative power under power caps; see `held_seconds`.
+        length: Length of the schedule in seconds.
+    """
     total = 0.0
     for name, seconds in held.items():
         kind = schedule.cluster.type_of(name)
@@ -69,7 +76,7 @@ def energy_joules(schedule: Schedule, held: dict[str, float], drawn: dict[str, f
 
 
 def cost(schedule: Schedule, held: dict[str, float]) -> float:
-    """Return the price of the accelerators that jobs held."""
+    """Return the price of the accelerator-seconds `held` by jobs, by accelerator type."""
     return sum(schedule.cluster.type_of(name).price_per_hour * seconds / HOUR for name, seconds in held.items())
 
 

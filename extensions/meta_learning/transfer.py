@@ -12,11 +12,11 @@ from shunter.search.context import SearchContext
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from shunter.search.reward import scores
 
-MOST_FAMILIES = 4  # families whose first points are tried, if there is a past
-OF_PAST = 2  # points of the portfolio; more would cost too much if the past misleads
-NEARBY = 8  # first trials that, with a past, only propose the best points and similar ones
-FEWEST_TOLD = 3  # without a past; fewer give no information on other points
-LENGTH = 1.0  # of each column, without a past
+MOST_FAMILIES = 4  # families whose first points are tried, with past studies
+OF_PAST = 2  # points of the portfolio; more would cost too much if past studies mislead
+NEARBY = 8  # number of first trials that stay near the best points, with past studies
+FEWEST_TOLD = 3  # own trials before the surrogate is used, without past studies
+LENGTH = 1.0  # length scale of each column, without past studies
 DRAWN = 512  # points sampled from the whole space for each proposal
 CHANGED = 32  # variations of each of the best points
 BEST = 6  # own trials, and points of each past study, that are varied
@@ -33,11 +33,11 @@ class Transfer:
     predicted values, so that parallel trials differ. The only state is the reported outcomes, whose number seeds the
     random draws: an interrupted search resumes with the same proposals.
 
-    Without a past it tries the space's own points first and learns from its own trials alone.
+    Without past studies it tries the default points of the space first and learns from its own trials alone.
     """
 
     def __init__(self, context: SearchContext) -> None:
-        """Read the past from the context."""
+        """Load past studies from the context."""
         self._context = context
         self._domain = Domain.of(context.space)
         self._sources = sources_of(self._domain, context.past, context.cost)
@@ -54,7 +54,7 @@ class Transfer:
         self._under_way: list[Parameters] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return the next of the first points, or an own proposal; None if none is left."""
+        """Return the next trial: a first point of a family, a portfolio point, or a proposal; None if none is left."""
         tried = [point for point, _ in self._told] + self._under_way
         point = self._first_of_families(tried)
         if point is None:

@@ -135,7 +135,7 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
         learned = training.learn(
             weight, costs, rounds=rounds, theta_alone=bool(kept.stages), should_stop=allowance.check
         )
-        log.info("Super-net with %g of NE for a factor e of cost: %s", weight, _format_stage(learned))
+        log.info("Super-net with cost weight %g (NE for each factor e of cost): %s", weight, _format_stage(learned))
         if learned.rounds or not kept.stages:
             kept.stages.append(learned)
         if learned.stop_reason is not None:

@@ -120,7 +120,7 @@ class GpuShare(EnergySource):
             self._unknown = str(error)
             return 1.0
         if share is None:
-            self._unknown = "this process is not among those that NVML lists there"
+            self._unknown = "NVML does not list this process on the device"
             return 1.0
         return share
 
@@ -132,9 +132,12 @@ class GpuShare(EnergySource):
         return min(joules, self._idle_watts * seconds * share)
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty | None:
-        """Return the source's error plus half of the other processes' joules: utilisation counts kernels, not units."""
+        """Return the source's error plus half of the joules of other processes.
+
+        The division is inexact: utilisation is the time with a running kernel, not the number of busy units.
+        """
         known = self._whole.uncertainty(joules, seconds)
         others = max(0.0, self._whole_joules - self._joules)
         if known is None or not others:
             return known
-        return Uncertainty(known.joules + others / 2, f"{known.description}, and half of what was counted to others")
+        return Uncertainty(known.joules + others / 2, f"{known.description}, and half of the energy of other processes")

@@ -21,13 +21,13 @@ _Entry = tuple[int, np.ndarray]  # number of a batch, and slots that it used
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
-    """Tasks of the cache for a batch: first write the `leaving` rows back, then read the `arriving` rows.
+    """Work of the cache for a batch: first write the `leaving` rows back, then read the `arriving` rows.
 
     Attributes:
         slots: Slot of each distinct row of the batch, `[distinct rows of the batch]`.
         arriving: Rows that were not in the cache.
         arriving_slots: New slots of these rows.
-        is_new: Whether each of these rows has not begun, so that it is not in the file.
+        is_new: Whether each of these rows is looked up for the first time, so that it is not in the file.
         leaving: Evicted rows, at most as many as `arriving`.
         leaving_slots: Former slots of the evicted rows.
     """
@@ -85,14 +85,14 @@ class SlotMap:
         self._entries = self.slots
 
     def have_begun(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Return whether each of these rows is in the file."""
+        """Return a mask of the rows that have begun, which means that they are in the file."""
         slots = self._slot_of_row[rows]
         found, in_slots = slots != UNBEGUN, np.flatnonzero(slots >= 0)  # few of all rows
         found[in_slots] = self._row_of_slot[slots[in_slots]] >= NOWHERE
         return found
 
     def note_begun(self, rows: np.ndarray) -> None:
-        """Record that distinct rows are in the file."""
+        """Mark rows (distinct) as begun: they were looked up and are in the file."""
         new = rows[~self.have_begun(rows)]
         slots = self._slot_of_row[new]
         self._slot_of_row[new[slots < 0]] = NOWHERE
@@ -100,14 +100,14 @@ class SlotMap:
         self.unbegun -= len(new)
 
     def note_all_begun(self) -> None:
-        """Record that all rows are in the file."""
+        """Mark all rows as begun, which means that they are in the file."""
         self._slot_of_row[self._slot_of_row == UNBEGUN] = NOWHERE
         rows, slots = self.residents()
         self._row_of_slot[slots] = rows
         self.unbegun = 0
 
     def note_unbegun(self, first: int, last: int) -> None:
-        """Record that no row of a range has begun; `clear` must have been called before."""
+        """Mark the rows `first` to `last` (exclusive) as not begun; `clear` must have been called before."""
         self.unbegun += int(np.count_nonzero(self.have_begun(slice(first, last))))
         self._slot_of_row[first:last] = UNBEGUN
 
@@ -212,5 +212,5 @@ class SlotMap:
         needed = np.count_nonzero(self._last_use > self._batch - self.window_batches) + arriving
         return (
             f"The embedding cache of {self.slots} rows cannot hold the {needed} rows of {self.window_batches} batches "
-            f"in work: raise --embedding-memory, or lower the batch size."
+            f"in progress: raise --embedding-memory, or lower the batch size."
         )

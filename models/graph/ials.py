@@ -82,7 +82,7 @@ class Ials(SolvedModel[IalsSpec]):
 
     @classmethod
     def counts(cls, spec: IalsSpec, graph: Graph) -> SolveCounts:
-        """Count the matrix of each node, as wide as the smaller of its edges and the vectors, and its factorisation."""
+        """Count one pass: each node solves a linear system of size min(its edges, `embedding_dim`) by factorisation."""
         nodes, width = graph.users + graph.items, spec.embedding_dim
         degrees = np.concatenate([graph.user_degrees(), graph.item_degrees()]).astype(float)
         sizes = np.minimum(degrees, width)

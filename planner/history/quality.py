@@ -20,16 +20,16 @@ SUCCESS_OCTAVES, PRIOR_SUCCESS, SUCCESS_OF_AN_OCTAVE = 1.0, 0.95, 0.93
 class QualityOutlook(Frozen):
     """Expected quality of the next run, from past runs."""
 
-    probability: float = Field(ge=0, le=1, description="That the next run reaches the AUC asked for.")
+    probability: float = Field(ge=0, le=1, description="Probability that the next run reaches the requested AUC.")
     expected_auc: float
-    runs: int = Field(description="How many past runs it rests on.")
-    text: str = Field(description="For the user, as the end of a sentence.")
+    runs: int = Field(description="Number of past runs used.")
+    text: str = Field(description="Explanation for the user, without a full stop.")
 
 
 def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int | None = None) -> QualityOutlook | None:
     """Return the predictive probability of an AUC of at least `min_auc`; None without informative runs.
 
-    The log odds of the AUC are taken for normal with unknown mean and variance; the next value then follows Student's
+    The log odds of the AUC are assumed normal with unknown mean and variance; the next value then follows Student's
     distribution (Gelman et al., "Bayesian Data Analysis", 3rd ed., section 3.3), each run weighted by how near its
     batch size is.
 

@@ -54,7 +54,7 @@ class Exclusion(Frozen):
     """Run, or one observation of a run, that is excluded from learning."""
 
     run_id: str
-    reason: str = Field(description="Which rule it broke, as the rest of `Run ... is left out: ...`.")
+    reason: str = Field(description="Broken rule, as the end of the sentence `Run ... is left out: ...`.")
 
 
 class PastRun(Frozen):
@@ -63,35 +63,35 @@ class PastRun(Frozen):
     run_id: str
     kind: EvidenceKind
     ended_at: str = Field(description="UTC time, ISO 8601.")
-    data: str = Field(description="Which data, by `data_key`; empty when unknown.")
+    data: str = Field(description="Key of the data, see `data_key`; empty if unknown.")
     family: str | None = Field(description="Model family.")
     placement: Placement | None
-    auc: float | None = Field(description="On the validation part.")
-    ne: float | None = Field(default=None, description="On the validation part.")
-    seconds: float | None = Field(description="The whole flow of a `train`, one training of a `member`.")
-    joules: float | None = Field(description="None where they were not measured.")
-    cost: float | None = Field(description="By the price of the request; None where it named none.")
+    auc: float | None = Field(description="AUC on the validation part.")
+    ne: float | None = Field(default=None, description="NE on the validation part.")
+    seconds: float | None = Field(description="Time of the whole flow (`train`) or of one training (`member`).")
+    joules: float | None = Field(description="Energy of the same work; None if not measured.")
+    cost: float | None = Field(description="Cost at the price in the request; None if the request has no price.")
     work_share: float | None = Field(
         default=None,
-        description="Of the tuning and training that was planned for, how much was done, in time; of a censored run a "
-        "lower bound of what is needed.",
+        description="Completed share of the planned time of tuning and training; of a censored run a lower bound of "
+        "the needed share.",
     )
-    was_cut: bool = Field(default=False, description="Whether a budget may have ended it, so that more was needed.")
-    outcome: Outcome = Field(default="reached", description="How it ended, as in `shunter.tracking.evidence.Ending`.")
-    limit: Limit | None = Field(default=None, description="Which limit stopped it.")
-    out_of_memory: bool = Field(default=False, description="Whether it failed for want of memory.")
-    asked_auc: float | None = Field(default=None, description="Least AUC asked for; None for any.")
+    was_cut: bool = Field(default=False, description="Whether a budget may have ended the run before it was complete.")
+    outcome: Outcome = Field(default="reached", description="Outcome, see `shunter.tracking.evidence.Ending`.")
+    limit: Limit | None = Field(default=None, description="Limit that stopped the run.")
+    out_of_memory: bool = Field(default=False, description="Whether the run failed because memory was too small.")
+    asked_auc: float | None = Field(default=None, description="Requested minimum AUC; None for no limit.")
     epochs: float | None = Field(
-        default=None, description="Passes over the training part, of all trials and members; a bound as `work_share`."
+        default=None, description="Epochs of all trials and members together; a lower bound for a censored run."
     )
-    planned_epochs: float | None = Field(default=None, description="The same, as they were planned for.")
-    predicted: Figures = Field(default=Figures(), description="What its work was expected to take.")
-    measured: Figures = Field(default=Figures(), description="What its work took.")
-    compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None when unknown.")
-    too_large: tuple[TooLarge, ...] = Field(default=(), description="Where it found too little memory.")
-    pair: PairedTrial | None = Field(default=None, description="Trial within it that explored a placement.")
-    known: bool | None = Field(default=None, description="Whether earlier runs of the same job taught its choice.")
-    was_exploration: bool = Field(default=False, description="Whether it tried another placement than the best known.")
+    planned_epochs: float | None = Field(default=None, description="Planned epochs of all trials and members together.")
+    predicted: Figures = Field(default=Figures(), description="Predicted figures of tuning and training.")
+    measured: Figures = Field(default=Figures(), description="Measured figures of tuning and training.")
+    compiled: bool | None = Field(default=None, description="Whether the steps were compiled; None if unknown.")
+    too_large: tuple[TooLarge, ...] = Field(default=(), description="Placements at which memory was too small.")
+    pair: PairedTrial | None = Field(default=None, description="Trial of the run that explored another placement.")
+    known: bool | None = Field(default=None, description="Whether earlier runs of the job informed its placement.")
+    was_exploration: bool = Field(default=False, description="Whether it explored a non-incumbent placement.")
     steps: tuple[StepObservation, ...] = ()
 
     @property

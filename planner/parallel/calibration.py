@@ -1,18 +1,17 @@
-"""What executed plans teach of a machine: a factor for each term of a step, so that the next prediction is better.
+"""Calibration of simulated steps by executed plans: one factor for each term of a step, learned for each machine.
 
-A step is simulated as tasks whose seconds are sums of terms: layers; rows and vectors on their way, of tables that lie
-whole (or by column) and of those in blocks of rows, which are exchanged by other collectives; copies of tables;
-operators for each group of tables and for each copied table; starts of exchanges; ids; sums over all devices; and what
-every step takes besides. Each was measured of itself, on a machine that did nothing else; in processes that share
-cores, or in TorchRec's exchanges, it takes more. So
+A step is simulated as tasks whose seconds are sums of terms: dense layers; rows and vectors of whole (or column-wise)
+tables and of row-wise tables, which are exchanged by different collectives; copies of tables; operators for each group
+of tables and for each copied table; starts of exchanges; ids; all-reduces; and a constant for each step. Each term was
+measured alone on an idle machine. In processes that share cores, and in TorchRec's exchanges, it takes longer:
 
     measured step of plan i ~ sum over terms t of factor_t * x_i,t
 
-where x_i,t are the term's seconds along the critical path, which depends on the factors in turn: they are fitted by
-non-negative least squares of the relative errors, path and factors by turns. A ridge draws all factors to those known
-beforehand times the one by which everything is slower, as few plans tell little apart; its strength is the largest one
-whose predictions of each plan from the others are as good as the best ones, within what chance does to these. What
-plans of one model have in common beyond the terms is a factor of that model.
+where x_i,t are the term's seconds along the critical path. The path depends on the factors, so path and factors are
+fitted alternately, by non-negative least squares of the relative errors. A ridge penalty shrinks all factors towards
+the prior factors times one common slowdown, because few plans hardly distinguish the terms. Its strength is the largest
+whose cross-validated error is within one standard error of the best. A remaining deviation that plans of one model have
+in common becomes a factor of that model.
 """
 
 import logging
@@ -50,14 +49,15 @@ Amounts = dict[Term, float]
 """Seconds of each term of a task, before the calibration."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 RIDGES = (0.01, 0.1, 1.0, 10.0)
-FOLDS = 6  # parts of the plans, each predicted from the others
-DOUBTED_PLANS = 0.5  # that each model is taken to have executed with no factor of its own; set by hand
-UNTAUGHT_FACTOR = 1.9  # of a step in processes of processors that taught nothing yet, over what `OF_PROCESSORS` says:
-# of four table sets (47 plans, 2 and 4 processes of a machine of two cores without other work) 1.6 to 2.1
-# What each term takes in processes of a processor, over what it was measured to take of itself. First fitted to
-# processor time in a step of 39 plans of three table sets, then drawn by a ridge to the steps of the 47 plans of the
-# first four sets of `benchmarks/plans_executed.py`. By hand: the plans of a set left out follow from the others within
-# 3.8 %, but for a factor of the set, and in the order in which they were measured with a rank correlation of .92.
+FOLDS = 6  # folds of the cross-validation over plans
+DOUBTED_PLANS = 0.5  # prior strength, in plans, of a model factor of 1; set by hand
+# Factor on a step in CPU processes, beyond `OF_PROCESSORS`, on a machine without executed plans. Measured: 1.6 to 2.1,
+# on four table sets (47 plans, 2 and 4 processes on two otherwise idle cores).
+UNTAUGHT_FACTOR = 1.9
+# Factor of each term in CPU processes, relative to the term measured alone. First fitted to the CPU time of steps of 39
+# plans of three table sets, then by ridge regression to the steps of the 47 plans of the first four sets of
+# `benchmarks/plans_executed.py`. Plans of a left-out set are then predicted within 3.8 %, apart from a factor of the
+# set, with a rank correlation of 0.92.
 OF_PROCESSORS: dict[Term, float] = {
     "layers": 0.85,
     "whole_rows": 0.73,
@@ -72,19 +72,19 @@ OF_PROCESSORS: dict[Term, float] = {
     "sums": 1.0,
     "step": 3.5,
 }
-FEWEST_PLANS = 3  # before which one factor for all is fitted
+FEWEST_PLANS = 3  # with fewer plans, one factor for all terms is fitted
 ROUNDS = 6
 MOST_KEPT = 32
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Factors of the terms.
+    """Learned factors of the terms of a step.
 
     Attributes:
-        factors: Of each term; 1 where nothing was learned.
-        plans: Executed plans that it was learned from.
-        error: Mean relative error of the step of each plan, predicted from the others; None of fewer than two.
+        factors: Factor of each term; 1 if nothing was learned.
+        plans: Number of executed plans used.
+        error: Mean relative error of the step time in cross-validation over plans; None for fewer than two plans.
     """
 
     factors: Mapping[Term, float]
@@ -92,37 +92,37 @@ class Calibration:
     error: float | None = None
 
     def seconds(self, amounts: Amounts) -> float:
-        """What a task takes."""
+        """Return the seconds of a task, given the seconds of each of its terms before calibration."""
         return sum(self.factors[term] * amount for term, amount in amounts.items())
 
     @property
     def told(self) -> str:
-        """In a sentence; empty where nothing was learned."""
+        """Sentence on the calibration; empty if nothing was learned."""
         if not self.plans:
             return UNTAUGHT_TOLD if self is UNTAUGHT else ""
-        wrong = "" if self.error is None else f", of which each was predicted from the others within {self.error:.0%}"
-        return f"They are set right by {self.plans} executed plans{wrong}."
+        wrong = "" if self.error is None else f" (mean error in cross-validation {self.error:.0%})"
+        return f"Times are calibrated by {self.plans} executed plans{wrong}."
 
 
 UNCALIBRATED = Calibration(dict.fromkeys(TERMS, 1.0))
 UNTAUGHT = Calibration({term: UNTAUGHT_FACTOR * OF_PROCESSORS[term] for term in TERMS})
 UNTAUGHT_TOLD = (
-    f"No plan has been executed by such processes yet, so steps are taken {UNTAUGHT_FACTOR} times as long as the work "
-    "in them: so much longer they took in those of another machine."
+    f"No plan was executed on such a machine yet: simulated steps are multiplied by {UNTAUGHT_FACTOR}, the factor of "
+    "another machine. Train with a plan to calibrate them."
 )
 
 
 class SimulatedStep(Frozen):
-    """A step of a plan, as its tasks were before any calibration: what can be simulated again under other factors.
+    """Step of a plan as uncalibrated tasks, which can be simulated again with other factors.
 
     Attributes:
-        machine: On which machine, in how many processes; only their likes teach of each other. None teaches nothing.
-        predicted_seconds: Step as it was predicted, with the calibration of then.
+        machine: Key of machine and number of processes; plans with equal keys calibrate each other. None: not used.
+        predicted_seconds: Predicted step time, with the calibration at that time.
         resources: Number of devices and links.
-        resource: Of each task.
-        waits_for: Of each task.
-        amounts: Terms of each task.
-        model: Family, tables and batch that it is a step of; empty where that was not kept.
+        resource: Number of the device or link of each task; -1 for none.
+        waits_for: Numbers of the dependencies of each task.
+        amounts: Seconds of each term of each task.
+        model: Key of family, tables and batch size; empty if unknown.
     """
 
     machine: str | None
@@ -136,11 +136,11 @@ class SimulatedStep(Frozen):
     @model_validator(mode="after")
     def _check(self) -> "SimulatedStep":
         if not len(self.resource) == len(self.waits_for) == len(self.amounts):
-            raise ValueError("its tasks are not all described")
+            raise ValueError("resource, waits_for and amounts differ in length: give one entry for each task")
         if any(not -1 <= one < self.resources for one in self.resource):
-            raise ValueError("a task is on a resource that is not there")
+            raise ValueError("a task has an unknown resource: use -1, or a number below `resources`")
         if any(not 0 <= one < number for number, waits in enumerate(self.waits_for) for one in waits):
-            raise ValueError("a task waits for one that comes later")
+            raise ValueError("a task waits for a later task: list dependencies first")
         return self
 
     @classmethod
@@ -152,7 +152,7 @@ class SimulatedStep(Frozen):
         machine: str | None,
         model: str = "",
     ) -> "SimulatedStep":
-        """Of a simulation."""
+        """Return the step of a simulated task graph."""
         return cls(
             machine=machine,
             model=model,
@@ -164,17 +164,17 @@ class SimulatedStep(Frozen):
         )
 
     def seconds(self, calibration: Calibration) -> float:
-        """The step under a calibration."""
+        """Return the simulated step time with the factors of a calibration."""
         return _Step(self, 1.0).seconds(np.array([calibration.factors[term] for term in TERMS]))
 
 
 class ExecutedPlan(Frozen):
-    """A plan that was trained by.
+    """Plan that a training has executed.
 
     Attributes:
-        key: What it is known by, so that it counts once.
-        measured_seconds: Mean step.
-        step: The step as it was simulated.
+        key: Unique key, so that the plan counts once.
+        measured_seconds: Measured time of a step.
+        step: Simulated step of the plan.
     """
 
     key: str
@@ -183,11 +183,11 @@ class ExecutedPlan(Frozen):
 
 
 class _Step:
-    """A step, ready to be simulated under any factors.
+    """Step that is simulated repeatedly with different factors.
 
     Args:
-        step: Its tasks.
-        measured: What it took.
+        step: Tasks of the step.
+        measured: Measured step time in seconds.
     """
 
     def __init__(self, step: SimulatedStep, measured: float) -> None:
@@ -197,11 +197,11 @@ class _Step:
         self._amounts = np.array([[one.get(term, 0.0) for term in TERMS] for one in step.amounts])
 
     def seconds(self, factors: np.ndarray) -> float:
-        """The simulated step."""
+        """Return the simulated step time."""
         return simulate(self._graph, (self._amounts @ factors).tolist()).end[-1]
 
     def along_path(self, factors: np.ndarray) -> np.ndarray:
-        """Seconds of each term along the critical path, before the factors: `[terms]`."""
+        """Return the uncalibrated seconds of each term along the critical path, `[terms]`."""
         seconds = (self._amounts @ factors).tolist()
         path = critical_path(self._graph, seconds, simulate(self._graph, seconds))
         return self._amounts[path].sum(axis=0)
@@ -209,13 +209,13 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Fit:
-    """Factors of all terms, and what plans of one model have in common beyond them."""
+    """Fitted factors of all terms, and a factor for each model."""
 
     factors: np.ndarray
     of_model: Mapping[str, float]
 
     def seconds(self, step: _Step) -> float:
-        """The step as it is predicted."""
+        """Return the predicted step time."""
         return self.of_model.get(step.model, 1.0) * step.seconds(self.factors)
 
 
@@ -225,9 +225,9 @@ def calibrate(
     """Learn the factors of one machine from the plans that were executed on it.
 
     Args:
-        plans: Of one machine and number of processes.
-        beforehand: What the factors are taken to be in proportion to as far as the plans do not tell.
-        model: What model the factors are for, `SimulatedStep.model`.
+        plans: Plans of one machine and one number of processes.
+        beforehand: Prior factors; only their ratios count.
+        model: Key of the model to predict, see `SimulatedStep.model`.
     """
     if not plans:
         return UNCALIBRATED
@@ -246,9 +246,10 @@ def calibrate(
 
 
 def _strongest(errors: Mapping[float, Sequence[float]]) -> float:
-    """The strongest ridge that errs no more than the best one by more than chance does: a standard error.
+    """Return the strongest ridge whose mean error is within one standard error of the best ridge's.
 
-    Hastie, Tibshirani, Friedman, "The Elements of Statistical Learning", section 7.10, of the differences plan by plan.
+    This is the one-standard-error rule (Hastie, Tibshirani, Friedman, "The Elements of Statistical Learning", section
+    7.10), applied to the differences for each plan.
     """
     best = min(errors.values(), key=statistics.fmean)
     return max(ridge for ridge, one in errors.items() if _is_as_good(one, best))
@@ -260,7 +261,7 @@ def _is_as_good(errors: Sequence[float], best: Sequence[float]) -> bool:
 
 
 def _errors_from_others(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> list[float]:
-    """Relative error of each plan's step as the others predict it, a part of the plans at a time."""
+    """Return the relative error of the step time of each plan in cross-validation."""
     if len(steps) < 2:
         return [0.0]
     wrong = []
@@ -271,22 +272,22 @@ def _errors_from_others(steps: Sequence[_Step], ridge: float, known: np.ndarray)
 
 
 def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> _Fit:
-    """Factors of all terms, drawn to the known ones times one for all by a ridge; an infinite one leaves just those."""
+    """Fit the factors with a ridge towards a common multiple of `known`; an infinite ridge returns that multiple."""
     from scipy.optimize import nnls
 
     common = statistics.median(step.measured / step.seconds(known) for step in steps)
     factors = drawn_to = common * known
-    # A factor's weight is the share of the steps that its term takes: what takes little is held to the common one.
+    # The penalty of a factor is weighted by its term's share of the step time.
     for _ in range(0 if np.isinf(ridge) else ROUNDS):
         design = np.array([step.along_path(factors) / step.measured for step in steps])
         held = np.sqrt(ridge * len(steps)) * np.diag(np.maximum(design.mean(axis=0), 1e-3))
         solved, _ = nnls(np.vstack([design, held]), np.concatenate([np.ones(len(steps)), held @ drawn_to]))
         factors = (factors + solved) / 2
-    return _Fit(factors, _of_model(steps, factors))
+    return _Fit(factors, _model_factors(steps, factors))
 
 
-def _of_model(steps: Sequence[_Step], factors: np.ndarray) -> dict[str, float]:
-    """Of each model, by how much its steps are longer than the factors say: the less sure, the nearer to one."""
+def _model_factors(steps: Sequence[_Step], factors: np.ndarray) -> dict[str, float]:
+    """Return the factor of each model by which its steps are longer than predicted, shrunk towards 1 for few plans."""
     longer: dict[str, list[float]] = {}
     for step in steps:
         if step.model:
@@ -298,10 +299,12 @@ def _of_model(steps: Sequence[_Step], factors: np.ndarray) -> dict[str, float]:
 
 
 def typical_step_seconds(history: Sequence[Any]) -> float | None:
-    """Median over the epochs of their mean step, waiting for batches included; the first counts only if it is alone.
+    """Return the median over epochs of the mean step time, including waits for batches; None without steps.
+
+    The first epoch is left out if there are others.
 
     Args:
-        history: `shunter.engine.results.EpochReport` of each epoch, which count from the beginning.
+        history: `shunter.engine.results.EpochReport` of each epoch, with totals since the start of the training.
     """
     means, before = [], (0, 0.0)
     for one in history:
@@ -313,7 +316,7 @@ def typical_step_seconds(history: Sequence[Any]) -> float | None:
 
 
 def read_executed(path: Path, machine: str | None = None) -> list[ExecutedPlan]:
-    """Return the kept plans, of one machine if it is named; damaged lines are left out with a warning."""
+    """Return the stored plans, of one machine if `machine` is given; damaged lines are skipped with a warning."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -329,12 +332,12 @@ def read_executed(path: Path, machine: str | None = None) -> list[ExecutedPlan]:
         if machine is None or plan.step.machine == machine:
             found[plan.key] = plan
     if damaged:
-        log.warning("%d of %d lines of %s are damaged: these plans teach nothing any more.", damaged, len(lines), path)
+        log.warning("%d of %d lines of %s are damaged: their plans are skipped.", damaged, len(lines), path)
     return list(found.values())[-MOST_KEPT:]
 
 
 def keep_executed(path: Path, plan: ExecutedPlan) -> None:
-    """Add a plan to the kept ones; the oldest of its machine go beyond `MOST_KEPT`."""
+    """Add a plan to the stored plans; beyond `MOST_KEPT` plans of its machine, the oldest are removed."""
     others = [one for one in read_executed(path) if one.key != plan.key]
     of_machine = [one for one in others if one.step.machine == plan.step.machine]
     dropped = {one.key for one in of_machine[: max(0, len(of_machine) + 1 - MOST_KEPT)]}

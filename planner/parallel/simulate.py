@@ -1,17 +1,17 @@
-"""Simulates one step: tasks that wait for others and for a device or link, in full or only what an edit changes.
+"""Simulation of one training step as a graph of tasks on devices and links, in full or incrementally after an edit.
 
 After the execution simulator of FlexFlow (Jia, Zaharia and Aiken, "Beyond Data and Model Parallelism for Deep Neural
-Networks", MLSys 2019, section 5). Each resource works on its tasks in the order in which they become ready, the one of
-the lower number first where several do at once:
+Networks", MLSys 2019, section 5). Each resource runs its tasks in the order in which they become ready; on ties the
+lower task number comes first:
 
-    ready = end of the last task that it waits for
-    start = the later of ready and the end of the task before it on its resource
+    ready = latest end of its dependencies
+    start = the later of `ready` and the end of the previous task on its resource
     end   = start + seconds
 
-A task of no seconds takes no place on its resource and ends when it is ready, so that a plan without some exchange
-has the same graph. As every task on a resource takes time, these equations have one solution: the full simulation goes
-through them in the order of time, the delta simulation repairs the former solution until they hold again, and both end
-with the same numbers to the last bit.
+A task of 0 seconds does not occupy its resource and ends when it is ready, so that plans with and without an exchange
+have the same graph. Every task on a resource takes time, so these equations have one solution. The full simulation
+solves them in order of time. The delta simulation repairs the previous solution until all equations hold again. Both
+results are bit-identical.
 """
 
 from bisect import bisect_left, insort
@@ -20,18 +20,18 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 NO_RESOURCE = -1
-MOST_CHANGES, MOST_REPAIRS = 0.1, 0.25  # as shares of the tasks, beyond which all is simulated anew
+MOST_CHANGES, MOST_REPAIRS = 0.1, 0.25  # as shares of the tasks; beyond them the whole step is simulated
 
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of work.
+    """Task of a training step.
 
     Attributes:
-        name: What it is: `lookup row_wise 3`.
-        phase: Which of them: `lookup`.
-        resource: Number of the device or link that it occupies, or `NO_RESOURCE`.
-        waits_for: Numbers of the tasks that end before it begins, each below its own.
+        name: Name, such as `lookup row_wise 3`.
+        phase: Kind of work, such as `lookup`.
+        resource: Number of the occupied device or link, or `NO_RESOURCE`.
+        waits_for: Numbers of its dependencies, each lower than the task's own number.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Task:
 
 
 class TaskGraph:
-    """The tasks of a step, whose seconds depend on the plan.
+    """Tasks of a step with their dependencies; the plan determines the seconds of each task.
 
     Args:
-        tasks: In an order in which each stands behind those that it waits for.
+        tasks: Tasks in topological order: dependencies first.
         resources: Names of the devices and links.
     """
 
@@ -55,13 +55,13 @@ class TaskGraph:
         self.followers: list[list[int]] = [[] for _ in tasks]
         for number, task in enumerate(tasks):
             for one in task.waits_for:
-                assert one < number, "tasks stand behind those that they wait for"
+                assert one < number, "tasks follow their dependencies"
                 self.followers[one].append(number)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When each task is ready, starts and ends, in seconds from the start of the step."""
+    """Time at which each task is ready, starts and ends, in seconds from the start of the step."""
 
     ready: list[float]
     start: list[float]
@@ -69,16 +69,16 @@ class Schedule:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
+        """Duration of the step."""
         return max(self.end, default=0.0)
 
 
 def simulate(graph: TaskGraph, seconds: Sequence[float]) -> Schedule:
-    """Simulate a step from its beginning.
+    """Simulate the whole step.
 
     Args:
-        graph: The tasks.
-        seconds: What each takes; none is negative.
+        graph: Tasks and resources.
+        seconds: Duration of each task, at least 0.
     """
     count = len(graph.tasks)
     waiting = [len(one) for one in graph.waits_for]
@@ -105,46 +105,46 @@ def simulate(graph: TaskGraph, seconds: Sequence[float]) -> Schedule:
 
 
 class DeltaSimulator:
-    """A simulated step that is repaired after each edit instead of simulated anew.
+    """Simulator that updates the schedule of a step incrementally when durations of tasks change.
 
     Args:
-        graph: The tasks.
-        seconds: What each takes.
+        graph: Tasks and resources.
+        seconds: Initial duration of each task.
 
     Attributes:
-        seconds: What each takes now.
+        seconds: Current duration of each task.
     """
 
     def __init__(self, graph: TaskGraph, seconds: Sequence[float]) -> None:
         self.graph, self.seconds = graph, list(seconds)
-        self._anew()
+        self._simulate_all()
 
     @property
     def schedule(self) -> Schedule:
-        """The step as it is now; the next edit changes it."""
+        """Current schedule of the step; the next call of `change` modifies it in place."""
         return self._schedule
 
     @property
     def step_seconds(self) -> float:
-        """The whole step, whose last task waits for all."""
+        """Duration of the step: the end of the last task, which depends on all others."""
         return self._schedule.end[-1]
 
     def change(self, changes: Mapping[int, float]) -> float:
-        """Change what tasks take, and repair the schedule.
+        """Set new durations of tasks, and update the schedule.
 
         Args:
-            changes: New seconds by number of the task.
+            changes: New seconds by task number.
 
         Returns:
-            The seconds of the step.
+            New duration of the step, in seconds.
         """
         if len(changes) > max(4, MOST_CHANGES * len(self.seconds)):
             for number, taken in changes.items():
                 self.seconds[number] = taken
-            self._anew()
+            self._simulate_all()
             return self.step_seconds
         if not self._order:
-            self._put_in_order()
+            self._sort_queues()
         schedule, resource = self._schedule, self.graph.resource
         ready, start, end = schedule.ready, schedule.start, schedule.end
         dirty: list[tuple[float, int]] = []
@@ -171,7 +171,7 @@ class DeltaSimulator:
             last = number if not dirty or dirty[0][1] == number else -1
             budget -= 1
             if budget < 0:
-                self._anew()
+                self._simulate_all()
                 break
             self._repair(number, ready, start, end, dirty)
         return self.step_seconds
@@ -184,7 +184,7 @@ class DeltaSimulator:
         end: list[float],
         dirty: list[tuple[float, int]],
     ) -> None:
-        """Make the equations of one task hold, and note the tasks whose equations may not any more."""
+        """Solve the equations of one task, and add the tasks whose equations may now be violated to `dirty`."""
         at = 0.0
         for one in self.graph.waits_for[number]:
             at = max(at, end[one])
@@ -225,12 +225,12 @@ class DeltaSimulator:
             if start[following] != max(following_ready, end[number]):
                 heappush(dirty, (following_ready, following))
 
-    def _anew(self) -> None:
+    def _simulate_all(self) -> None:
         self._schedule = simulate(self.graph, self.seconds)
         self._order: list[list[tuple[float, int]]] = []
 
-    def _put_in_order(self) -> None:
-        """Each resource's tasks in the order of its queue."""
+    def _sort_queues(self) -> None:
+        """Set the tasks of each resource in the order in which it runs them."""
         self._order = [[] for _ in self.graph.resources]
         for number, resource in enumerate(self.graph.resource):
             if resource >= 0 and self.seconds[number]:
@@ -240,7 +240,7 @@ class DeltaSimulator:
 
 
 def critical_path(graph: TaskGraph, seconds: Sequence[float], schedule: Schedule) -> list[int]:
-    """The chain of tasks that ends last: each began when the one before it in the list ended."""
+    """Return the chain of tasks that ends last: each starts when the previous task of the list ends."""
     number = max(range(len(schedule.end)), key=lambda one: (schedule.end[one], one))
     by_resource: dict[tuple[int, float], int] = {
         (graph.resource[one], end): one

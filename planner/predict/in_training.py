@@ -26,7 +26,7 @@ COMMON_DEVIATION = THREADS_DEVIATION = 0.4
 ALIKE_DEVIATION, UNLIKE_DEVIATION = 0.3, 0.6
 MOST_LOG_RATIO = math.log(10)  # limit of one training's ratio, against outliers such as a suspended machine
 NEWEST = 60  # newest trainings used for an accelerator
-WORTH_TELLING = math.log(1.25)
+WORTH_TELLING = math.log(1.25)  # smallest log ratio that is reported
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Ratio:
 
     Attributes:
         threads: Threads of both.
-        log_ratio: Log of the training's step over the probe's step, each relative to its prediction.
+        log_ratio: log(step time in training / in the probe), each relative to its prediction.
         deviation: Standard deviation of `log_ratio`.
     """
 
@@ -122,7 +122,7 @@ class InTraining:
         return scaled(prediction, mean, math.hypot(log_deviation(prediction), deviation))
 
     def log_ratio(self, placement: Placement) -> tuple[float, float]:
-        """Return mean and standard deviation of the log of training over probe; (0, 0) without trainings."""
+        """Return mean and deviation of log(step time in training / in a probe); (0, 0) without past trainings."""
         if placement.accelerator not in self._ratios:
             return 0.0, 0.0
         key = placement.accelerator, placement.threads
@@ -147,7 +147,7 @@ class InTraining:
 
 
 def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:
-    """Return mean and standard deviation of the log of training over probe for a number of threads."""
+    """Return the posterior mean and standard deviation of the log ratio for a number of threads."""
     noise = np.array([ratio.deviation for ratio in ratios])
     tried = np.array([ratio.threads for ratio in ratios])
     prior = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 * (tried[:, None] == tried[None, :])
@@ -159,7 +159,7 @@ def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:
 
 
 def _ratio(step: StepObservation, probes: Sequence[StepObservation]) -> _Ratio | None:
-    """Compare a training with its nearest probe, the newest of equals; None without a probe on as many threads."""
+    """Compare a training with its nearest probe, on ties the newest; None without a probe with equal threads."""
     placement = step.placement
     alike = [
         probe

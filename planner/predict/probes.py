@@ -101,13 +101,13 @@ class Probes:
                 self._measure_power_limits(leader, limits(leader.placement.accelerator))
 
     def measure_further(self, most: int, share: float = math.inf) -> None:
-        """Measure a few more batch sizes of the leader's kind that may be better than the leader, the best first.
+        """Measure more batch sizes that may beat the leader (the best candidate), the most promising first.
 
-        This is for recurring jobs: later runs reuse the measurements.
+        Accelerator, threads and precision stay the leader's. Later runs of a recurring job reuse the measurements.
 
         Args:
             most: Largest number of candidates to measure.
-            share: Largest share of the expected job time at the leader that the measurements may take.
+            share: Largest time of the measurements, as a share of the predicted job time at the leader.
         """
         table = rank(self.candidates(), self._terms).table
         leader, left_seconds = table[0].candidate, share * 3600 * table[0].hours
@@ -163,8 +163,8 @@ class Probes:
             try:
                 self._probe(placement, limit_steps(leader))
             except HardwareError as error:
-                log.info("No power limit is tried on %s: %s", placement.accelerator, error)
-                return  # without the privileges, other limits fail too
+                log.info("Power limits on %s are not measured: %s", placement.accelerator, error)
+                return  # without the privileges, other power limits fail too
 
     def _probe(self, placement: Placement, steps: int) -> None:
         self.found[placement] = self._measure(placement, steps)

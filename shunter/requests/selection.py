@@ -13,7 +13,7 @@ ALL_OFFERS = "all"
 
 
 class SelectRequest(JobRequest, frozen=True):
-    """One choice of a placement, without the training; accelerators that are not here can be asked for."""
+    """Request to choose a placement without training; it may include accelerators that this machine does not have."""
 
     source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="What is chosen among instead of this machine.")

@@ -110,7 +110,7 @@ def combine_members(
         limits: Limits on size and cost of the result.
 
     Raises:
-        InfeasibleError: No member keeps the limits of a prediction, or fits into the memory limit.
+        InfeasibleError: No member is within the limits on serving cost and memory.
         CheckpointError: A member's files are damaged.
         DataError: An array cannot be read.
         TrackingError: The store fails.
@@ -167,10 +167,10 @@ class Combining:
 
     @cached_property
     def allowed(self) -> tuple[Sequence[int], int | None]:
-        """Return the indices of the members within the limits of a prediction, and how many fit together.
+        """Return the indices of members within the limits on serving cost, and the largest allowed ensemble size.
 
         Raises:
-            InfeasibleError: No member keeps the limits.
+            InfeasibleError: No member is within the limits.
         """
         return within_limits([cost for _, cost in self.scored], self.limits.most, self.limits.serving)
 
@@ -189,7 +189,7 @@ class Combining:
         return verdict.among(allowed, len(self.members))
 
     def save(self, verdict: Verdict, directory: Path, packed: Mapping[int, Mapping[str, Tensor]] | None = None) -> None:
-        """Write the models that a verdict selects into a folder."""
+        """Write the selected models into a folder."""
         execution = replace(self.execution, device="cpu")
         chosen = [self.members[index].directory for index in verdict.chosen]
         models = [_single(directory, execution, among=len(chosen)) for directory in chosen]

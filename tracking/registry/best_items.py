@@ -1,4 +1,4 @@
-"""The best items for users: what a model that ranks is for, by all scores or by an index."""
+"""Recommendation of the best items for users by a ranking model: exact, or approximate with an index."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.requests.items import IndexChoice
 from shunter.tracking.registry.ranking_serving import RankingScorer
 
-USERS_AT_ONCE = 256  # whose items are written together
+USERS_AT_ONCE = 256  # users in one yielded frame
 _NO_PAIRS = pl.DataFrame(
     schema={"user": pl.String, "user_key": pl.UInt64, "user_id": pl.Int64}
     | {"item": pl.String, "item_key": pl.UInt64, "item_id": pl.Int64}
@@ -25,10 +25,10 @@ _NOWHERE = np.empty(0, np.int64)
 
 
 def _pairs_of(scorer: RankingScorer, rows: pl.DataFrame) -> tuple[pl.DataFrame, ValueCounts]:
-    """Return users and items of raw rows, and the counts of these values.
+    """Return the distinct (user, item) pairs of raw rows, and the counts of their values.
 
-    A value is written as in its first row. Its key, which is 0 for a missing one, is the encoder's: the same for `5`,
-    `5.0` and ` 5 `, and for values that training did not know, whose id is 0.
+    A value keeps the text of its first row. Its key is the encoder's: equal for `5`, `5.0` and ` 5 `, and 0 for a
+    missing value. The id of a value that is not in the model's vocabulary is 0.
     """
     columns: dict[str, pl.Series] = {}
     flags: list[np.ndarray] = []
@@ -52,12 +52,12 @@ def _distinct(pairs: pl.DataFrame, *keys: str) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Seen:
-    """What users have, and the items that are ranked.
+    """Interactions of users in a log, which are not recommended again, and the candidate items.
 
     Attributes:
-        pairs: Users and items, each pair once: `user` and `item` as they are written, with `_key` and `_id` of each.
-        items: Items that training knew, each once, in their order: `item`, `item_key` and `item_id`.
-        counts: Values of the raw rows.
+        pairs: Distinct (user, item) pairs: the raw texts `user` and `item`, and `_key` and `_id` of both.
+        items: Distinct items of the model's vocabulary, in order of first occurrence: `item`, `item_key`, `item_id`.
+        counts: Counts of known, unknown and missing values of the raw rows.
     """
 
     pairs: pl.DataFrame
@@ -66,7 +66,7 @@ class Seen:
 
     @classmethod
     def of(cls, scorer: RankingScorer, blocks: Iterable[pl.DataFrame] = ()) -> Self:
-        """Identify the users and items of blocks of raw rows, in which a null is no user or item."""
+        """Collect the interactions of blocks of raw rows; a null is not a user or an item."""
         pairs, counts = [_NO_PAIRS], ValueCounts.of((scorer.user, scorer.item))
         for block in blocks:
             found, of_block = _pairs_of(scorer, block)
@@ -78,28 +78,28 @@ class Seen:
 
     @property
     def users(self) -> pl.DataFrame:
-        """The users, each once, in their order: `user`, `user_key` and `user_id`."""
+        """Distinct users in order of first occurrence: `user`, `user_key` and `user_id`."""
         return _distinct(self.pairs.select("user", "user_key", "user_id"), "user_key")
 
 
 class BestItems:
-    """Ranks the items of a log for users, without those that stand beside them there.
+    """Recommender that ranks the items of a log for users, without the items that the user has already.
 
     Args:
-        scorer: What scores.
-        title: What messages call the model.
-        seen: The items, and what each user has.
-        choice: How the best are found; `auto` builds an index where that pays and keeps the recall.
-        lengths: Lengths of a list for which the recall of an index is measured.
-        expected_users: Users who will be asked for; None where nobody knows, as of a server.
+        scorer: Ranking model with its encoder.
+        title: Name of the model in messages.
+        seen: Candidate items, and the items that each user has already.
+        choice: Search method; `auto` builds an index if that is faster and the recall is high enough.
+        lengths: Numbers of recommended items (k) for which the recall of an index is measured.
+        expected_users: Number of users to recommend for; None if unknown, as for a server.
 
     Attributes:
-        told: How the best are found, in a sentence.
-        measured: The index; None where all scores are compared.
-        users: Users who were answered.
+        told: Sentence on the search method.
+        measured: Size and recall of the index; None if all scores are compared.
+        users: Number of users ranked so far.
 
     Raises:
-        RequestError: An index is asked for that cannot be had, or finds too little.
+        RequestError: The requested index is not possible for this model, or its recall is too low.
     """
 
     def __init__(
@@ -124,15 +124,15 @@ class BestItems:
         self._search = self._searched(title, seen, choice, lengths, expected_users)
 
     def of(self, users: pl.DataFrame, top: int, beside: Seen | None = None) -> Iterator[pl.DataFrame]:
-        """Rank items for some users.
+        """Yield the best items of users, `USERS_AT_ONCE` users at a time.
 
         Args:
-            users: As `Seen.users` has them.
-            top: Items for each user.
-            beside: More that users have, and more items, some of which may be known already.
+            users: Frame with the columns of `Seen.users`.
+            top: Number of items for each user.
+            beside: Further interactions and candidate items; they may overlap with those of `seen`.
 
         Yields:
-            Some users at a time, rows with the user, the rank from 1, the item and its score; at least one frame.
+            Frames with a row for each user and item: user, rank from 1, item and score; at least one frame.
         """
         scorer = self._scorer
         schema = {scorer.user: pl.String, "rank": pl.Int64, scorer.item: pl.String, "score": pl.Float64}
@@ -190,11 +190,11 @@ class BestItems:
 
 
 class _Places:
-    """The places of the items that each user has, one user's after another's.
+    """Positions of the items that each user has already, grouped by user.
 
     Args:
-        users: Key of who has an item, one of each pair.
-        places: Its place; -1 where it has none.
+        users: Key of the user of each pair.
+        places: Position of the pair's item among the candidate items; -1 if the item is not a candidate.
     """
 
     def __init__(self, users: pl.Series, places: pl.Series) -> None:
@@ -207,13 +207,13 @@ class _Places:
         self._places = grouped["place"].explode().drop_nulls().to_numpy()
 
     def of(self, keys: Sequence[int]) -> list[np.ndarray]:
-        """Those of some users."""
+        """Return the item positions of each of these users, given by key."""
         rows = [self._rows.get(key) for key in keys]
         return [_NOWHERE if row is None else self._places[self._ends[row] : self._ends[row + 1]] for row in rows]
 
 
 def _rows_of(found: Best, users: pl.Series, items: pl.Series, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    """A row for each item that was found."""
+    """Return a frame with a row for each recommended item."""
     row, rank = np.nonzero(found.places >= 0)
     user, place, item, score = schema
     return pl.DataFrame(

@@ -12,14 +12,14 @@ from shunter.models.spec import ModelSpec
 
 
 def profiles_there() -> list[HardwareProfile]:
-    """Return the node's profiles, from its own file of the day."""
+    """Return the hardware profiles of the node that runs this function, from its cache of the day or measured."""
     return local_profiles()
 
 
 def measure_there(
     dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
 ) -> Measurement | None:
-    """Measure as `shunter.engine.probes.measurement.measure`; the data set must have been sent."""
+    """Measure steps on the node that runs this function; the data set must have been sent there before."""
     found = find_dataset(dataset)
     assert found is not None, "the data set was sent first"
     return measure(replace(dataset, directory=found), spec, placement, steps)

@@ -1,4 +1,4 @@
-"""Learned policy in the role of a `Policy`: it plans anew at every event, on simulated and live boards alike."""
+"""Learned scheduling policy: it plans again at every event, on simulated and live clusters."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,14 @@ NAME = "learned"
 
 
 class Learned:
-    """Policy in which three cooperating agents decide.
+    """Scheduling policy of three cooperating agents (placement, job size, power cap); see `planner` in this folder.
 
     Args:
-        chooser: Chooser with their networks.
-        objective: Objective that they were trained for.
-        check: Function that rejects a cluster that they were not trained on.
-        joint: If True, a single agent decides everything; a baseline.
-        told: One sentence on its training data.
+        chooser: Chooser with the networks of the agents.
+        objective: Objective of the training.
+        check: Function that raises for a cluster that the networks were not trained for.
+        joint: If True, a single agent makes all decisions (a baseline).
+        told: One sentence on the training data, for the user.
     """
 
     name = NAME
@@ -52,7 +52,7 @@ class Learned:
         return self._planner.decide(board)
 
     def check(self, cluster: Cluster) -> None:
-        """Raise if the policy was not trained on such a cluster.
+        """Raise if the policy was not trained for a cluster of this shape.
 
         Raises:
             RequestError: The cluster has another shape.

@@ -56,11 +56,11 @@ class MlpPaths:
         return f"{self.name}_output"
 
     def choice(self, layer: int, width: int) -> str:
-        """Return the name of the choice of the source of `width` after a layer."""
+        """Return the name of the choice of the width before `layer`, if its output has `width`: `mlp_1_32`."""
         return f"{self.name}_{layer}_{width}"
 
     def made(self, layer: int) -> tuple[int, ...]:
-        """Return the widths that a layer may compute, if not omitted."""
+        """Return the candidate widths of a layer, without 0 (omitted)."""
         return tuple(width for width in self.layers[layer] if width)
 
     def decode(self, picked: Mapping[str, int]) -> tuple[int, ...]:

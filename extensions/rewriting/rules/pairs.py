@@ -12,7 +12,7 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 def flat_index(left: Tensor, right: Tensor, count: int) -> Tensor:
-    """Return the positions of pairs in the flattened matrix of all products."""
+    """Return the positions `left * count + right` of pairs in a flattened `[count, count]` matrix of dot products."""
     return left * count + right
 
 
