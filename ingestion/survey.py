@@ -62,7 +62,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class ChunkSurvey:
-    """What one chunk adds to the survey.
+    """Counts of one chunk for the survey.
 
     Attributes:
         rows: Rows of each split.
@@ -83,7 +83,7 @@ class ChunkSurvey:
 
 @dataclass
 class Survey:
-    """What the first pass found.
+    """Result of the first pass over the log.
 
     Attributes:
         rows: Rows of each split.
@@ -320,12 +320,12 @@ def fit_ids(
 
 
 def _shares_ids(column: Categorical) -> bool:
-    """Whether a column has the ids of another one."""
+    """Return True if a column shares the ids of another column."""
     return isinstance(column, Sequence) and column.items is not None
 
 
 def positives_alone(name: str) -> DataError:
-    """Of a log that only says what was chosen, for a model that learns from what was not."""
+    """Return the error for a log without negative labels."""
     return DataError(
         f"Every label of {name} is 1, both 0 and 1 are needed: check the label column and its threshold in the schema, "
         f"or take a --model that ranks items by positives alone ({', '.join(RANKING_MODELS.names)})."
@@ -333,12 +333,12 @@ def positives_alone(name: str) -> DataError:
 
 
 def no_rows(name: str) -> DataError:
-    """Of a log without rows."""
+    """Return the error for a log without rows."""
     return DataError(f"{name} holds no row that can be read: give a file with rows.")
 
 
 def nothing_found(schema: Schema) -> Survey:
-    """Before the first chunk."""
+    """Return the empty survey, before the first chunk."""
     nothing, splits = np.zeros(len(schema.numeric)), len(SPLITS)
     others = np.zeros((max(0, len(schema.tasks) - 1), 2, splits), np.int64)
     return Survey(

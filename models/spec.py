@@ -38,7 +38,7 @@ class CategoricalFeature:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether single ids have weights."""
+        """Return True if single ids have weights."""
         return self.weights is not None
 
 
@@ -65,7 +65,7 @@ class Features:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether single ids have weights."""
+        """Return True if single ids have weights."""
         return any(field.is_weighted for field in self.categorical)
 
     @property
@@ -185,7 +185,7 @@ class ModelSpec(Record):
 
     @property
     def has_mixed_tables(self) -> bool:
-        """Whether tables differ in width, or have fewer rows than ids."""
+        """Return True if tables differ in width, or have fewer rows than ids."""
         return bool(self.table_dims or self.table_shares)
 
     def tables(self, features: Features) -> tuple[TableShape, ...]:

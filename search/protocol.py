@@ -108,7 +108,7 @@ class Outcome:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the point has a result and keeps all limits."""
+        """Return True if the point has a result and keeps all limits."""
         return self.validation_ne is not None and all(value <= 0 for value in self.violations.values())
 
 

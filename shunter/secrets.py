@@ -63,7 +63,7 @@ class Address:
 
 
 def has_password(address: str) -> bool:
-    """Whether an address holds a password, in the clear."""
+    """Return True if an address contains a password in plain text."""
     users = (info.rstrip("@").partition(":")[2] for info in _USER_INFO.findall(address))
     return any(word.strip("*") for word in users) or bool(_PASSWORD.search(address) or _QUERY.search(address))
 

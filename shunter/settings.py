@@ -135,7 +135,7 @@ class Settings(BaseSettings):
 
     @property
     def services_directory(self) -> Path:
-        """What `shunter up` has started: one JSON file per process, and their logs."""
+        """Folder with a JSON file for each process that `shunter up` has started, and the logs."""
         return self.home / "services"
 
     host: str = Field(default="127.0.0.1", description="Address on which the web interfaces listen.")
@@ -171,12 +171,12 @@ class Settings(BaseSettings):
 
     @property
     def deployment_data_directory(self) -> Path:
-        """What a deployment may read where `data_roots` is not set."""
+        """Folder that a deployment may read if `data_roots` is not set."""
         return self.home / "data"
 
     @property
     def opened_roots_path(self) -> Path:
-        """What deployments may read besides, since `shunter up` was given it."""
+        """File of further folders that deployments may read, as given to `shunter up`."""
         return self.services_directory / "opened_roots.json"
 
     @property
@@ -211,7 +211,7 @@ class Settings(BaseSettings):
 
     @property
     def traces_directory(self) -> Path:
-        """What a step of an architecture does, one JSON file per shape."""
+        """Folder of the traced operations of a step, one JSON file for each shape of a model."""
         return self.home / "traces"
 
     @property
@@ -226,12 +226,12 @@ class Settings(BaseSettings):
 
     @property
     def operators_directory(self) -> Path:
-        """What single operators take, one JSON file per machine and kind of measurement."""
+        """Folder of measured operator times, one JSON file for each machine and kind of measurement."""
         return self.home / "operators"
 
     @property
     def executed_plans(self) -> Path:
-        """What the steps of plans took that were trained by, one line each; the next plans learn from it."""
+        """File of the measured steps of executed plans, one line each, which calibrate later plans."""
         return self.home / "plans" / "executed.jsonl"
 
     @property
@@ -246,7 +246,7 @@ class Settings(BaseSettings):
 
     @property
     def nights_directory(self) -> Path:
-        """What the nightly retraining of each registered model knows of its days, and its state while it runs."""
+        """Folder of the days and the state of nightly retraining, by registered model."""
         return self.home / "nights"
 
     @property
@@ -264,7 +264,7 @@ class Settings(BaseSettings):
 
 
 def settings() -> Settings:
-    """The settings by the environment as it is now, read anew only when a variable has changed: reading takes long.
+    """Return the settings of the current environment; cached until a variable changes, because reading is slow.
 
     Raises:
         RequestError: A variable holds what it cannot mean.

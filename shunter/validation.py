@@ -56,13 +56,13 @@ _EXPECTED_TYPES = {
 
 
 def sentence(clauses: list[str]) -> str:
-    """Clauses as one sentence; a question at the end stays one."""
+    """Return the clauses as one sentence; a question mark at the end is kept."""
     text = "; ".join(clause.rstrip("?.") for clause in clauses)
     return text + ("?" if clauses[-1].endswith("?") else ".")
 
 
 def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") -> str:
-    """One fault as a clause without a full stop: what is wrong where, and what to write instead.
+    """Return one fault as a clause without a full stop: place, fault, and what to write instead.
 
     Args:
         fault: What pydantic found, one of its errors.
@@ -81,7 +81,7 @@ def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") 
 
 
 def own_words(fault: Mapping[str, Any], where: str) -> str:
-    """What one of our own checks said; of a single value with the value before it."""
+    """Return the message of a check in Shunter's own models, preceded by the value if it is a single one."""
     message = str(fault.get("ctx", {}).get("error") or fault["msg"]).removeprefix("Value error, ").rstrip(".")
     if not where or isinstance(fault["input"], Mapping | BaseModel):
         return message
@@ -89,7 +89,7 @@ def own_words(fault: Mapping[str, Any], where: str) -> str:
 
 
 def expected(fault: Mapping[str, Any]) -> str:
-    """What the value had to be."""
+    """Return a text on the expected value."""
     kind, context = str(fault["type"]), {name: _number(value) for name, value in fault.get("ctx", {}).items()}
     if kind in _EXPECTED:
         return _EXPECTED[kind].format_map(context).replace("'", "").replace(" characters", _plural(context))
@@ -109,7 +109,7 @@ def unknown(given: str, known: list[str], name: str = "key", where: str = "") ->
 
 
 def place(location: tuple[Any, ...]) -> str:
-    """Where a value stands: `min_count in entry 1 of categorical`."""
+    """Return the place of a value as text, such as `min_count in entry 1 of categorical`."""
     names = [f"entry {part + 1}" if isinstance(part, int) else str(part) for part in location]
     text = ""
     for part, name in zip(location, names, strict=True):

@@ -34,7 +34,7 @@ HOME_PARTS = Registry(
 
 
 class Action(StrEnum):
-    """What was done about a part of a home."""
+    """Repair of one part of a home."""
 
     NONE = "none"
     QUARANTINED = "quarantined"

@@ -74,7 +74,7 @@ BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"  # of a profile, by wh
 
 
 def request_params(request: JobRequest) -> Values:
-    """What the user asked for: `request.*`, the limits among it by their own names."""
+    """Return the parameters of the request, `request.*`, with limits by their own names."""
     flat: dict[str, Any] = {}
     for name, value in request.flat().items():
         flat |= value if isinstance(value, dict) else {name: value}
@@ -106,7 +106,7 @@ def data_params(dataset: Dataset) -> Values:
 
 
 def account_metrics(step_seconds: Mapping[str, float]) -> dict[str, float]:
-    """Where the time of an attempt went, and its sum.
+    """Return the time of each step of an attempt, and the sum.
 
     Args:
         step_seconds: Of each step; the start of the process and what is in no step among them.
@@ -143,22 +143,22 @@ def schedule_params(schedule: Schedule) -> Values:
 
 
 def placement_params(placement: Placement) -> Values:
-    """Where and how it runs: `placement.*`."""
+    """Return the parameters of a placement, `placement.*`."""
     return _flat("placement", {"label": placement.label, **placement.model_dump()})
 
 
 def workload_params(workload: Workload) -> Values:
-    """What a sample asks of a machine: `workload.*`; its lists of products and of accesses are left out."""
+    """Return the workload of a sample, `workload.*`, without the lists of matrix products and accesses."""
     return _flat("workload", workload.model_dump(exclude={"matmuls", "dense", "access_curve"}))
 
 
 def prediction_metrics(prediction: Prediction) -> Values:
-    """What the chosen placement was expected to take for one epoch: `prediction.*`, never mixed with what it took."""
+    """Return the predicted figures of one epoch, `prediction.*`, apart from measured figures."""
     return _numbers(_flat("prediction", prediction.model_dump()))
 
 
 def prediction_tags(prediction: Prediction) -> dict[str, str]:
-    """Whether the prediction's step time and energy were measured or estimated."""
+    """Return the sources of the predicted step time and energy: measured or estimated."""
     return {
         "prediction.step_seconds_source": prediction.step_seconds_source,
         "prediction.energy_source": prediction.energy_source,
@@ -197,14 +197,14 @@ def training_metrics(training: "TrainingFigures[Any, Any] | Trained[Any, Any, An
 
 
 def _tier_metrics(tiers: CacheCounts) -> Values:
-    """What moved between memory and the file of the embedding tables: `tiers.*`."""
+    """Return the row traffic between memory and the file of the embedding tables, `tiers.*`."""
     derived = ("miss_rate", "bytes_read", "bytes_written")
     counted = {name: value for name, value in asdict(tiers).items() if value is not None}
     return _flat("tiers", {**counted, **{name: getattr(tiers, name) for name in derived}})
 
 
 def _traffic_metrics(traffic: RowTraffic) -> Values:
-    """What the first process asked of the others, row by row: `row_traffic.*`."""
+    """Return the rows that the first process requested from other processes, `row_traffic.*`."""
     return _flat("row_traffic", {**asdict(traffic), "rows_per_lookup": traffic.rows_per_lookup})
 
 
@@ -252,7 +252,7 @@ def energy_series(reading: EnergyReading) -> list[tuple[str, float, int]]:
 
 
 def energy_tags(reading: EnergyReading) -> dict[str, str]:
-    """Whether the joules were measured or estimated, how, and what their uncertainty follows from."""
+    """Return source and method of the energy, and the origin of its uncertainty."""
     uncertainty = {"energy.uncertainty": reading.uncertainty} if reading.uncertainty else {}
     return {"energy.source": reading.method, "energy.method": reading.source, **uncertainty}
 
@@ -284,7 +284,7 @@ def part_metrics(parts: Mapping[str, EnergyReading]) -> dict[str, float]:
 
 
 def part_tags(parts: Mapping[str, EnergyReading]) -> dict[str, str]:
-    """Whether the energy of each part of a command was measured or estimated."""
+    """Return the source of the energy of each part of a command: measured or estimated."""
     return {f"energy.{part}_source": one.method for part, one in parts.items()}
 
 
@@ -297,5 +297,5 @@ def _numbers(values: Values) -> Values:
 
 
 def is_number(value: object) -> bool:
-    """Whether MLflow can keep the value as a metric; a truth value is text."""
+    """Return True if MLflow can store the value as a metric; a bool is stored as text."""
     return isinstance(value, int | float) and not isinstance(value, bool)

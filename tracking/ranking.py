@@ -13,7 +13,7 @@ INDEX = "ranking.index"  # tag: how the best items will be found, and what an in
 
 
 def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Values:
-    """Architecture, and what it is learned with: `model.*`; what is solved has nothing but its architecture."""
+    """Return the parameters of a graph model, `model.*`: architecture and, if trained, hyperparameters."""
     learned_with = hyperparameters.to_dict() if learns_in_steps(spec.family) else {}
     return {f"model.{name}": value for name, value in {**spec.to_dict(), **learned_with}.items()}
 
@@ -32,7 +32,7 @@ def popularity_metrics(metrics: RankingMetrics | None) -> Values:
 
 
 def fusion_metrics(fusion: Fusion) -> Values:
-    """What an ensemble of graph models gains on the validation part over the best of its members: `fusion.*`."""
+    """Return the validation gain of an ensemble of graph models over its best member, `fusion.*`."""
     return {"fusion.gain": fusion.gain, "fusion.gain_low": fusion.low, "fusion.gain_high": fusion.high}
 
 

@@ -15,7 +15,7 @@ VALUES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Where a piece of a table belongs, which is the name of its tensors in a file."""
+    """Position of a piece of a table, used as the name of its tensors in a file."""
 
     table: int
     first_row: int
@@ -23,7 +23,7 @@ class Block:
 
     @classmethod
     def of(cls, shard: Shard) -> Self:
-        """Where a shard belongs."""
+        """Return the block of a shard."""
         return cls(table=shard.table, first_row=shard.first_row, first_column=shard.first_column)
 
     @classmethod

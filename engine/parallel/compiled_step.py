@@ -47,7 +47,7 @@ class CompiledSharedStep:
         self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True, **alone)
 
     def suits(self, batch: BatchShare) -> bool:
-        """Whether the batch is full: then it is in every process."""
+        """Return True if the batch is full, which is then so in every process."""
         return batch.samples_of_all == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: BatchShare, weights: Tensor | None, between: Callable[[], None]) -> Tensor:

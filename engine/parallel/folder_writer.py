@@ -24,7 +24,7 @@ from shunter.files import sync_directory
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
+    """Files written to a checkpoint folder.
 
     Attributes:
         parts: What the tables consist of; none where they are blocks.
@@ -113,7 +113,7 @@ class FolderWriter:
             sync_directory(self._directory)
 
     def _stored(self, path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
-        """Write a file, and keep to the rate, of which each process has its part."""
+        """Write a file within this process's share of the write rate."""
         checksum = write_tensors(path, tensors)
         self._throttle.wrote(path.stat().st_size * self._processes)
         return {"sha256": checksum, "keys": list(tensors)}

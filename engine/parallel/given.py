@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GivenTable:
-    """Where one table goes.
+    """Placement of one table.
 
     Attributes:
         kind: How it is divided.

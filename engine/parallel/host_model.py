@@ -12,7 +12,7 @@ from shunter.models.spec import Features, ModelSpec
 
 
 class HostModel(Recommender):
-    """Recommender of which every host computes some layers; the capability `host_model` of a family names its class."""
+    """Recommender whose layers are divided among hosts; the capability `host_model` of a family names its class."""
 
     @classmethod
     @abstractmethod

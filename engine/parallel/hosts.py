@@ -17,7 +17,7 @@ Phase = Literal["ids", "forward", "backward"]
 
 @dataclass(frozen=True)
 class Traffic:
-    """What this process has sent to others, by phase and link: within its host, or across hosts.
+    """Bytes that this process has sent, by phase and link: within its host, or across hosts.
 
     What it keeps for itself is not sent, and a message without content is none.
     """

@@ -32,7 +32,7 @@ FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the planner needs to know of the machine; the plan, and with it the last bits of a result, follow from it.
+    """Memory and speeds of the machine for the planner; the plan and the last bits of a result depend on them.
 
     Attributes:
         memory_bytes: Bytes of a process's share of the main memory, or of its GPU.
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """What is free to choose when tables are divided.
+    """Options of dividing tables among processes.
 
     Attributes:
         machine: Measured memory and speeds.
@@ -68,7 +68,7 @@ class Sharding:
     shares_memory: bool = True
 
     def exchanged(self, rows: Sequence[int], processes: int) -> tuple[ExchangedTable, ...]:
-        """Tables of which some rows are in every process; the rest of their rows travels one by one.
+        """Return the tables with rows replicated in every process; their other rows are exchanged one by one.
 
         Args:
             rows: Rows of each table.
@@ -83,7 +83,7 @@ class Sharding:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """What was decided of the tables before a training, wherever its processes are.
+    """Placement of tables that is fixed before a training, independent of its machines.
 
     Attributes:
         tables: Placement of each table; None leaves it to the planner of the group.
@@ -153,7 +153,7 @@ def make_plan(
 
 
 def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> tuple[ShardingType, ...]:
-    """Those types under which every process that holds a block of rows holds at least one."""
+    """Return the sharding types that give every process at least one row of its blocks."""
     block = math.ceil(rows / processes)
     if (processes - 1) * block < rows:
         return tuple(types)
@@ -161,7 +161,7 @@ def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> t
 
 
 def build_topology(sharding: Sharding, device: torch.device, processes: int) -> "Topology":
-    """What the planner calculates with; TorchRec counts bytes a millisecond."""
+    """Return TorchRec's description of the machine, with rates in bytes per millisecond."""
     from torchrec.distributed.planner import Topology
 
     machine = sharding.machine

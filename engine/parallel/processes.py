@@ -145,7 +145,7 @@ class ManyProcesses(OneProcess):
         device: torch.device,
         cache: EmbeddingCache,
     ) -> TieredShards:
-        """Tables of which each process keeps its rows in a file, with its part of the memory for them."""
+        """Build tables whose rows are in a file of each process, with a cache in its share of the memory."""
         embeddings = TieredShards(
             TierBlocks.of(spec, features, self.count),
             spec.embedding_dim,
@@ -264,11 +264,11 @@ class ManyProcesses(OneProcess):
         return scored_as(dataset, loader.targets(), _in_order(_gather(torch.cat(logits)), sizes))
 
     def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
-        """A checkpoint to which every process writes its part."""
+        """Return the checkpoint to which every process writes its shards."""
         return ShardedCheckpoint(directory, identity, keeping, self._folders)
 
     def agree(self, decision: bool) -> bool:
-        """What the first process decided when this was called before; no step waits for its word.
+        """Return the first process's decision of the previous call, so that no step waits for the message.
 
         The word travels over the CPU, so that no GPU is waited for.
         """
@@ -306,7 +306,7 @@ def _average(tensors: Sequence[Tensor], processes: int) -> None:
 
 
 def _gather(values: Tensor) -> np.ndarray:
-    """Those of all processes, as `[processes, ...]`."""
+    """Return the values of all processes, `[processes, ...]`."""
     gathered = [torch.empty_like(values) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, values)
     return torch.stack(gathered).cpu().numpy()

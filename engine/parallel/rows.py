@@ -28,7 +28,7 @@ from shunter.models.embeddings.shards import Shard
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRows:
-    """What a process writes of the next checkpoint.
+    """Rows that a process writes into the next checkpoint.
 
     Attributes:
         content: Which rows.
@@ -73,7 +73,7 @@ class DividedRows:
         self._intervals.touched.note(self._tables.rows_of_batch(values, offsets))
 
     def next(self, rank: int, restores: int) -> OwnRows:
-        """What this process writes next; from here on a new interval counts.
+        """Return the rows to write next, and start a new interval of changes.
 
         Args:
             rank: Number of this process; a table that every process holds is written by the first.
@@ -171,7 +171,7 @@ def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
 
 
 def _pieces(shards: Iterable[Shard], wanted: Sequence[Tensor]) -> Iterator[Piece]:
-    """The wanted rows of each table that lie in shards, piece by piece."""
+    """Yield the wanted rows of each table in the shards, piece by piece."""
     for shard in shards:
         at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
         of_shard = wanted[shard.table][shard.first_row : shard.first_row + len(shard.weight)]

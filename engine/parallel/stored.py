@@ -59,7 +59,7 @@ def number_of(folder: Path) -> int:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What a folder says of itself.
+    """Return the index of a checkpoint folder.
 
     Raises:
         CheckpointError: It is damaged or of another version.
@@ -109,7 +109,7 @@ def remove_newer(directory: Path, folder: Path) -> None:
 
 
 class StoredLayout:
-    """How states of many processes lie in a folder, to whoever copies them (`engine.checkpoint.remote.Layout`)."""
+    """Layout of checkpoints of several processes, for copies (`engine.checkpoint.remote.Layout`)."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
         """Indexes of states, the newest first."""
@@ -137,7 +137,7 @@ class StoredLayout:
         return found
 
     def fetched(self, directory: Path, name: str) -> None:
-        """Its folder is all that counts."""
+        """Do nothing: the fetched folder is already a valid checkpoint."""
 
 
 def _own_files(folder: str, index: dict[str, Any]) -> dict[str, str | None]:

@@ -30,7 +30,7 @@ class TierBlocks:
 
     @classmethod
     def of(cls, spec: ModelSpec, features: Features, processes: int) -> Self:
-        """Of the tables of a model."""
+        """Return the blocks of the tables of a model."""
         bags = zip(bag_tables(spec, features), features.categorical, strict=True)
         in_many_parts = {table for table, field in bags if field.multi_valued and processes > 2}
         return cls(

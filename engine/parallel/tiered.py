@@ -121,7 +121,7 @@ class TieredShards(EmbeddingTables):
 
     @property
     def cache_counts(self) -> CacheCounts:
-        """What the cache of this process did so far."""
+        """Counts of the row cache of this process since its start."""
         return self._tiers.counts
 
     def begin(self) -> None:
@@ -191,13 +191,13 @@ class TieredShards(EmbeddingTables):
             self._turn.notify_all()
 
     def set_learning_rate(self, rate: float) -> None:
-        """Also in the kernel of the rows in memory."""
+        """Set the learning rate, also in the kernel of the rows in memory."""
         super().set_learning_rate(rate)
         self._memory[0].set_learning_rate(rate)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as every other kind, of which this process keeps its own in its file."""
+        """Draw the same weights as other kinds of tables; this process stores its own rows in its file."""
         self.forget_rows()
         self._tiers.start_anew()
         shards = {shard.table: shard for shard in self.begun_shards()}
@@ -216,12 +216,12 @@ class TieredShards(EmbeddingTables):
         self._tiers.leave_pages()
 
     def shards(self) -> Iterator[Shard]:
-        """The blocks that lie in the file of this process; the cache is flushed first."""
+        """Yield the blocks in the file of this process, after a flush of the cache."""
         self._tiers.begin_all()
         return self.begun_shards()
 
     def begun_shards(self) -> Iterator[Shard]:
-        """The blocks that lie in the file of this process; the cache is flushed first."""
+        """Yield the blocks in the file of this process, after a flush of the cache."""
         self._tiers.flush()
         self._tiers.leave_pages()
         own = self._own_rows.tolist()
@@ -273,12 +273,12 @@ class TieredShards(EmbeddingTables):
         )
 
     def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Of what `lookup` was given last."""
+        """Return the row of each id of the last `lookup`."""
         batch = self._in_work if self.training else None
         return super()._row_of_each(values, offsets) if batch is None else torch.from_numpy(batch.rows[batch.position])
 
     def _score(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Look up ids that nobody admitted, in halves where the rows of all do not fit."""
+        """Pool ids that were not prefetched; if their rows do not fit, split the batch in halves."""
         assert not self._untrained or self._is_over, "scores are asked for while no pass goes on"
         with self._tiers.lock:
             self._tiers.leave_window()
@@ -326,12 +326,12 @@ class TieredShards(EmbeddingTables):
         return _Admitted(torch.from_numpy(slot_of_row[position]), rows, position)
 
     def _in_file(self, rows: np.ndarray) -> np.ndarray:
-        """Where rows of all tables that belong here lie in the file of this process."""
+        """Return the positions of this process's rows in its file."""
         table = np.searchsorted(self._starts, rows, side="right") - 1
         return rows - self._starts[table] - self._own_first[table] + self._own_starts[table]
 
     def _bring(self, rows: np.ndarray, lookups: int | None) -> np.ndarray:
-        """Step 2 and 3: bring rows into slots, each of which may be asked for by several processes.
+        """Load rows into slots (steps 2 and 3); several processes may request the same row.
 
         Args:
             rows: As others have asked for them.

@@ -11,7 +11,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True)
 class Gain:
-    """What a pass brings.
+    """Gain of a pass.
 
     Attributes:
         figures: What was found.
@@ -26,7 +26,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Tried(Generic[Subject]):
-    """What a pass is tried on, and what people call it."""
+    """Subject that a pass is tried on, with its title."""
 
     subject: Subject
     title: str
@@ -52,11 +52,11 @@ class Pass(Protocol[Subject]):
     name: str
 
     def applies(self, subject: Subject) -> str | None:
-        """Why it cannot be tried, in one sentence; None where it can."""
+        """Return why the pass cannot be tried, in one sentence; None if it can."""
         ...
 
     def apply(self, subject: Subject) -> Subject:
-        """The changed subject.
+        """Return the changed subject.
 
         Raises:
             ShunterError: It cannot be made; the message says why.
@@ -64,7 +64,7 @@ class Pass(Protocol[Subject]):
         ...
 
     def gain(self, before: Subject, after: Subject) -> Gain:
-        """What the change brings.
+        """Return the gain of the change.
 
         Raises:
             ShunterError: It cannot be found out.

@@ -24,7 +24,7 @@ class TrainingSubject:
     measure: Callable[[ClickJob], StepTiming]
 
     def with_execution(self, **changes: Any) -> "TrainingSubject":
-        """The same, computed in another way."""
+        """Return the subject with changed execution settings."""
         return replace(self, job=replace(self.job, execution=replace(self.job.execution, **changes)))
 
 
@@ -32,7 +32,7 @@ class TrainingPass:
     """A pass of the stage `training`."""
 
     def applies(self, subject: TrainingSubject) -> str | None:
-        """Why the training is left alone."""
+        """Return why the pass is skipped for a training; None if it applies."""
         execution = subject.job.execution
         if execution.device != "cpu":
             return f"it has not been measured on {execution.device}"

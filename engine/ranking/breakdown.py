@@ -180,5 +180,5 @@ def _parts(
 
 
 def _by_group(items: list[np.ndarray], groups: np.ndarray) -> np.ndarray:
-    """How many of each user's items are in each group, int64 `[users, GROUPS]`."""
+    """Return the number of each user's items in each group, int64 `[users, GROUPS]`."""
     return np.stack([np.bincount(groups[one], minlength=len(GROUPS)) for one in items])

@@ -13,7 +13,7 @@ from shunter.record import OPTIONAL, Record
 
 @dataclass(frozen=True, kw_only=True)
 class RankingHyperparameters(Record):
-    """What is learned with, beside the architecture.
+    """Hyperparameters of training, besides the architecture.
 
     The defaults are the best of a few short trainings of LightGCN on a tenth and on two fifths of MovieLens-1M's users,
     judged on a validation part that was cut from the training part, in batches of which an epoch has 25 or more
@@ -43,7 +43,7 @@ class RankingHyperparameters(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RankingReport(Record):
-    """Where a training stood after an epoch, or when its budget was used up within one.
+    """Progress of a training after an epoch, or at the end of its budget within an epoch.
 
     Attributes:
         epoch: passes over the edges so far, from 1; an unfinished pass counts.

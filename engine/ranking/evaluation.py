@@ -111,7 +111,7 @@ class ScoresItems(Protocol):
         ...
 
     def all_scores(self, users: Tensor) -> Tensor:
-        """Scores of all items for some users, `[users]` to `[users, items]`; what is minus infinity is not ranked."""
+        """Return scores of all items for users, `[users]` to `[users, items]`; minus infinity excludes an item."""
         ...
 
 

@@ -19,7 +19,7 @@ DISAGREEMENT = 0.05
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Interactions:
-    """Who chose what in one part of the data.
+    """Interactions (positive user-item pairs) of one part of the data.
 
     Attributes:
         users: int64 `[pairs]`, each pair once, by user and then item.
@@ -54,14 +54,14 @@ class Interactions:
         return len(self) if self.rows is None else int(self.rows.sum())
 
     def without(self, other: "Interactions") -> "Interactions":
-        """Those pairs that are not in `other`."""
+        """Return the pairs that are not in `other`."""
         base = 1 + max((int(side.items.max()) for side in (self, other) if len(side)), default=0)
         new = ~is_among(self.users * base + self.items, other.users * base + other.items)
         order, rows = (None if one is None else one[new] for one in (self.order, self.rows))
         return replace(self, users=self.users[new], items=self.items[new], order=order, rows=rows)
 
     def union(self, other: "Interactions") -> "Interactions":
-        """The pairs of both, those of `other` behind the own ones."""
+        """Return the pairs of both, those of `other` last."""
         sides = [side.in_order() for side in (self, other)]
         return Interactions.of(*(np.concatenate(arrays) for arrays in zip(*sides, strict=True)))
 
@@ -74,7 +74,7 @@ class Interactions:
 
 
 def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
-    """The positives of one part, which steps of one run share: nobody may change the arrays.
+    """Return the positives of one part; the arrays are cached and must not be changed.
 
     Raises:
         RequestError: the schema does not say which columns are user and item.
@@ -83,7 +83,7 @@ def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
 
 
 def read_before_test(dataset: Dataset) -> Interactions:
-    """The positives of training and validation together, shared likewise.
+    """Return the positives of training and validation together; the arrays must not be changed.
 
     Raises:
         RequestError: the schema does not say which columns are user and item.
@@ -195,7 +195,7 @@ def distinct_pairs(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, n
 
 
 def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Whether each key, of any shape, is among those that are sorted, `[others]`."""
+    """Return for each key (any shape) whether it is in the sorted array `others`."""
     if not len(others):
         return np.zeros(keys.shape, bool)
     places = np.searchsorted(others, keys)

@@ -102,7 +102,7 @@ class _Passes:
         return self._history[-1].epoch - self._gained_at
 
     def result(self, reason: StopReason, memory_bytes: int) -> SolvedResult:
-        """What came of them, at least one."""
+        """Return the best result of the passes; at least one must be recorded."""
         assert self._best is not None
         (ranker, best), last = self._best, self._history[-1]
         return SolvedResult(

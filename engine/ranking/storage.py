@@ -63,7 +63,7 @@ def save_ranker(stored: StoredRanker, directory: Path) -> None:
 
 
 def is_ranker(directory: Path) -> bool:
-    """Whether the folder holds a ranker and not a model of clicks.
+    """Return True if the folder has a ranker, not a click model.
 
     Raises:
         CheckpointError: there is no model.

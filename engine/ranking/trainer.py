@@ -38,7 +38,7 @@ from shunter.models.graph.fusion import FusedRanker
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankingData:
-    """What a graph model is trained on.
+    """Training data of a graph model.
 
     Attributes:
         graph: the edges, which are learned from.
@@ -152,7 +152,7 @@ def build_optimizer(model: GraphModel, hyperparameters: RankingHyperparameters) 
 
 @dataclass(kw_only=True)
 class _State(RunState):
-    """Of a training of a graph model; what is drawn follows from epoch and batch."""
+    """State of a training of a graph model; random draws depend on epoch and batch only."""
 
     best_figure: float = -1.0
     history: list[RankingReport] = field(default_factory=list)
@@ -166,7 +166,7 @@ class _State(RunState):
 
 
 class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
-    """One training of a graph model while it goes on."""
+    """Running training of a graph model."""
 
     def __init__(self, job: GraphJob, hooks: Hooks) -> None:
         data, hyperparameters, execution, schedule = job.dataset, job.hyperparameters, job.execution, job.schedule
@@ -266,7 +266,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
 
 
 def step_seed(seed: int, epoch: int, index: int) -> int:
-    """What a model draws in a step follows from this alone, 31 bits."""
+    """Return the seed (31 bits) of all random draws of a training step."""
     return int(np.random.SeedSequence([seed, epoch, index, 2]).generate_state(1)[0]) & 0x7FFFFFFF
 
 
@@ -289,7 +289,7 @@ def _check(job: GraphJob) -> None:
 
 
 def _identity(job: GraphJob) -> dict[str, Any]:
-    """What must be equal for a checkpoint to be of the same training."""
+    """Return the properties by which a checkpoint is recognised as that of the same training."""
     return {
         **({"parts": "training and validation"} if job.dataset.learns_validation else {}),
         "data fingerprint": job.dataset.fingerprint,

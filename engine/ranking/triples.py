@@ -34,7 +34,7 @@ class Triples:
         return len(self.users)
 
     def to(self, device: torch.device) -> "Triples":
-        """The same on a device; a GPU copies it from page-locked memory while the host goes on."""
+        """Return the triples on a device; the copy to a GPU is asynchronous, from page-locked memory."""
 
         def copied(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -47,7 +47,7 @@ class Daemon(BaseModel):
 
     @property
     def is_alive(self) -> bool:
-        """Whether this process still runs, and not another one with the same pid."""
+        """Return True if the process still runs; another process with the same pid does not count."""
         return process_mark(self.pid) == self.mark
 
 

@@ -100,7 +100,7 @@ class TemporaryServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process of the server lives."""
+        """Return True if the server process runs."""
         return self.process.poll() is None
 
     def start(self) -> None:

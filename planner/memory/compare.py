@@ -24,7 +24,7 @@ RATES = (0.1, 1.0, 10.0)  # times the rate that is asked for, likewise
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What it takes at another rate, or where caches miss more or less often than predicted.
+    """Needed nodes at another sample rate or miss rate of the caches.
 
     Attributes:
         samples_per_second: The rate.
@@ -40,7 +40,7 @@ class Elsewhere:
 
     @classmethod
     def of(cls, ask: Ask, plans: Mapping[str, Plan | None]) -> "Elsewhere":
-        """From the plan of each server."""
+        """Return the needed nodes by the plan of each server."""
         return cls(
             ask.samples_per_second,
             ask.miss_factor,
@@ -51,7 +51,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What each server comes to.
+    """Comparison of servers by the nodes that they need.
 
     Attributes:
         ask: What was asked.

@@ -55,7 +55,7 @@ class TableDemand:
         return self.rows * self.row_bytes
 
     def scaled(self, factor: float) -> "TableDemand":
-        """The same with so many times the rows, each asked for as much more seldom."""
+        """Return the table with `factor` times the rows; the lookups of each row are divided by `factor`."""
         segments = tuple(Segment(one.rows * factor, one.share / factor) for one in self.segments)
         return replace(self, rows=self.rows * factor, segments=segments)
 
@@ -77,7 +77,7 @@ class TableDemand:
         return rows, np.minimum(chances, _SURE)
 
     def uses(self) -> np.ndarray:
-        """How often a sample asks for a row of each segment."""
+        """Mean lookups of a row by a sample, for each segment."""
         return self.lookups_per_sample * np.array([one.share for one in self.segments])
 
     def distinct_rows(self, samples: int) -> float:

@@ -27,7 +27,7 @@ _FOR_GOOD = 60.0  # a logarithm: a seldom row stays for a long time in a large c
 
 @dataclass(frozen=True)
 class Hits:
-    """What a cache comes to.
+    """Requests and misses of a cache.
 
     Attributes:
         requests: Different rows of each table that a batch asks for.
@@ -45,7 +45,7 @@ class Hits:
 
 @dataclass(frozen=True)
 class Passes:
-    """How long a training is.
+    """Length of a training.
 
     Attributes:
         samples: Of a pass over the training part.

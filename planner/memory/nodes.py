@@ -19,7 +19,7 @@ JOULES_A_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class Ask:
-    """What is to be trained.
+    """Training demand for which nodes are planned.
 
     Attributes:
         tables: The tables.
@@ -38,7 +38,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that holds.
+    """Feasible plan of nodes.
 
     Attributes:
         nodes: How many.
@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def hours(self) -> float:
-        """Of a billion samples."""
+        """Hours for a billion samples."""
         return 1e9 / self.samples_per_second / 3600
 
 

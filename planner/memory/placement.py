@@ -19,7 +19,7 @@ _MOVES = 200
 
 @dataclass(frozen=True)
 class Load:
-    """What a table asks of the tier that it lies on, in a node.
+    """Load of a table on its memory tier, for one node.
 
     Attributes:
         size: Bytes.
@@ -33,7 +33,7 @@ class Load:
 
     @classmethod
     def of(cls, table: TableDemand, nodes: int, samples_per_second: float, batch: int) -> "Load":
-        """A table whose rows are divided evenly over nodes."""
+        """Return the load of a table whose rows are divided evenly over nodes."""
         read, written = table.bytes_per_sample(batch)
         return cls(table.total_bytes / nodes, read * samples_per_second / nodes, written * samples_per_second / nodes)
 

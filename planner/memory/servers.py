@@ -36,7 +36,7 @@ class Tier(Frozen):
 
     @property
     def is_block(self) -> bool:
-        """Whether it is read block by block."""
+        """Return True if the tier is read in blocks."""
         return self.reads_per_second is not None
 
 

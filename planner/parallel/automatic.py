@@ -76,7 +76,7 @@ def _machine(placement: Placement, profiles: Sequence[HardwareProfile], nodes: O
 def trains_as_simulated(
     placement: Placement, profiles: Sequence[HardwareProfile], step: SimulatedStep, nodes: OnNodes | None = None
 ) -> bool:
-    """Whether the processes had the threads that the step was simulated with: only then does it teach."""
+    """Return True if processes had the simulated number of threads; only such steps calibrate."""
     profile = next((one for one in profiles if one.accelerator.name == placement.accelerator), None)
     if profile is None:
         return False

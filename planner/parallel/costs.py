@@ -54,7 +54,7 @@ class Choice(NamedTuple):
 
     @classmethod
     def of(cls, table: TablePlacement) -> "Choice":
-        """Of a placement in a plan."""
+        """Return the choice of a table's placement in a plan."""
         return cls(table.kind, table.devices, table.replicated_rows)
 
     @property
@@ -64,7 +64,7 @@ class Choice(NamedTuple):
 
 
 class Contribution(NamedTuple):
-    """What one table adds: pairs of (place among the sums, amount)."""
+    """Contribution of one table to the sums: pairs (index of the sum, amount)."""
 
     amounts: tuple[tuple[int, float], ...]
 
@@ -74,7 +74,7 @@ HOST_FIELDS = ("ids_out", "ids_in", "out", "in")
 
 
 class Layout:
-    """Where each sum stands in the list of all sums.
+    """Index of each sum in the list of all sums.
 
     Args:
         machine: Devices and links.
@@ -140,7 +140,7 @@ class TableCosts:
         self._host_of = [device.host for device in machine.devices]
 
     def contribution(self, table: int, choice: Choice) -> Contribution:
-        """What a table adds under a placement."""
+        """Return the contribution of a table under a placement."""
         key = (table, choice)
         if key not in self._kept:
             sums: dict[int, float] = {}

@@ -142,7 +142,7 @@ class ModelDemand:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the tables."""
+        """Fingerprint of the tables."""
         return tables_fingerprint([table.shape for table in self.tables])
 
     @property
@@ -152,7 +152,7 @@ class ModelDemand:
 
 
 def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
-    """What a model over a data set asks, with lookups counted in a sample of the training part.
+    """Return the demand of a model on a data set; lookups are counted in a sample of the training part.
 
     Raises:
         RequestError: The model cannot take these features.

@@ -32,7 +32,7 @@ class SplitLayer(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What divided layers exchange in a step.
+    """Communication of divided layers in a step.
 
     Attributes:
         messages: Collectives that start.
@@ -46,7 +46,7 @@ class Traffic(NamedTuple):
 
 
 def traffic_of(splits: Sequence[SplitLayer], samples: float, per_host: int, hosts: int) -> Traffic:
-    """What they exchange, beside gradients that are added up over hosts.
+    """Return the communication of divided layers, without all-reduced gradients across hosts.
 
     Args:
         splits: The divided layers.

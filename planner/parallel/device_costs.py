@@ -13,7 +13,7 @@ from shunter.planner.parallel.machine import Machine
 
 @dataclass(frozen=True)
 class RowCosts:
-    """What looking up and updating rows costs on a device, without what other tables change.
+    """Costs of looking up and updating rows on a device, without effects of other tables.
 
     Attributes:
         bag_seconds: To pool a bag, look-up and update.
@@ -33,7 +33,7 @@ class RowCosts:
 
     @classmethod
     def of(cls, profile: HardwareProfile, share: float, row_bytes: float) -> Self:
-        """Of a share of a profile's cores, at rows of a width."""
+        """Return the costs for a share of a profile's cores and a row width."""
         copy = profile.copy_bytes_per_second.value * min(1.0, 2 * share)
         overhead = profile.operator_overhead_seconds.value
         if profile.step_costs:

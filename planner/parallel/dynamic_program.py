@@ -29,7 +29,7 @@ ROUNDING = 1e-6  # by which a bound may be too high: slopes are read off at one 
 
 @dataclass(frozen=True)
 class Programmed:
-    """What the program came to.
+    """Result of the dynamic program.
 
     Attributes:
         choices: The best plan that was found.
@@ -158,7 +158,7 @@ class _Program:
         return bounds
 
     def _undominated(self, states: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Those of the states that no other is below everywhere."""
+        """Return the states that no other state dominates."""
         kept: list[int] = []
         for number in numbers[np.argsort(states[numbers].sum(axis=1), kind="stable")]:  # whoever is below sums to less
             if not kept or not (states[kept] <= states[number]).all(axis=1).any():

@@ -30,7 +30,7 @@ GAP = 1e-4  # between plan and bound, at which the solver stops
 
 @dataclass(frozen=True)
 class Programmed:
-    """What the program came to.
+    """Result of the integer program.
 
     Attributes:
         choices: Placement of each table; None where no plan was found in time.
@@ -64,7 +64,7 @@ class _Rows:
 
 
 class _Columns:
-    """Where each variable stands: options of all tables, groups, seconds and ends of all tasks."""
+    """Index of each variable: options of all tables, groups, seconds and ends of all tasks."""
 
     def __init__(self, model: StepModel, options: Sequence[Sequence[Choice]]) -> None:
         pairs = [(table, option) for table, several in enumerate(options) for option in range(len(several))]
@@ -138,7 +138,7 @@ def _added(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Colu
 
 
 def _link_groups(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Columns, rows: _Rows) -> None:
-    """A group that has a table is there."""
+    """Add the rows that switch on the group of every chosen option."""
     groups = model.layout.groups
     for table, several in enumerate(options):
         for number, group in enumerate(groups):

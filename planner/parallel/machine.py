@@ -29,7 +29,7 @@ EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """How fast one device sends while it receives as much.
+    """Latency and rate at which one device sends while it receives as much.
 
     Attributes:
         latency_seconds: Of one collective operation.
@@ -199,7 +199,7 @@ class OnNodes:
         return max(1, placement.threads // self.shared_by)
 
     def key(self, profile: HardwareProfile, processes: int, threads: int) -> str:
-        """What plans are known by that are executed there, see `executed_on`; whichever node comes first."""
+        """Return the key of plans executed on these nodes, in any order; see `executed_on`."""
         threads = threads if profile.accelerator.kind == "cpu" else 1
         each = f"{processes} processes of {threads} threads, {self.shared_by} on a node"
         return f"nodes on {', '.join(self.hosts)}, {profile.accelerator.model}, {each}"
@@ -239,7 +239,7 @@ def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes
 
 
 def executed_on(profile: HardwareProfile, processes: int, threads: int) -> str:
-    """What plans are known by that are executed by so many processes of this machine, of so many threads each."""
+    """Return the key of plans executed by this number of processes and threads on this machine."""
     threads = threads if profile.accelerator.kind == "cpu" else 1
     return f"{profile.host}, {profile.accelerator.name}, {processes} processes of {threads} threads"
 
@@ -324,7 +324,7 @@ def _of_catalogue(name: str, profiles: Sequence[HardwareProfile]) -> HardwarePro
 
 
 def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None) -> dict[Collective, Channel]:
-    """By collective operation, from measured ones, or from the catalogue's link, or from the rate of the memory.
+    """Return channels by collective, from measurements, the catalogue's link or the memory rate.
 
     Args:
         profile: Profile of the devices.

@@ -50,7 +50,7 @@ def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choic
 
 
 def can_divide_rows(rows: int, parts: int) -> bool:
-    """Whether every part of equal size gets at least one row."""
+    """Return True if each of the equal parts gets at least one row."""
     block = -(-rows // parts)
     return (parts - 1) * block < rows
 

@@ -38,7 +38,7 @@ HEAD = """\
 
 
 class TablePlacement(Frozen):
-    """Where one table goes.
+    """Placement of one table.
 
     Attributes:
         rows: Rows of the table that the plan was made for.
@@ -57,14 +57,14 @@ class TablePlacement(Frozen):
 
     @property
     def label(self) -> str:
-        """In a few words: `table-wise on 1`, `row-wise, 500 rows everywhere`."""
+        """Short text, such as `table-wise on 1` or `row-wise, 500 rows everywhere`."""
         where = f" on {', '.join(map(str, self.devices))}" if self.devices else ""
         copies = f", {self.replicated_rows:,} rows everywhere" if self.replicated_rows else ""
         return f"{self.kind.replace('_', '-')}{where}{copies}"
 
 
 class Plan(Frozen):
-    """Where all tables and layers of a model go.
+    """Plan that places all tables and layers of a model.
 
     Attributes:
         model: Family of the model.
@@ -95,7 +95,7 @@ class Plan(Frozen):
 
     @property
     def only_simulated(self) -> str | None:
-        """What of it no training does, in words; None where it can be trained by."""
+        """Text on the part of the plan that can only be simulated; None if the plan can be executed."""
         if self.layers:
             return "has divided layers, which are only simulated: search with --space exact"
         if self.towers:
@@ -226,7 +226,7 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
 
 
 def differences(first: Plan, second: Plan) -> Iterator[tuple[str, str, str]]:
-    """What differs between two plans: what, in the first, in the second."""
+    """Yield the differences of two plans: name, value in the first, value in the second."""
     for name in (
         "model",
         "data",

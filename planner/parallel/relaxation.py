@@ -93,7 +93,7 @@ class Relaxation:
         return ends[:, -1]
 
     def _seconds(self, sums: np.ndarray) -> np.ndarray:
-        """What each task takes in each plan."""
+        """Return the seconds of each task in each plan."""
         taken = np.zeros((len(sums), len(self._parts)))
         layout = self._model.layout
         for task, parts in enumerate(self._parts):

@@ -33,7 +33,7 @@ TORCHREC = "TorchRec's planner"
 
 
 class TableReport(Frozen):
-    """Where one table went and why.
+    """Placement of one table, with the reason.
 
     Attributes:
         name: Its field.
@@ -62,7 +62,7 @@ class Event(Frozen):
 
 
 class Proposal(Frozen):
-    """What would make the training faster and change what is learned.
+    """Proposal that makes the training faster, but changes what is learned.
 
     Attributes:
         name: What it is.
@@ -183,7 +183,7 @@ def _searched(
 
 
 def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> tuple[Found, str]:
-    """What was found, or TorchRec's plan where that may be as fast for all that is known; and why.
+    """Return the found plan, or TorchRec's if the predicted gain is within the error; and the reason.
 
     Both steps are predicted, so that their difference may be wrong by twice as much as one of them.
     """
@@ -199,7 +199,7 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
 
 
 def _told_of_parts(equal: Found, unequal: Found) -> str:
-    """What unequal parts of the batch would do."""
+    """Return a sentence on the effect of unequal parts of the batch."""
     change = unequal.step_seconds / equal.step_seconds - 1
     taken = "are planned, which shunter train cannot take" if change < 0 else "are not worth it"
     return f"Parts of the batch in proportion to the devices' rates {taken}: a step would take {change:+.1%}."
@@ -238,7 +238,7 @@ def simulated_step(model: StepModel, choices: Sequence[Choice]) -> SimulatedStep
 
 
 def _model_key(costs: TableCosts) -> str:
-    """What plans of one model have in common: its family, its tables and the samples of a step."""
+    """Return the key of plans of one model: its family, its tables and the batch size."""
     return f"{costs.demand.family}, {costs.demand.fingerprint}, {costs.batch_size}"
 
 

@@ -11,7 +11,7 @@ FORWARD, BACKWARD = 0.3, 0.6  # of the layers' seconds; the rest is the optimise
 
 @dataclass(frozen=True)
 class Links:
-    """What a device has: channel to its host, its part of the host's network, and how many there are."""
+    """Links of a device: channel within its host and share of the host's network, with device counts."""
 
     within: Channel
     across_bytes_per_second: float
@@ -24,7 +24,7 @@ class Links:
         return self.hosts * self.per_host
 
     def crossing(self, data: float) -> float:
-        """Bytes that leave the host, of what is evenly for all devices."""
+        """Return the bytes that leave the host, of data divided evenly among all devices."""
         return data * (self.hosts - 1) / self.hosts
 
     def flat(self, data: float) -> float:

@@ -41,7 +41,7 @@ MOST_OPTIONS, MOST_PROGRAMMED = 2_000, 16  # options of all tables, and devices,
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to.
+    """Result of a search of plans.
 
     Attributes:
         choices: Placement of each table.
@@ -63,12 +63,12 @@ class Found:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no plan of this space is faster."""
+        """Return True if it is proven that no plan of the space is faster."""
         return bool(self.proof)
 
     @property
     def gap(self) -> float:
-        """How much longer than the bound the step is, as a share."""
+        """Relative excess of the step time over the lower bound."""
         return self.step_seconds / self.bound_seconds - 1 if self.bound_seconds else math.inf
 
 
@@ -166,7 +166,7 @@ class Search:
         return None if plan.missing_bytes() else (list(plan.choices), plan.step_seconds)
 
     def bound_seconds(self) -> float:
-        """What no plan can be below: layers, and the tables' least work divided evenly over all devices."""
+        """Return a lower bound of the step: layers, plus the least work of tables divided evenly."""
         layout, costs = self.model.layout, self.model.costs
         in_seconds = 2 * len(layout.groups) * layout.count
         least = 0.0

@@ -33,7 +33,7 @@ def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> t
 
 
 def _rounded(samples: list[float], total: int) -> tuple[int, ...]:
-    """Whole numbers of the same sum: the largest remainders are rounded up."""
+    """Round to whole numbers with the same sum: the largest remainders are rounded up."""
     whole = [int(one) for one in samples]
     by_rest = sorted(range(len(samples)), key=lambda place: (whole[place] - samples[place], place))
     for place in by_rest[: total - sum(whole)]:

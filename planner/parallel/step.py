@@ -41,7 +41,7 @@ PROBED = 2.0**40  # of a sum, at which the slope of a task's seconds is read off
 
 
 class TaskParts(NamedTuple):
-    """What a task takes: start + a_table * tables of its group + the largest of slope * sum; nothing without tables.
+    """Seconds of a task: start + a_table * tables of its group + the largest slope * sum; 0 without tables.
 
     Attributes:
         group: Its group of tables; -1 where it is of none.
@@ -86,7 +86,7 @@ class StepModel:
         self._touched = self._tasks_of_sums()
 
     def with_layers(self, layers: Sequence[SplitLayer]) -> "StepModel":
-        """The same step with other layers divided."""
+        """Return the step model with other divided layers."""
         other = copy(self)
         other.layers = tuple(layers)
         return other
@@ -119,7 +119,7 @@ class StepModel:
             return add(f"{phase} done", group, 0, NO_RESOURCE, parts)
 
         def met(phase: str, after: Sequence[int]) -> list[int]:
-            """Where all meet once for what they exchange through memory."""
+            """Add a barrier of all devices, if they exchange data through shared memory."""
             return list(after) if self.shared is None else [add(phase, -1, 0, NO_RESOURCE, after)]
 
         divided = [number for number, kind in enumerate(groups) if kind != "data_parallel"]
@@ -170,7 +170,7 @@ class StepModel:
     # What tasks take
 
     def seconds(self, sums: Sequence[float]) -> list[float]:
-        """What each task takes.
+        """Return the seconds of each task.
 
         Args:
             sums: Sums of all tables.
@@ -277,7 +277,7 @@ class StepModel:
         return channel.seconds(sent) if members > 1 else 0.0
 
     def _split_seconds(self, phase: str) -> float:
-        """What divided layers exchange, forward and backward."""
+        """Return the communication seconds of divided layers in a phase."""
         if not self.layers:
             return 0.0
         across, layout = phase.endswith(" across"), self.layout
@@ -315,7 +315,7 @@ class StepModel:
     # Memory
 
     def memory_bytes(self, sums: Sequence[float]) -> list[int]:
-        """What tables, layers and exchanged vectors take in each device."""
+        """Return the bytes of tables, layers and exchanged vectors on each device."""
         layout, demand = self.layout, self.costs.demand
         absent = [
             one.layer.parameter_bytes * (1 - held_share(one.kind, layout.per_host, layout.hosts)) for one in self.layers
@@ -366,7 +366,7 @@ class SimulatedPlan:
 
     @property
     def task_seconds(self) -> list[float]:
-        """What each task takes now."""
+        """Current seconds of each task."""
         return self._simulator.seconds
 
     def place(self, edits: Mapping[int, Choice]) -> float:

@@ -26,7 +26,7 @@ from shunter.planner.parallel.plan import Plan, TablePlacement
 
 
 def constraints_of(plan: Plan) -> dict[str, ParameterConstraints]:
-    """What TorchRec's enumerator may offer for each table: how the plan divides it, and nothing else.
+    """Return constraints that restrict TorchRec's enumerator to the plan's sharding of each table.
 
     Raises:
         RequestError: Rows of a table are replicated, which TorchRec has no kernel for.
@@ -83,7 +83,7 @@ class PlanProposer(Proposer):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """There is one proposal, whatever is said of it."""
+        """Ignore the feedback: there is only one proposal."""
 
     def propose(self) -> list[ShardingOption] | None:
         """The plan, then nothing."""

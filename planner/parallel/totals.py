@@ -26,7 +26,7 @@ class PlanTotals(Frozen):
 
     @property
     def told(self) -> str:
-        """In a sentence."""
+        """Sentence on the totals."""
         passes = "An epoch takes" if self.epochs == 1 else f"{self.epochs:,} epochs take"
         energy = "" if self.kwh is None else f", {self.kwh:.3g} kWh (estimated)"
         cost = "" if self.cost is None else f", {self.cost:.3g} of the price's currency"
@@ -34,7 +34,7 @@ class PlanTotals(Frozen):
 
 
 def totals_of(demand: ModelDemand, machine: Machine, request: PlanRequest, step_seconds: float) -> PlanTotals:
-    """What a training takes whose step takes so long."""
+    """Return the totals of a training with this step time."""
     steps = request.epochs * -(-demand.workload.train_samples // request.batch_size)
     hours = steps * step_seconds / 3600
     watts = [device.profile.busy_watts for device in machine.devices]

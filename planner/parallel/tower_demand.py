@@ -14,7 +14,7 @@ WIDTH_STEP = 4  # FBGEMM's rows are multiples of four floats
 
 
 def tower_spec(spec: ModelSpec, fields: int, towers: int, compression: float) -> ModelSpec:
-    """The same widths above towers that give a `compression`-th of what their fields have.
+    """Return the spec with towers; each compresses its fields' vectors by the factor `compression`.
 
     Args:
         spec: A flat model.
@@ -38,7 +38,7 @@ def tower_spec(spec: ModelSpec, fields: int, towers: int, compression: float) ->
 
 
 def tower_workload(dataset: Dataset, spec: ModelSpec, towers: int, compression: float) -> Workload | None:
-    """What a sample asks of the layers of a model with so many towers; None where there is no such model."""
+    """Return the workload of a model with this number of towers; None if such a model is not available."""
     if "dmt" not in MODEL_FAMILIES.names:
         return None
     fields = len(dataset.features.categorical)
@@ -51,7 +51,7 @@ def tower_workload(dataset: Dataset, spec: ModelSpec, towers: int, compression: 
 
 
 def counted_towers(spec: ModelSpec, features: Features, towers: int, compression: float, samples: int) -> Workload:
-    """The same of a model whose fields are given without data."""
+    """Return the workload of a model with towers, from its fields without data."""
     fields = len(features.categorical)
     whole, alone = (
         counted_workload(tower_spec(spec, fields, count, compression), features, samples)
@@ -61,7 +61,7 @@ def counted_towers(spec: ModelSpec, features: Features, towers: int, compression
 
 
 def counted_workload(spec: ModelSpec, features: Features, train_samples: int) -> Workload:
-    """What a sample asks of any model whose fields are given without data."""
+    """Return the workload of a model, from its fields without data."""
     return workload_of(count_model(spec, features), train_samples=train_samples)
 
 

@@ -45,7 +45,7 @@ class TowerStep(StepModel):
 
 
 def tower_demand(demand: ModelDemand, towers: Workload) -> ModelDemand:
-    """The same tables below the layers of a model with towers."""
+    """Return the demand of the same tables with the layers of a model with towers."""
     return replace(demand, family="dmt", workload=towers, layers=())
 
 

@@ -76,12 +76,12 @@ class Judgement(Frozen):
         return self.saving > 0 and self.champion_ne(base_rate) >= 1
 
     def figures(self) -> dict[str, float]:
-        """What MLflow shows of it."""
+        """Return the metrics for MLflow."""
         names = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")
         return {name: float(getattr(self, name)) for name in names}
 
     def explain(self) -> str:
-        """Why, in one sentence."""
+        """Return the reason for the judgement, in one sentence."""
         relation = "more" if self.is_better else "not more"
         return (
             f"On {self.rows:,} rows the challenger has log loss {self.challenger_logloss:.5f} against "

@@ -69,7 +69,7 @@ class RankingJudgement(Frozen):
         return self.gain > 0 and self.champion_ndcg20 <= self.popularity_ndcg20
 
     def explain(self) -> str:
-        """Why, in one sentence."""
+        """Return the reason for the judgement, in one sentence."""
         relation = "more" if self.is_better else "not more"
         return (
             f"Of {self.users:,} users that both know the challenger has NDCG@20 {self.challenger_ndcg20:.4f} against "
@@ -78,7 +78,7 @@ class RankingJudgement(Frozen):
         )
 
     def figures(self) -> dict[str, float]:
-        """What MLflow shows of it."""
+        """Return the metrics for MLflow."""
         return {name: float(getattr(self, name)) for name in FIGURES}
 
 
@@ -163,7 +163,7 @@ class _Translated:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Whether it has learned anything of each user, in the other's ids, `[users]`."""
+        """Return for each user, in the ids of the other model, whether this model has seen interactions, `[users]`."""
         learned = (self.ranker.user_degrees > 0).cpu().numpy()
         found = np.zeros(self.user_count, bool)
         found[self.users.now] = learned[self.users.former]
@@ -181,6 +181,6 @@ class _Translated:
 
 
 def _of_users(chosen: Interactions, is_known: NDArray[np.bool_]) -> Interactions:
-    """What these users chose."""
+    """Return the interactions of the known users."""
     kept = is_known[chosen.users]
     return Interactions(users=chosen.users[kept], items=chosen.items[kept], left_out=chosen.left_out)

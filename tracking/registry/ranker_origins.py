@@ -46,7 +46,7 @@ class RankerOrigins:
 
 
 def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[str, str]:
-    """What a later night needs to know of a version.
+    """Return tags with the settings of a version, for later nights.
 
     Args:
         members: Its members, in their order, as they were learned at first.
@@ -57,7 +57,7 @@ def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[
 
 
 def tags_again(origins: RankerOrigins) -> dict[str, str]:
-    """The same of a challenger that goes on from a champion: nothing about its settings has changed."""
+    """Return the tags of a challenger that continues from a champion with the same settings."""
     kept = [_kept(one.spec, one.hyperparameters, one.epochs) for one in origins.members]
     return {MEMBERS: json.dumps({"by": origins.by, "members": kept})}
 
