@@ -148,7 +148,7 @@ class HardwareProfile(Frozen):
     gather_bytes_per_second: Quantity = Field(description="Payload bytes of a random gather of 64-byte rows.")
     operator_overhead_seconds: Quantity = Field(description="Cost of one small operator within a training step.")
     idle_watts: Quantity | None = Field(description="Idle power of the device and its processor; None if unknown.")
-    busy_watts: Quantity | None = Field(description="Power with all cores of the device busy; None if unknown.")
+    busy_watts: Quantity | None = Field(description="Power of both with all cores of the device busy; None if unknown.")
     energy_method: str = Field(description="Text on how energy is measured or estimated on this machine.")
     price_per_hour: Quantity | None = Field(default=None, description="Price in the user's currency; None if unknown.")
     matmul_curve: dict[Precision, tuple[MatmulRate, ...]] = Field(
