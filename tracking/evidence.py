@@ -87,9 +87,7 @@ class Evidence(Ending):
     auc: float | None = Field(default=None, ge=0, le=1, description="AUC on the validation part.")
     ne: float | None = Field(default=None, gt=0, description="NE on the validation part.")
     asked_auc: float | None = Field(default=None, ge=0, le=1, description="Requested minimum AUC; None for no limit.")
-    epochs: float | None = Field(
-        default=None, ge=0, description="Epochs of all trials and members together."
-    )
+    epochs: float | None = Field(default=None, ge=0, description="Epochs of all trials and members together.")
     planned_epochs: float | None = Field(default=None, gt=0, description="Planned epochs of all trials and members.")
     planned_seconds: float | None = Field(
         default=None, gt=0, description="Time of all planned epochs; None if unknown."

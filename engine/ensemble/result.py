@@ -148,9 +148,7 @@ class EnsembleResult(Frozen):
         default=1.0,
         description="Calibration factor of the log odds (main task), below 1 if the model was overconfident.",
     )
-    other_scales: dict[str, float] = Field(
-        default={}, description="Calibration factor of each further task, by name."
-    )
+    other_scales: dict[str, float] = Field(default={}, description="Calibration factor of each further task, by name.")
     combined_by: str = Field(
         default="", description="Label of the combination method; empty for the weighted mean of log odds."
     )
@@ -159,9 +157,7 @@ class EnsembleResult(Frozen):
         description="Cross-fitted validation NE by combination method.",
     )
 
-    memory: MemoryFit | None = Field(
-        default=None, description="Effect of --ensemble-memory; None without this option."
-    )
+    memory: MemoryFit | None = Field(default=None, description="Effect of --ensemble-memory; None without this option.")
     serving: tuple[Serving, ...] = Field(
         default=(), description="Cost of a prediction with each member, then with the result."
     )
