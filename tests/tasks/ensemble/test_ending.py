@@ -9,7 +9,7 @@ from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from shunter.search.minutes import Minutes
 from shunter.tasks.ensemble import ending
-from shunter.tasks.ensemble.ending import STEPS, set_ending_aside
+from shunter.tasks.ensemble.ending import LATE_SECONDS, STEPS, set_ending_aside
 from shunter.tasks.step_clock import StepClock
 from shunter.tracking.convention import STEP_SECONDS
 from tests.engine.reasons import HandClock
@@ -40,9 +40,9 @@ def test_the_longest_of_the_latest_runs_alike(monkeypatch: pytest.MonkeyPatch) -
     others = [past(99, status="FAILED"), past(99, data="other"), past(99, model="auto"), past(99, steps=STEPS[:2])]
     runs = [*others, past(8), past(12), past(10), past(80)]
     monkeypatch.setattr(ending, "read_runs", lambda *_, **__: runs)
-    assert foreseen() == (12, "by 3 earlier runs on this data")
+    assert foreseen() == (12 + LATE_SECONDS, "by 3 earlier runs on this data")
     runs[-4:] = [past(7)]
-    assert foreseen() == (7, "by 1 earlier run on this data")
+    assert foreseen() == (7 + LATE_SECONDS, "by 1 earlier run on this data")
 
 
 def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
