@@ -194,7 +194,7 @@ def contradictions() -> Iterator[Case]:
         Case("train --towers 2", "--towers 2 needs a model that has towers"),
         Case(
             "train --cluster auto --processes 2 --embedding-memory 1GiB",
-            "--processes 2 on a cluster keeps all embedding tables in memory",
+            "--embedding-memory 1GiB does not go with --processes 2 and --cluster auto",
         ),
         Case("train --cluster-resource gpu", "--cluster-resource gpu has no effect without --cluster"),
         Case("train --search-minutes 90 --max-hours 1", "--search-minutes 90 is more than --max-hours 1"),
@@ -207,7 +207,7 @@ def contradictions() -> Iterator[Case]:
             "train --search-method dnas --search-space settings",
             "--search-method dnas searches the space architecture alone",
         ),
-        Case("train --search-space architecture --model dcnv2", "for --model dlrm only, not dcnv2"),
+        Case("train --search-space architecture --model dcnv2", "needs a model that has an architecture to search"),
     )
 
 

@@ -100,7 +100,8 @@ def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"learn_last_day": True}, "leave out --learn-last-day"), ({"min_auc": 0.7}, "--min-auc")]
+    ("options", "message"),
+    [({"learn_last_day": True}, "leave out --learn-last-day"), ({"min_auc": 0.7, "model": "dlrm"}, "--min-auc")],
 )
 def test_what_a_night_of_a_graph_model_cannot_do_is_refused(tmp_path: Path, options: dict, message: str) -> None:
     from shunter.retraining.ranker_challenger import check_night_of_rankers
