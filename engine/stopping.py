@@ -389,8 +389,10 @@ class Budget:
     @property
     def joules(self) -> float | None:
         """Joules of the command so far, earlier attempts included; None if no meter can count them."""
-        joules = self._meter.joules_so_far()
-        return None if joules is None else self._used_joules + joules
+        reading = self._meter.so_far()
+        if reading.joules is None:
+            return None if reading.seconds else self._used_joules  # at its start a meter has nothing to count
+        return self._used_joules + reading.joules
 
     @property
     def left_joules(self) -> float | None:

@@ -23,7 +23,7 @@ COMMON = {
         "search_minutes",
     ),
     *("ensemble_size", "register_as", "config", "dry_run", "as_json", "verbose", "help"),
-    *("offers", "every_row", "day", "train_days", "timezone", "margin"),
+    *("offers", "every_row", "day", "train_days", "timezone"),
     *("devices", "accelerator", "machine", "batch_size", "max_device_gib", "out"),
 }
 
