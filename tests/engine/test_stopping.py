@@ -167,9 +167,10 @@ def test_a_killed_attempt_has_kept_its_clock(tmp_path: Path, monkeypatch: pytest
     killed, again = HandClock(), HandClock()
     with killed.kept_in(tmp_path), killed.counting("trials"):
         killed.now += 7.0
-        (tmp_path / CLOCK_FILE).unlink(missing_ok=True)
-        while not (tmp_path / CLOCK_FILE).exists():
-            time.sleep(0.01)
+        for _ in range(2):  # the first file may hold what was read before the seven seconds
+            (tmp_path / CLOCK_FILE).unlink(missing_ok=True)
+            while not (tmp_path / CLOCK_FILE).exists():
+                time.sleep(0.01)
         kept = shutil.copytree(tmp_path, tmp_path.with_name("killed"), ignore=shutil.ignore_patterns("*.tmp"))
     with again.kept_in(kept):
         assert (again.seconds, again.seconds_of("trials")) == (7.0, 7.0)
