@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shunter.masked_console import Console
@@ -32,9 +31,11 @@ class ProgressLine:
         self._moved_at = 0.0
 
     @property
-    def console(self) -> RichConsole:
+    def console(self) -> Console:
         """Console on which the line is drawn."""
-        return self._progress.console
+        console = self._progress.console
+        assert isinstance(console, Console), "the line is drawn on a console that hides secrets"
+        return console
 
     @contextmanager
     def within(self, name: str) -> Iterator["ProgressLine"]:
