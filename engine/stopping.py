@@ -389,10 +389,8 @@ class Budget:
     @property
     def joules(self) -> float | None:
         """Joules of the command so far, earlier attempts included; None if no meter can count them."""
-        reading = self._meter.so_far()
-        if reading.joules is None:
-            return None if reading.seconds else self._used_joules  # at its start a meter has nothing to count
-        return self._used_joules + reading.joules
+        joules = self._meter.joules_so_far()
+        return None if joules is None else self._used_joules + joules
 
     @property
     def left_joules(self) -> float | None:
@@ -422,8 +420,9 @@ class Budget:
 
     def _ends(self) -> list[tuple[float, StopReason]]:
         """Return the seconds left for trainings by each limit, with its reason."""
-        ends, left, used = self._clock_ends(), self.left_joules, self.joules
-        if self.max_joules is not None and left is not None:
+        ends = self._clock_ends()
+        if self.max_joules is not None and (left := self.left_joules) is not None:
+            used = self.joules
             seconds = left * self.seconds / used if used else math.inf
             ends.append(
                 (seconds, StopReason(StopKind.LIMIT, StopLimit.ENERGY, {"kwh": self.max_joules / JOULES_PER_KWH}))

@@ -214,8 +214,9 @@ class EnergyMeter:
         return self._reading.seconds if self._reading is not None else self._elapsed()
 
     def joules_so_far(self) -> float | None:
-        """Return the joules of `so_far`; None if unavailable."""
-        return self.so_far().joules
+        """Return the joules of `so_far`; None if unavailable. At the start there is nothing to count yet."""
+        reading = self.so_far()
+        return 0.0 if not reading.seconds and reading.joules is None else reading.joules
 
     def _elapsed(self) -> float:
         """Return the seconds since the start; the value never decreases, even if the clock runs backwards."""

@@ -50,7 +50,7 @@ def test_only_a_search_by_trials_is_told_beforehand(dataset: Dataset) -> None:
 
 
 def test_a_search_of_heavier_settings_takes_longer_and_says_so(dataset: Dataset, tmp_path: Path) -> None:
-    request, profiles = TrainRequest(), [make_profile(cores=2)]
+    request, profiles = TrainRequest(parallel_trials=1), [make_profile(cores=2)]
     heavy = describe(dataset, model_spec(top_widths=(1024, 1024)))
     light = choose(dataset, request, profiles, probe_seconds=0)
     dear = choose(dataset, request, profiles, probe_seconds=0, searched=[light.workload or heavy, heavy])

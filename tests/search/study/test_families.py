@@ -11,7 +11,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.hardware.types import Placement
 from shunter.models.names import auto_families
 from shunter.requests import TrainRequest
-from shunter.requests.search import TRIALS
+from shunter.requests.search import PRESET_TRIALS, Preset
 from shunter.search.job import SearchJob
 from shunter.search.protocol import BudgetLeft, Parameters
 from shunter.search.search import search
@@ -159,7 +159,7 @@ def test_a_look_is_of_equal_samples_where_that_saves_anything(
 
 def test_the_usual_trials_suffice_for_a_race_of_all_families() -> None:
     every = SPACE.model_copy(update={"families": (*auto_families(), "din")})
-    assert FamilyRace.of(every, 200_000, Schedule(max_epochs=9), TRIALS) is not None
+    assert FamilyRace.of(every, 200_000, Schedule(max_epochs=9), PRESET_TRIALS[Preset.STANDARD]) is not None
 
 
 def test_a_search_looks_at_all_and_draws_of_two(

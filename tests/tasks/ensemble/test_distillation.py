@@ -109,10 +109,3 @@ def test_where_the_ensemble_has_room_or_none_is_wanted_nothing_is_trained(
 ) -> None:
     assert distilled(dataset, members, tmp_path, monkeypatch, **asked) == []
     assert not (tmp_path / "members").exists()
-
-
-def test_requests_that_cannot_be_distilled_are_refused() -> None:
-    with pytest.raises(ValueError, match="--cluster"):
-        TrainRequest(distill="always", cluster="localhost:6379")
-    with pytest.raises(ValueError, match="--model lightgcn"):
-        TrainRequest(distill="always", model="lightgcn")
