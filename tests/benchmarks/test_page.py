@@ -33,7 +33,8 @@ def test_the_committed_pages_are_fresh_and_short() -> None:
     pages = render(read_descriptions(), read_results())
     written = {str(path.relative_to(DOCS)): path.read_text() for path in written_pages()}
     assert written == pages, "run `python -m benchmarks.page`"
-    assert all(text.count("\n") <= 60 for name, text in pages.items() if name.startswith("benchmarks/"))
+    short = [text for name, text in pages.items() if name.startswith("benchmarks/") and name != "benchmarks/index.md"]
+    assert all(text.count("\n") <= 60 for text in short)
 
 
 def test_figures_that_other_pages_quote_are_fresh() -> None:

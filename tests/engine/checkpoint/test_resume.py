@@ -254,9 +254,8 @@ def test_when_the_newest_state_is_damaged_the_one_before_goes_on_and_one_sentenc
     again = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), hooks, Checkpointing(interrupted))
     assert_same(again, undisturbed)
     assert steps[0] == 34
-    (said,) = [record.getMessage() for record in caplog.records if "goes on" in record.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "step 33" in record.getMessage()]
     assert "state-000002.safetensors" in said
-    assert "after step 33" in said
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
