@@ -168,7 +168,7 @@ def test_the_form_shows_every_parameter_with_its_description_and_default(page: P
     page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
     assert field(page, "Data").input_value() == "ml-100k"
     assert field(page, "--max-epochs").input_value() == ""  # the model decides
-    page.get_by_text("Settings to try; if omitted 9").wait_for()
+    page.get_by_text("Settings to try; if omitted by --preset").wait_for()
     assert field(page, "--trials").input_value() == "", "an input, though it may be left out"
     groups = page.locator("label").all_inner_texts()
     assert groups.index("Limits (Optional)") < groups.index("Advanced: training (Optional)"), "what is rarely set, last"
