@@ -87,6 +87,7 @@ def search(
             on_trial=on_trial,
             seeds=job.seeds,
             pairing=job.pairing,
+            in_rounds=place is None and options.search_minutes is None and options.search_kwh is None,
         )
         method = build_method(options.search_method, _method_context(job, space, study, loop))
         by_rank = job.request.ensemble.trained

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -64,8 +64,9 @@ class Progress:
 class Loop:
     """Running search: asks the method for points, trains them in slots, and ends the search.
 
-    Several slots train in rounds: the points of a round are all asked for before the first of them is trained, and a
-    trial is compared with the trials of earlier rounds alone. A search therefore repeats whatever its trials' times.
+    Several slots train in rounds if the search shall repeat: the points of a round are all asked for before the first
+    of them is trained, and a trial is compared with the trials of earlier rounds alone, whichever is faster. Otherwise
+    each slot takes the next point when it is free.
 
     Args:
         study: Record of the trials.
@@ -76,6 +77,7 @@ class Loop:
         seeds: Number of trainings of the best setting after the search. Time for them is reserved within the search,
             for each as much as the best trial took.
         pairing: Placement that one extra trial explores; None explores nothing.
+        in_rounds: Whether several slots train in rounds.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class Loop:
         on_trial: Callable[[Progress], None] | None,
         seeds: int = 0,
         pairing: Pairing | None = None,
+        in_rounds: bool = True,
     ) -> None:
         self.study, self.budget, self.trials, self.pairing = study, budget, trials, pairing
+        self._in_rounds = in_rounds
         self.stop_reason: StopReason | None = None
         self.resumed = len(finished_trials(study))
         self._should_stop, self._on_trial, self._seeds = should_stop, on_trial, seeds
@@ -103,36 +107,44 @@ class Loop:
         """
         self.method, self.context, self._at_a_time = method, context, len(slots)
         self._reserve()
+        if len(slots) == 1:
+            while (begun := self._begin()) is not None:
+                self._note(begun[0], self._trained(*begun, slots[0]))
+            return
         with ThreadPoolExecutor(len(slots), thread_name_prefix="trial") as threads:
-            while begun := self._begin_round(len(slots)):
-                if len(begun) == 1:
-                    ends = [self._trained(*begun[0], slots[0])]
-                else:
-                    ends = self._trained_together(begun, slots, threads)
-                for (trial, _), end in zip(begun, ends, strict=True):
-                    self._note(trial, end)
+            try:
+                self._in_parallel(slots, threads)
+            except BaseException:
+                self._gave_up.set()
+                for slot in slots:
+                    slot.close()
+                raise
 
-    def _begin_round(self, most: int) -> "list[tuple[Trial, Parameters]]":
+    def _in_parallel(self, slots: Sequence[Executor], threads: ThreadPoolExecutor) -> None:
+        """Train in all slots: a round after the other, or the next point wherever a slot is free."""
+        free, running = list(slots), dict["Future[TrialEnd | None]", tuple["Trial", Executor]]()
+        while True:
+            if not (self._in_rounds and running):
+                begun = self._begin_up_to(len(free))
+                is_round = self._in_rounds and len(begun) > 1
+                peers = frozenset(trial.number for trial, _ in begun) if is_round else frozenset[int]()
+                for one in begun:
+                    slot = free.pop(0)
+                    running[threads.submit(self._trained, *one, slot, peers)] = (one[0], slot)
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_EXCEPTION if self._in_rounds else FIRST_COMPLETED)
+            for future in sorted(done, key=lambda one: running[one][0].number):
+                trial, slot = running.pop(future)
+                free.append(slot)
+                self._note(trial, future.result())
+
+    def _begin_up_to(self, most: int) -> "list[tuple[Trial, Parameters]]":
         """Begin up to `most` trials; none if the search has ended."""
         begun = list[tuple["Trial", Parameters]]()
         while len(begun) < most and (one := self._begin()) is not None:
             begun.append(one)
         return begun
-
-    def _trained_together(
-        self, begun: "Sequence[tuple[Trial, Parameters]]", slots: Sequence[Executor], threads: ThreadPoolExecutor
-    ) -> "list[TrialEnd | None]":
-        """Train the points of a round at the same time."""
-        peers = frozenset(trial.number for trial, _ in begun)
-        running = [threads.submit(self._trained, *one, slot, peers) for one, slot in zip(begun, slots, strict=False)]
-        try:
-            wait(running, return_when=FIRST_EXCEPTION)
-            return [one.result() for one in running]
-        except BaseException:
-            self._gave_up.set()
-            for slot in slots:
-                slot.close()
-            raise
 
     def ended(self) -> StopReason | None:
         """Return the reason to end the search and its running trials; None while the search may continue."""

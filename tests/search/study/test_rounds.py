@@ -37,6 +37,21 @@ def points_of_search(
     return [points[number] for number in sorted(points)], [peers[number] for number in sorted(peers)]
 
 
+def test_a_search_that_a_clock_may_end_waits_for_no_round(
+    dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SearchJob(
+        dataset=dataset,
+        request=TrainRequest(trials=4, search_minutes=5, max_epochs=1, parallel_trials=2),
+        placement=PLACEMENT,
+        directory=tmp_path,
+        parent_run_id=parent,
+        space=SMALL,
+    )
+    points, peers = points_of_search(lambda number: 0.05 * (number == 0), job, monkeypatch)
+    assert (len(points), set(peers)) == (4, {frozenset()})
+
+
 @pytest.mark.parametrize("trials", [1, 5])
 def test_points_do_not_depend_on_which_trial_is_faster(
     trials: int, dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
