@@ -234,18 +234,18 @@ def _train_held(job: _Job) -> TrainSummary:
     here = [] if job.cluster else job.profiles  # Ray separates trainings on its nodes
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
-    foreseen = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
+    estimated = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
     with job.clock.command.kept_in(job.state.directory), ExitStack() as stack:
         with job.clock.command.paused():
             priority = job.request.training.priority
             held = stack.enter_context(
-                hold(here, together=together, decision=chosen, estimate=foreseen, priority=priority)
+                hold(here, together=together, decision=chosen, estimate=estimated, priority=priority)
             )
         better = None
         may_move = job.repetition is None and together == 1
-        if foreseen is not None and may_move and not holds_all(held, job.profiles):
+        if estimated is not None and may_move and not holds_all(held, job.profiles):
             move = installed_move("machine")
-            better = move(held, foreseen) if move else None
+            better = move(held, estimated) if move else None
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held, better)
 
 

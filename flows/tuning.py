@@ -60,13 +60,13 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state:
         together = trainings_together(request, profiles, request.training.processes)
         chosen = state.recall("decision", Decision)
-        foreseen = partial(estimate, dataset, request, profiles)
+        estimated = partial(estimate, dataset, request, profiles)
         with ExitStack() as stack:
             stack.enter_context(clock.kept_in(state.directory))
             with clock.paused():
                 priority = request.training.priority
                 held = stack.enter_context(
-                    hold(profiles, together=together, decision=chosen, estimate=foreseen, priority=priority)
+                    hold(profiles, together=together, decision=chosen, estimate=estimated, priority=priority)
                 )
             result = state.recovering(_tune_tracked, request, dataset, held.of(profiles), state, held, clock=clock)
         state.finish()

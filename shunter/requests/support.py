@@ -77,7 +77,7 @@ class Conflict:
 
     Attributes:
         uses: Options; using one less is allowed.
-        because: What they contradict each other in, as a clause.
+        because: Reason, as a clause.
     """
 
     uses: tuple[Use, ...]
@@ -116,9 +116,9 @@ NEEDS = (
     Need(ARCHITECTURE, ModelTrait.ARCHITECTURES),
     Need(Use("towers"), ModelTrait.TOWERS),
 )
-IN_MEMORY = "the tables stay in memory"
-ONE_PROCESS = "the training is one process on this machine"
-ONE_TABLE_WIDTH = "tables in fp16 are whole and of one width in one process"
+IN_MEMORY = "all embedding tables must then be in memory"
+ONE_PROCESS = "snapshots and distillation work in one process on this machine"
+ONE_TABLE_WIDTH = "tables in fp16 have one width and are whole in one process"
 CONFLICTS = (
     *(Conflict((EMBEDDING_MEMORY, use), IN_MEMORY) for use in (PLAN, WIDE, ARCHITECTURE, SNAPSHOTS, HALF_TABLES)),
     Conflict((EMBEDDING_MEMORY, ENSEMBLE_MEMORY), IN_MEMORY),
@@ -179,7 +179,12 @@ def check_support(model: str | None, given: Mapping[str, Any]) -> None:
 
 
 def excludes(use: Use, given: Mapping[str, Any]) -> bool:
-    """Return True if the options of a request exclude another use of an option, which may not be made by itself."""
+    """Return True if the options that a request states leave no room for a use of another option.
+
+    Args:
+        use: Use that would be added.
+        given: Values of the options that differ from their defaults, by name.
+    """
     others = ({*conflict.uses} - {use} for conflict in CONFLICTS if use in conflict.uses)
     return any(all(one.is_in(given) for one in rest) for rest in others)
 
