@@ -259,8 +259,9 @@ def reserve(
 ) -> Iterator[Reservation]:
     """Reserve one accelerator of each group while the block runs; wait for those in use, and report the wait.
 
-    Nothing is held during the wait, so that two jobs that want the same two accelerators never deadlock. A waiting job
-    with a higher priority for one of them goes first. Among equal priorities the first to ask after the release wins.
+    Nothing is reserved during the wait, so that two jobs that want the same two accelerators never deadlock. A waiting
+    job with a higher priority for one of them goes first. Among equal priorities the first request after the release
+    wins.
 
     Args:
         groups: Names as in `Accelerator.name`; within a group any name is acceptable.

@@ -58,7 +58,7 @@ def family_of(name: str) -> Family:
 
 
 def may_lie_in_file(spec: ModelSpec) -> bool:
-    """Return True if the embedding tables of a model may be in a file, with some rows in memory."""
+    """Return True if the embedding tables of a model may be in a file, with a cache of rows in memory."""
     return not spec.has_mixed_tables and spec.table_precision == "fp32" and not reads_positions(spec.family)
 
 
@@ -107,7 +107,7 @@ def build_model(
     if cache is not None and reads_positions(spec.family):
         raise RequestError(
             f"The embedding tables of a model of family {spec.family!r}, which looks up positions of histories, cannot "
-            "lie in a file: leave out --embedding-memory."
+            "be in a file: leave out --embedding-memory."
         )
     wanted = TableRequest(
         shapes=spec.tables(features),
@@ -134,7 +134,7 @@ def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
     check_spec(spec, features)
     if not may_lie_in_file(spec):
         raise RequestError(
-            f"The embedding tables of this model of family {spec.family!r} cannot be read where they lie in a file: "
+            f"The embedding tables of this model of family {spec.family!r} cannot be read from a file: "
             "load it into memory."
         )
     tables = MappedEmbeddings(spec.tables(features), spec.embedding_dim, bag_tables(spec, features))

@@ -162,8 +162,8 @@ class ModelSpec(Record):
             these rows by their remainder. Empty is 1 for all.
         table_precision: Precision in which rows are stored. They are multiplied and updated in fp32; for fp16 they are
             then rounded stochastically (`shunter.models.embeddings.half`).
-        numeric_embedding: Encoding of the dense features: one vector by an MLP over all of them, or for each a learned
-            vector times its value, so that each interacts with the other fields. The latter has no `bottom_widths`.
+        numeric_embedding: Encoding of the dense features. Either an MLP makes one vector of all of them, or each has a
+            learned vector times its value and interacts with the other fields. The latter has no `bottom_widths`.
         numeric_bins: Number of bins, between quantiles of the training part, that encode each dense feature in addition
             to its value (`shunter.models.number_bins`); 0 uses the value alone.
     """

@@ -1,4 +1,4 @@
-"""The ground floor: the errors a user can meet and where things are kept on disk.
+"""Base package: errors for users, settings, requests, and helpers for files and statistics.
 
-Every other folder may import this package; it imports none of them.
+Every other folder may import this package. It imports none of them.
 """

@@ -1,4 +1,4 @@
-"""Folders of large files with checksums for each block: a block is verified when it is first read in a process.
+"""Folders of large files with a checksum for each block, which is verified when a process first reads the block.
 
 `checksums.json` of a folder holds the size and the CRC-32 of every block of each file. It is a checked file itself
 (`shunter.checked_json`). A file that it does not name, as in a folder of a former version, is read unverified.
@@ -27,7 +27,7 @@ Stamp = tuple[int, int, int]
 
 
 class CheckedFile:
-    """A file of a checked folder; knows which of its blocks this process has verified.
+    """File of a checked folder, with a record of the blocks that this process has verified.
 
     Args:
         path: The file.
@@ -56,7 +56,7 @@ class CheckedFile:
         self.verify_blocks(np.arange(first // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
 
     def verify_blocks(self, numbers: NDArray[np.int64]) -> None:
-        """Verify some blocks, except those that were verified before; raises as `verify`."""
+        """Verify the given blocks, except those that were verified before; raises as `verify`."""
         if self.is_verified:
             return
         found = self.path.stat()
@@ -106,7 +106,7 @@ def checked_file(path: Path) -> CheckedFile | None:
         DamagedFileError: The manifest is damaged.
         OSError: The file is missing.
     """
-    path = path.resolve()  # a link's target lies in a folder with checksums of its own
+    path = path.resolve()  # the target of a link is in a folder with its own checksums
     for folder in (path.parent, path.parent.parent):
         manifest = folder / MANIFEST
         if manifest.exists():
@@ -115,7 +115,7 @@ def checked_file(path: Path) -> CheckedFile | None:
 
 
 def verify_file(path: Path) -> None:
-    """Verify a whole file, once per process; nothing to do for one without checksums.
+    """Verify a whole file, once per process; do nothing for a file without checksums.
 
     Raises:
         DamagedFileError: It is damaged.
@@ -147,7 +147,7 @@ def verify_folder(folder: Path, *, largest_bytes: int | None = None) -> None:
 
 @lru_cache(maxsize=4096)
 def _checked_file(path: Path, name: str, manifest: Path, of_file: Stamp, of_manifest: Stamp) -> CheckedFile | None:
-    """Return the one object of a file as it is now: another stamp is another file, which is verified again."""
+    """Return the `CheckedFile` of a file; a changed time stamp gives a new object, which is verified again."""
     entry = _files(manifest, of_manifest).get(name)
     if entry is None:
         return None

@@ -1,4 +1,4 @@
-"""Small JSON files with a checksum: damage is found where a file is read, and never taken for content.
+"""Small JSON files with a checksum, so that damage is detected when a file is read.
 
 The last key of a checked object is `"file_checksum"`, the CRC-32 of all bytes before that key. Readers of plain JSON
 see one more key. Files of former versions have no checksum; they are read as they are, if they are whole JSON.
@@ -54,7 +54,7 @@ def read_checked(path: Path, parse: Callable[[bytes], Value]) -> Value:
 
     Args:
         path: The file.
-        parse: Turns the JSON text into a value; whatever it raises counts as damage.
+        parse: Function that turns the JSON text into a value; any exception that it raises counts as damage.
 
     Raises:
         FileNotFoundError: There is no such file.

@@ -1,4 +1,4 @@
-"""Python's collector of garbage in cycles, kept from walking over what stays."""
+"""Garbage collection of Python while libraries are loaded."""
 
 import gc
 import sys
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading(module: str) -> Iterator[None]:
-    """Load a library within the block without a look for garbage, and never look through what was loaded again.
+    """Disable garbage collection while a block loads a library, then exempt the loaded objects from later collections.
 
-    A million objects of modules are no garbage, but each look over all of them takes a tenth of a second, and a start
-    gives cause for half a dozen. Garbage that is in a cycle by the end of the block stays, so it does nothing where the
-    module is there already.
+    Each collection scans a million objects of modules, which are no garbage, for a tenth of a second. A start of the
+    command would cause six of them. Cyclic garbage of the block is never freed, so the block does nothing if the module
+    is already loaded.
 
     Args:
-        module: What will have been loaded by the end of the block.
+        module: Name of the module that the block loads.
     """
     if module in sys.modules:
         yield

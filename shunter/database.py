@@ -1,11 +1,12 @@
-"""SQLite databases of the home: switched to a write-ahead log, copied, and filled with tables that were made once.
+"""SQLite databases of the home: write-ahead log, copies, templates of tables, and checks.
 
 A process never opens a database's files itself. POSIX locks belong to a process and a file, so closing any descriptor
-of the file drops the locks of every SQLite connection that the process holds on it. The next connection that closes
-elsewhere then deletes the write-ahead log under a running training. Everything here therefore goes through SQLite.
+of the file drops the locks of every SQLite connection that the process holds on it. The next connection of another
+process that closes then deletes the write-ahead log of a running training job. All access therefore goes through
+SQLite.
 
-A library that finds no tables goes through its whole history of migrations, for seconds of the first command. `make
-setup` makes a template of each library's tables, which a new home copies.
+A library that finds no tables runs all its migrations, which takes seconds of the first command. `make setup` therefore
+makes a template of each library's tables, which a new home copies.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""The errors that Shunter raises for a user.
+"""Errors that Shunter raises for a user.
 
 Each message is one sentence that names the thing, says what was expected and what to do. The command line prints
-the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes of our own are assertions, not these.
+the sentence and exits with `exit_code`; `--debug` shows the traceback. Programming errors are assertions.
 """
 
 import re
@@ -54,7 +54,7 @@ class RequestError(ShunterError):
 
 
 class SeveralModelsError(RequestError):
-    """There are several registered models, of which none was named.
+    """Error of a request without a model name although several models are registered.
 
     Attributes:
         names: Names of the registered models.
@@ -72,7 +72,7 @@ class SeveralModelsError(RequestError):
 
 
 class UnknownNameError(RequestError):
-    """No implementation of a role has the requested name.
+    """Error of a name that no implementation of a role has.
 
     Attributes:
         role: Role, such as `dense optimizer`.
@@ -192,7 +192,7 @@ class DamagedDataError(DataError):
 
 
 class UnusableValuesError(DataError):
-    """Too many values of a column are unknown to the model or unreadable.
+    """Error of a column with too many values that are unreadable or unknown to the model.
 
     Attributes:
         shares: Share of such values of each column above the limit.
@@ -226,14 +226,14 @@ class UnusableValuesWarning(UserWarning):
 
 
 class InfeasibleError(ShunterError):
-    """No placement meets the limits; the message names the nearest ones."""
+    """Error of limits that no placement meets; the message names the nearest placements."""
 
     code = "infeasible"
     exit_code = 4
 
 
 class QualityMissedError(InfeasibleError):
-    """The trained model is below the quality limit.
+    """Error of a trained model below the quality limit.
 
     Attributes:
         auc: Best AUC that was reached on the validation part.
@@ -247,7 +247,7 @@ class QualityMissedError(InfeasibleError):
 
 
 class DegradedModelError(InfeasibleError):
-    """A champion in use is degraded on the judged day.
+    """Error of a champion in use that is degraded on the evaluated day.
 
     Attributes:
         words: The finding.
@@ -261,14 +261,14 @@ class DegradedModelError(InfeasibleError):
 
 
 class TrainingError(ShunterError):
-    """The training cannot go on, for instance because the loss is not a number any more."""
+    """Error that ends a training job, for instance a loss that is no longer a number."""
 
     code = "training-failed"
     exit_code = 5
 
 
 class ProcessLostError(TrainingError):
-    """A process that trained was ended from outside, which says nothing of what it trained."""
+    """Error of a training process that was ended from outside, whatever it trained."""
 
     code = "process-lost"
 
@@ -400,7 +400,7 @@ def find_cause(error: BaseException | None, kind: type[Kind]) -> Kind | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library says first, without the full stop and the names of its classes; its name where it says nothing."""
+    """Return the first line of an error's message without class names; the name of the error if it has no message."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return (re.sub(r"^\([\w.]+Error\) ", "", str(error)).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -1,9 +1,9 @@
-"""The base of the values that one step hands to the next."""
+"""Base of the values that one step returns and the next one takes."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """A value that never changes and refuses fields that it does not know."""
+    """Immutable value that refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

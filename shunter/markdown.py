@@ -1,4 +1,4 @@
-"""Texts that others have written, within Markdown: they stay texts there, and cannot become links, pictures or tags."""
+"""Escaping of foreign texts in Markdown, so that they cannot become links, pictures or tags."""
 
 import re
 
@@ -7,6 +7,6 @@ _LINE_MARKS = re.compile(r"^([#+=~-]+)(?=\s|$)|^(\d+)([.)])(?=\s)")
 
 
 def plain(text: object) -> str:
-    """A text on one line that Markdown shows as it is."""
+    """Return a text on one line, escaped so that Markdown shows it unchanged."""
     line = _MARKS.sub(lambda mark: f"\\{mark[0]}", " ".join(str(text).split()))
     return _LINE_MARKS.sub(lambda mark: f"\\{mark[1]}" if mark[1] else f"{mark[2]}\\{mark[3]}", line)

@@ -1,4 +1,4 @@
-"""Console of every command: secrets are hidden in all that it prints."""
+"""Console of every command, which hides secrets in its output."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from shunter.secrets import without_secrets
 
 
 class Console(console.Console):
-    """Rich console that hides the secrets of texts, those of table cells too, before it lays them out."""
+    """Rich console that hides secrets in texts and table cells before it renders them."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text without its secrets, as Rich renders it."""

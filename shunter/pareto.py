@@ -10,17 +10,17 @@ Point = tuple[float, float]
 
 
 def on_front(points: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mark the rows that no other row matches in all columns and beats in one; less is better, NaN is worst.
+    """Mark the rows that no other row dominates; less is better, NaN is worst.
 
-    Rows are taken in the order of the first column. Of the other two, a staircase is kept: no step of it is beaten by
-    another, so the step at or before a row's second value has the least third value so far, and says whether the row is
-    beaten (Kung, Luccio and Preparata, JACM 22(4), 1975). n log n for n rows.
+    Rows are processed in the order of the first column. The front of the other two columns is kept as a sorted list.
+    Its entry at or before a row's second value has the least third value so far, which decides whether the row is
+    dominated (Kung, Luccio and Preparata, JACM 22(4), 1975). The time is O(n log n).
 
     Args:
         points: n rows of two or three columns.
 
     Returns:
-        bool `[n]`; of equal rows all are marked, or none.
+        bool `[n]`; equal rows are all marked or all unmarked.
     """
     known = np.where(np.isnan(points), np.inf, points)
     if known.shape[1] == 2:  # a third objective in which all are equal changes nothing
@@ -67,7 +67,8 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
 
     Args:
         points: Points in any order; those that do not beat the reference in both objectives add nothing.
-        reference: A point worse than what is of interest; only volumes below the same one can be compared.
+        reference: Point worse than every point of interest. Hypervolumes with different reference points cannot be
+            compared.
     """
     inside = [point for point in points if point[0] < reference[0] and point[1] < reference[1]]
     area, ceiling = 0.0, reference[1]

@@ -1,4 +1,4 @@
-"""How long this process has lived, and whether it serves one run alone."""
+"""Age of this process, as the start of the run that it serves."""
 
 import os
 import time
@@ -16,9 +16,9 @@ _ended_at: list[float] = [0.0]  # age of this process when its last such run end
 
 @contextmanager
 def process_of_one_run() -> Iterator[None]:
-    """Let the run of this block count all that this process has done before as its own, as a command does.
+    """Count the earlier time of this process as part of the run of this block, as a command does.
 
-    A second one in the same process counts from the end of the first.
+    A second block in the same process counts from the end of the first.
     """
     token = _of_one_run.set(True)
     try:
@@ -29,13 +29,13 @@ def process_of_one_run() -> Iterator[None]:
 
 
 def seconds_before_run() -> float:
-    """Seconds that this process has spent for its run so far; none where it serves others too."""
+    """Return the seconds that this process has spent for its run so far; None if it serves several runs."""
     is_its_own = _of_one_run.get() or os.environ.get(WORKER_RUN)
     return process_age_seconds() - _ended_at[0] if is_its_own else 0.0
 
 
 def process_age_seconds() -> float:
-    """Wall-clock seconds since this process began, the interpreter's own start included."""
+    """Return the wall-clock seconds since this process began, including the start of the interpreter."""
     with suppress(OSError, AttributeError):  # not on Linux
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[BEGIN_FIELD]) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""The folder of a home that takes damaged files: moved aside, they are in nobody's way and can still be looked at."""
+"""Quarantine: folder of a home for damaged files, which stay available for inspection."""
 
 import contextlib
 import logging
@@ -15,11 +15,11 @@ def quarantine(path: Path, reason: str) -> Path | None:
     """Move a damaged file or folder into the quarantine of its home, and log one line.
 
     Args:
-        path: The file or folder; nothing inside another process's open files is changed by a move.
+        path: The file or folder; a move does not affect processes that have the file open.
         reason: What is wrong with it, for the log.
 
     Returns:
-        Where it is now; None if another process was faster, or the file system refuses.
+        Its new path; None if another process moved it first, or the file system refuses.
     """
     target = _place(path)
     try:
@@ -32,7 +32,7 @@ def quarantine(path: Path, reason: str) -> Path | None:
 
 
 def _place(path: Path) -> Path:
-    """Return an unused path in the quarantine: below the home, or beside a file that lies elsewhere."""
+    """Return an unused path in the quarantine: below the home, or beside a file outside of the home."""
     root, inner = path.parent, Path(path.name)
     if (home := _home()) is not None:
         with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""How much a command prints: with `--quiet` errors only, with `--verbose` all details."""
+"""Amount of output of a command: with `--quiet` errors only, with `--verbose` all details."""
 
 import os
 

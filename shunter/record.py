@@ -25,10 +25,10 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the record of plain values; inverse of `to_dict`.
+        """Build the record from plain values; inverse of `to_dict`.
 
         Raises:
-            TypeError: A field is missing, or none of the record.
+            TypeError: A field is missing or unknown.
         """
         return _record(cls, values)
 
@@ -44,7 +44,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _value(hint: Any, value: Any) -> Any:
-    """Return a plain value as the type of its field: nested records, and tuples that JSON holds as lists."""
+    """Convert a plain value to the type of its field: nested records, and tuples that JSON stores as lists."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         kinds = [one for one in arguments if one is not type(None)]

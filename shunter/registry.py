@@ -26,11 +26,11 @@ Capability = bool | int | float | str
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One implementation of a role, known before its module is imported.
+    """Implementation of a role, described without importing its module.
 
     Attributes:
         target: The implementation, as `module:attribute`.
-        capabilities: Plain data that the core decides by.
+        capabilities: Plain data by which the core decides.
     """
 
     target: str
@@ -62,7 +62,7 @@ class Registry:
     """Implementations of one role by name.
 
     Attributes:
-        role: What an implementation is, in messages and in documentation: `dense optimizer`.
+        role: Role of the implementations, for messages and documentation: `dense optimizer`.
         entries: Implementations of the core and of the extensions; a search proposes them in this order.
         group: Group of entry points in which other distributions declare theirs.
         defaults: Value of each capability that an entry may leave out.
@@ -84,14 +84,15 @@ class Registry:
         return name in self.entries or name in self._foreign
 
     def capability(self, name: str, capability: str) -> Capability:
-        """Return what the entry of a name, or else the registry, says of a capability; raises as `entry`."""
+        """Return a capability of the entry of a name, by default that of the registry; raises as `entry`."""
         stated = self.entry(name).capabilities
         return stated[capability] if capability in stated else self.defaults[capability]
 
     def stated(self, name: str) -> Mapping[str, Capability]:
         """Return the capabilities that the entry of a name states, installed or not; none for an unknown name.
 
-        A request of an earlier run may name what is no longer there: it can be read, and is refused at a start.
+        A request of an earlier run may name an implementation that no longer exists. It can be read, and is refused
+        when a run starts.
         """
         if name in self.entries:
             return self.entries[name].capabilities

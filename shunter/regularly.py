@@ -1,4 +1,4 @@
-"""Something that is done every few seconds beside the work, so that a kill loses no more than what came since."""
+"""Periodic calls in a background thread, such as writes that limit the loss after a kill."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 def regularly(work: Callable[[], None]) -> Iterator[None]:
     """Call `work` in a thread of its own every few seconds while the block runs.
 
-    What goes wrong there is said once for each reason and ends nothing: the block itself will come across a full disk.
+    An error of `work` is logged once for each message and does not end the block.
 
     Args:
         work: Function that may be called while the block works.

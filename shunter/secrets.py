@@ -1,4 +1,4 @@
-"""Secrets out of texts: what is logged, tracked, shown or stored passes through here."""
+"""Removal of secrets from texts that are logged, tracked, shown or stored."""
 
 import logging
 import os
@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import unquote
 
 HIDDEN = "***"
-SHORTEST_SECRET = 6  # a shorter value would be found in words that have nothing to do with it
-# Up to the last @ of the word: a password may hold @ and /, and rather too much is hidden than too little.
+SHORTEST_SECRET = 6  # a shorter value would match parts of unrelated text
+# Up to the last @ before white space: a password may contain @ and /, and hiding too much is safer.
 _USER_INFO = re.compile(r"(?<=://)(?:[^/:\s'\"]*:[^\s'\"]*|[^/\s'\"]+)@")
 _PASSWORD = re.compile(r"(?i)(?<![\w-])([\w.-]*(?:password|passwd|pwd)=)[^&\s'\"]+")
 _QUERY = re.compile(
@@ -20,7 +20,7 @@ _QUERY = re.compile(
 _SECRET_NAME = re.compile(r"(?i)(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|AUTH_STRING|CREDENTIAL)")
 _ADDRESS_NAME = re.compile(r"(?i)(URI|URL|DSN|CONNECTION|STORAGE)$")
 
-_kept: list[str] = []  # of addresses that came from elsewhere than the environment
+_kept: list[str] = []  # of addresses that are not in the environment
 
 
 def without_secrets(text: str) -> str:
@@ -40,7 +40,7 @@ def without_secrets(text: str) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a server or a database, whose secrets show nowhere but in `secret`.
+    """Address of a server or a database; only `secret` shows its secrets.
 
     Attributes:
         secret: The whole address, for the library that connects to it.
@@ -58,7 +58,7 @@ class Address:
 
     @property
     def link(self) -> str:
-        """Address for a browser, without user and password."""
+        """Return the address for a browser, without user and password."""
         return without_secrets(_USER_INFO.sub("", self.secret))
 
 
@@ -69,7 +69,7 @@ def has_password(address: str) -> bool:
 
 
 def keep_secret(address: str) -> None:
-    """Hide an address and its password from now on, wherever they stand, though no variable holds them."""
+    """Hide an address and its password in all later texts, although no environment variable holds them."""
     found = {address} if has_password(address) else set()
     for info in _USER_INFO.findall(address):
         password = info.rstrip("@").partition(":")[2]
@@ -78,7 +78,7 @@ def keep_secret(address: str) -> None:
 
 
 def hide_in_logs() -> None:
-    """Let every line that is logged from now on pass through here, with the errors in it."""
+    """Hide secrets in all later log lines, including their tracebacks."""
     make = logging.getLogRecordFactory()
     if getattr(make, "hides_secrets", False):
         return
@@ -101,7 +101,7 @@ def hide_in_logs() -> None:
 
 @lru_cache(maxsize=4)
 def _secret_values(environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Values of variables that are secret by their names, and passwords within addresses; longest first."""
+    """Return the values of environment variables with secret names, and passwords within addresses; longest first."""
     found = {value for name, value in environment if _SECRET_NAME.search(name)}
     for name, value in environment:
         if _ADDRESS_NAME.search(name):

@@ -1,4 +1,4 @@
-"""Where Shunter keeps things. One place decides, every folder asks here."""
+"""Settings: locations of all files of Shunter, and its other environment variables."""
 
 import os
 import re
@@ -20,8 +20,8 @@ _UNADDRESSABLE = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # would begin a query, or be
 class Settings(BaseSettings):
     """Locations, each settable by an environment variable `SHUNTER_<NAME>`.
 
-    A fresh `Settings()` is built wherever one is needed, so that a test which sets the environment is obeyed; what is
-    asked hundreds of times in a training takes `settings()`.
+    A new `Settings()` reads the environment each time, so that tests can change it. Frequent readers use the cached
+    `settings()`.
     """
 
     model_config = SettingsConfigDict(env_prefix="SHUNTER_", frozen=True, extra="ignore")
@@ -30,7 +30,7 @@ class Settings(BaseSettings):
         """Read the environment.
 
         Raises:
-            RequestError: A variable holds what it cannot mean.
+            RequestError: A variable has an invalid value.
         """
         try:
             super().__init__(**values)
@@ -53,7 +53,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment alone: files of settings, which there are none of, take as long to look for."""
+        """Read the environment only; the search for settings files, which do not exist, takes as long again."""
         return init_settings, env_settings
 
     home: Path = Field(
@@ -106,13 +106,13 @@ class Settings(BaseSettings):
     @field_validator("home", "tracking_directory", "catalogue", "model_key", "lock_directory")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
-        """Paths hold in the processes that this one starts too, which have other working folders."""
+        """Make paths absolute, because child processes have other working folders."""
         return None if path is None else path.absolute()
 
     @field_validator("home", "tracking_directory")
     @classmethod
     def _addressable(cls, path: Path | None) -> Path | None:
-        """Addresses of databases and artifacts contain these paths as they are."""
+        """Refuse paths that cannot be part of the address of a database or an artifact."""
         if path is not None and (found := _UNADDRESSABLE.search(str(path.resolve()))):
             raise ValueError(f"give a folder whose path has no {found[0]}")
         return path
@@ -267,7 +267,7 @@ def settings() -> Settings:
     """Return the settings of the current environment; cached until a variable changes, because reading is slow.
 
     Raises:
-        RequestError: A variable holds what it cannot mean.
+        RequestError: A variable has an invalid value.
     """
     return _read(tuple(item for item in os.environ.items() if item[0].upper().startswith("SHUNTER_")))
 

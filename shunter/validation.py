@@ -1,4 +1,4 @@
-"""What is wrong with a value that a user gave, in our words: pydantic's speak of inputs, extras and parsing."""
+"""Messages about invalid values of users, in place of those of pydantic."""
 
 import difflib
 import reprlib
@@ -11,7 +11,7 @@ _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 60
 _SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxdict = 3
 _SHOWN.maxlevel = 2
-# What a value had to be, by the kind of the fault; the words in braces are its context.
+# What a value had to be, by the kind of the fault; names in braces are its context.
 _EXPECTED = {
     "greater_than": "a number above {gt}",
     "greater_than_equal": "a number of at least {ge}",
@@ -65,9 +65,9 @@ def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") 
     """Return one fault as a clause without a full stop: place, fault, and what to write instead.
 
     Args:
-        fault: What pydantic found, one of its errors.
-        model: What was validated.
-        name: What its fields are called: key, option, field.
+        fault: Error of pydantic.
+        model: Model that was validated.
+        name: Noun for its fields: key, option, field.
     """
     where, kind = tuple(fault["loc"]), str(fault["type"])
     if kind == "extra_forbidden":
@@ -100,7 +100,7 @@ def expected(fault: Mapping[str, Any]) -> str:
 
 
 def unknown(given: str, known: list[str], name: str = "key", where: str = "") -> str:
-    """A name that is not known, with the one that is meant or all that there are."""
+    """Return a clause about an unknown name, with the nearest known name or all known names."""
     near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     inside = f" in {where}" if where else ""
     if near:
@@ -118,14 +118,14 @@ def place(location: tuple[Any, ...]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as the user wrote it, cut where it is long."""
+    """Return a value as the user wrote it, shortened if it is long."""
     if value is None:
         return "empty"
     return value if isinstance(value, str) and value.isidentifier() and len(value) < 40 else _SHOWN.repr(value)
 
 
 def keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
-    """The fields of the model that stands at a place within another one."""
+    """Return the field names of the model at a location within another model."""
     for part in location:
         if isinstance(part, int):
             continue

@@ -1,4 +1,4 @@
-"""YAML of users and of model folders: bounded before memory is taken, no key lost, no text becomes a date."""
+"""YAML of users and of model folders, with bounds on memory, no repeated keys and no dates."""
 
 import re
 from collections.abc import Callable
@@ -68,7 +68,7 @@ for _kind, _construct in (("int", yaml.SafeLoader.construct_yaml_int), ("float",
 
 @dataclass
 class _Extent:
-    """Size of a value with all below it.
+    """Size of a value with all its descendants.
 
     Attributes:
         anchor: Name by which aliases stand for the value.
@@ -81,7 +81,7 @@ class _Extent:
     depth: int = 1
 
     def add(self, part: "_Extent") -> None:
-        """Count a value that lies directly below."""
+        """Count a direct child value."""
         self.values += part.values
         self.depth = max(self.depth, part.depth + 1)
 
@@ -178,7 +178,7 @@ def parse_yaml(text: str, told: str, example: str, error_type: type[ShunterError
 
     Args:
         text: What was written.
-        told: What it is, as the beginning of a sentence.
+        told: Name of the file, as the beginning of a sentence.
         example: What it may hold.
         error_type: Kind of the error.
 

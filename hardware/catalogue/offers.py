@@ -29,7 +29,7 @@ class ReachedShares:
         matmul: Share of the arithmetic of a large product.
         copy: Share of the memory's bandwidth in a large copy.
         gather: Share of the memory's bandwidth in payload of random 64-byte rows.
-        origin: Origin of the shares, in words.
+        origin: Origin of the shares, as text.
     """
 
     matmul: float

@@ -42,7 +42,7 @@ class Prices(_Part):
 
     accelerators: dict[str, PositiveFloat] = Field(default={}, description="Of one, by its name here or its model's.")
     nodes: dict[str, PositiveFloat] = Field(default={}, description="Of a whole machine, by its name.")
-    skypilot: SkyPilotPrices | None = Field(default=None, description="Where else to look.")
+    skypilot: SkyPilotPrices | None = Field(default=None, description="Second source of prices.")
 
     @classmethod
     def read(cls, path: Path) -> Self:

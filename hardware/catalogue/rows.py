@@ -27,7 +27,7 @@ Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 MAX_PRICE_AGE = datetime.timedelta(days=180)
 MAX_SPECIFICATION_AGE = datetime.timedelta(days=730)
 
-# Words in a device's name that some systems write and others omit.
+# Parts of a device's name that some systems write and others omit.
 _NOISE = re.compile(
     r"\((r|tm)\)|@ [\d.]+ghz|\d+-core processor"
     r"|\b(nvidia|tesla|geforce|quadro|amd|instinct|intel|google|aws|cloud|cpu)\b"
@@ -60,7 +60,7 @@ class AcceleratorRow(Frozen):
     peak_flops_per_second: dict[Dtype, Positive] = Field(
         min_length=1, description="Dense rate of the fastest unit (matrix unit where there is one), by data type."
     )
-    interconnect: str = Field(description="How the device reaches its peers in the same machine, in words.")
+    interconnect: str = Field(description="Connection to the other devices of the same machine, as text.")
     interconnect_bytes_per_second: Positive | None = Field(description="One direction, all links; None if unpublished.")
     host_link_bytes_per_second: Positive | None = Field(description="One direction; None for a processor.")
     tdp_watts: Positive | None = Field(description="Thermal design power of the device; None if unpublished.")
@@ -134,7 +134,7 @@ class CpuIdentity(Frozen):
 class Catalogue(Frozen):
     """All catalogue rows; the first processor row that matches is used."""
 
-    sources: dict[str, str] = Field(description="Where the rows' figures come from, in words.")
+    sources: dict[str, str] = Field(description="Source of each row's figures, as text.")
     cpus: tuple[CatalogueCpu, ...]
     accelerators: tuple[AcceleratorRow, ...] = ()
 
@@ -278,5 +278,5 @@ def _advice(kind: type[BaseModel], field: str, fault: Any) -> str:
 
 
 def _normalised(name: str) -> str:
-    """Return the name's letters, digits and plus signs, without the words in `_NOISE`."""
+    """Return the name's letters, digits and plus signs, without the parts that match `_NOISE`."""
     return re.sub(r"[^a-z0-9+]", "", _NOISE.sub(" ", name.casefold()))

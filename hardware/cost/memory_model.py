@@ -79,7 +79,7 @@ def memory_on(
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes
     if lies_in_file(workload, placement):
-        assert placement.embedding_memory_bytes is not None, "without a limit all tables lie in memory"
+        assert placement.embedding_memory_bytes is not None, "without a limit all tables are in memory"
         state += placement.embedding_memory_bytes - workload.table_bytes
     batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * samples
     step = step_bytes(workload, placement, samples)

@@ -1,9 +1,9 @@
 """Correction of the cost model's errors, learned from past runs, with its uncertainty.
 
-The cost model's errors repeat: the same kernels, batch sizes and threads give similar errors in every training job. The
-logarithm of measured over predicted step seconds is therefore learned as a Gaussian process over features known before
-a step runs (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapters 2 and 5). Near
-observations the correction is precise. Far from them the prediction returns to the cost model and its own interval.
+The cost model's errors repeat: the same kernels, batch sizes and threads give similar errors in every training job. A
+Gaussian process therefore learns the logarithm of measured over predicted step seconds. Its features are known before a
+step runs (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapters 2 and 5). Near observations
+the correction is precise. Far from them the prediction returns to the cost model and its own interval.
 """
 
 import math

@@ -54,7 +54,7 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _fields(path: Path) -> tuple[str, ...]:
-    """Return the words of a kernel file; empty if the file is absent."""
+    """Return the fields of a kernel file, separated by white space; empty if the file is absent."""
     try:
         return tuple(path.read_text().split())
     except OSError:

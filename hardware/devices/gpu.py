@@ -55,7 +55,7 @@ def _amd_gpu(accelerator: str) -> "GPU":
     from zeus.device.gpu.amd import amdsmi_is_available
 
     if not amdsmi_is_available():
-        raise HardwareError(f"AMD SMI is not installed or does not answer, so {accelerator} cannot be asked")
+        raise HardwareError(f"AMD SMI is not installed or does not answer, so {accelerator} cannot be queried")
     index, gpus = int(accelerator.partition(":")[2] or 0), _amd_gpus()
     if index >= len(gpus):
         raise HardwareError(f"AMD SMI does not list {accelerator}")

@@ -28,7 +28,7 @@ STARTS_ONE = {"", "local"}  # addresses for which Ray starts a new cluster
 
 
 class ClusterNode(Frozen):
-    """One node of a Ray cluster."""
+    """Node of a Ray cluster."""
 
     node_id: str
     name: str = Field(description="As given to `ray start --node-name`, else its address; unique in the cluster.")

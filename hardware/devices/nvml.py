@@ -76,6 +76,6 @@ def _devices() -> list[NvmlDevice]:
         ]
     except pynvml.NVMLError as error:
         if getattr(error, "value", None) in absent:
-            log.debug("No NVIDIA device can be asked: %s.", error)
+            log.debug("No NVIDIA device can be queried: %s.", error)
             return []
         raise HardwareError(f"NVML refuses this process ({error})") from error

@@ -10,7 +10,7 @@ BLOCK_BYTES = 4096
 
 
 def drop_from_page_cache(paths: Iterable[Path]) -> None:
-    """Ask the kernel to drop files from the page cache; no privileges are needed.
+    """Request that the kernel drops files from the page cache; no privileges are needed.
 
     Pages that a process has mapped stay cached, as do files on an in-memory file system. `page_cache_share` returns the
     share that is still cached.

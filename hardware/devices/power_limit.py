@@ -145,7 +145,7 @@ def limited(accelerator: str, watts: float | None) -> Iterator[None]:
 def _check_permission(name: str, watts: float, allowed: bool) -> None:
     if not allowed:
         raise RequestError(
-            f"A power limit of {watts:g} W on {name} was asked for without permission: set "
+            f"A power limit of {watts:g} W on {name} was requested without permission: set "
             "SHUNTER_ALLOW_POWER_LIMIT=true where the operator agrees, or leave the limit out."
         )
 

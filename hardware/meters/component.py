@@ -11,7 +11,7 @@ from shunter.hardware.types import EnergyReading
 class Component:
     """Energy consumer with the sources that may count its joules, the best source first.
 
-    All sources run from the start. If a counter stands still, runs backwards or fails, the next source covers the whole
+    All sources run from the start. If a counter stops, runs backwards or fails, the next source covers the whole
     window.
 
     Args:
@@ -67,7 +67,7 @@ class Component:
 
         Args:
             seconds: Time since `start`.
-            look: Whether the sources are read now; if not, their last readings are used.
+            look: True reads the sources now; False uses their last readings.
         """
         still = []
         for source in self._start:
@@ -77,7 +77,7 @@ class Component:
             if joules > 0:
                 self._used = source
                 return self._reading_of(source, joules, seconds, still)
-            still.append(f"the source '{source.description}' stood still")
+            still.append(f"the source '{source.description}' stopped counting")
         description = f"{self.name}: {' and '.join(self._reasons(still)) or 'no source'}"
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=description)
 

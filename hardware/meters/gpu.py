@@ -105,7 +105,7 @@ class GpuUtilisationEstimate(PowerIntegral):
         idle = low * self._design_watts * seconds
         above = max(0.0, (high - IDLE_SHARE) * (self._design_watts * seconds - joules) / (1 - IDLE_SHARE))
         description = (
-            f"utilisation counts kernels, not busy units, and the idle share lies between {low:.0%} and {high:.0%}"
+            f"utilisation counts kernels, not busy units, and the idle share is between {low:.0%} and {high:.0%}"
         )
         return Uncertainty(max(joules - idle, above), description)
 

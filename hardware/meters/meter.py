@@ -98,7 +98,7 @@ def measure_energy(
     Args:
         accelerators: Names, as in `Accelerator.name`; `cpu` may be given and is counted once.
         scope: Extent of what is counted: the share of this process and its children (`process`), or all that counters
-            show (`machine`); the estimate that stands in for the processor's counter is always that of the process.
+            show (`machine`). An estimate that replaces the processor's counter always covers the process alone.
         cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable.
     """
     counter = _process_counter if scope == "process" else RaplCounter
@@ -198,7 +198,7 @@ class EnergyMeter:
     def so_far(self) -> EnergyReading:
         """Return the energy until the last source reading, without watts over time.
 
-        While the thread reads the sources regularly, this method reads no source and takes no lock. It can therefore
+        While the thread reads the sources periodically, this method reads no source and takes no lock. It can therefore
         be called within a training step.
         """
         if self._reading is not None:
@@ -235,7 +235,7 @@ class EnergyMeter:
         return total
 
     def _watch(self, stop: threading.Event) -> None:
-        """Read the sources regularly until `stop` is set."""
+        """Read the sources periodically until `stop` is set."""
         self._wait = self._interval()
         while not stop.wait(self._wait):
             began, began_looking = time.thread_time(), time.perf_counter()

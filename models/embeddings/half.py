@@ -82,7 +82,7 @@ class HalfEmbeddings(EmbeddingTables):
         """
         if wanted.is_half and wanted.cache is not None:
             raise RequestError(
-                "Embedding tables in fp16 lie in memory and not in a file: leave out table_precision, or "
+                "Embedding tables in fp16 are in memory and not in a file: leave out table_precision, or "
                 "--embedding-memory."
             )
         if wanted.is_half and wanted.is_mixed:
@@ -196,7 +196,7 @@ def mixed(number: int) -> int:
 
 
 def chances(rows: np.ndarray, dim: int, key: int) -> Tensor:
-    """Return random numbers in [0, 1) for some rows, float32 `[rows, dim]`, uniform over multiples of 2^-13.
+    """Return random numbers in [0, 1) for the given rows, float32 `[rows, dim]`, uniform over multiples of 2^-13.
 
     Args:
         rows: Row numbers, counted through all tables.

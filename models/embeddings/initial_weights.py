@@ -42,7 +42,7 @@ class RowsByThemselves:
     key: int
 
     def draw(self, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Draw some rows.
+        """Draw the initial weights of the given rows.
 
         Args:
             rows: Row numbers within the table, int64.

@@ -1,7 +1,7 @@
 """Embedding tables of several widths, some with fewer rows than ids, with the interface of equal tables.
 
-A table may be narrower than the vectors of the model: its rows are shorter in memory, and looked-up vectors are padded
-with zeros. A table may also have fewer rows than its field has ids; ids with the same remainder then share a row. Both
+A table may be narrower than the vectors of the model: its rows are shorter in memory, and vectors from it are padded
+with zeros. A table may also have fewer rows than its field has ids. Ids with the same remainder then share a row. Both
 are choices of the architecture search (Krishna et al., arXiv 2110.14812). Zeros are used instead of a linear map to the
 common width, because a super-net masks the columns of one wide table: a net drawn from it is then exactly this model.
 """

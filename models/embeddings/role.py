@@ -119,7 +119,7 @@ class EmbeddingTables(nn.Module, ABC):
         self.learning_rate = learning_rate
         self.table_of = tuple(range(len(rows)) if table_of is None else table_of)
         assert sorted(set(self.table_of)) == list(range(len(rows))), "every table has a bag"
-        assert list(self.table_of) == sorted(self.table_of), "the bags of a table lie next to each other"
+        assert list(self.table_of) == sorted(self.table_of), "the bags of a table are next to each other"
         first_rows = [0, *accumulate(self.rows)]
         self._first_row_of_bag = Constant([first_rows[table] for table in self.table_of])
 
@@ -315,8 +315,8 @@ class EmbeddingTables(nn.Module, ABC):
     def _occurrences(self, rows: Tensor) -> Tensor:
         """Return how often the row of each id occurs in the batch, float32 `[ids]`.
 
-        On a processor each row has a counter, if memory allows. On a GPU the rows are sorted: as in the update of the
-        torch kernel, no shape then depends on the ids, and the GPU does not wait for the host.
+        On a processor each row has a counter, if memory allows. On a GPU the rows are sorted, as in the update of the
+        torch kernel. No shape then depends on the ids, and the GPU does not wait for the host.
         """
         if rows.device.type == "cpu" and sum(self.rows) <= COUNTED_ROWS:
             if self._times_of_row is None:

@@ -41,7 +41,7 @@ class Admission:
 
 
 class SlotMap:
-    """Assigns slots to the rows of consecutive batches.
+    """Assignment of slots to the rows of consecutive batches.
 
     The batches of the window, which are the present batch and those just before it, keep their slots, since their rows
     may still be read and written. Of the other slots, those of the lowest level are reassigned first, and within a

@@ -118,7 +118,7 @@ class TieredEmbeddings(EmbeddingTables):
     @classmethod
     def of(cls, wanted: TableRequest) -> Self:
         """Build uninitialised tables."""
-        assert wanted.cache is not None, "without a cache the tables lie in memory"
+        assert wanted.cache is not None, "without a cache the tables are in memory"
         return cls(
             wanted.rows,
             wanted.dim,

@@ -36,7 +36,7 @@ from shunter.models.embeddings.slots import Admission, SlotMap
 MOST_TOUCHED_ROWS = 512
 ROWS_BEGUN_AT_ONCE = 1 << 14  # rows drawn at a time if all rows are drawn into the file, to limit memory
 BROKEN = "Rows cannot be moved to and from the file of the embedding tables"
-REMEDY = "make room on its disk or see to it, and train again, which goes on from the last checkpoint."
+REMEDY = "free space on its disk or repair it, and train again, which resumes from the last checkpoint."
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class StartingRows:
         self.blocks: list[StartBlock] = []
 
     def draw(self, rows: np.ndarray, dim: int) -> np.ndarray:
-        """Draw some rows, float32 `[rows, dim]`.
+        """Draw the initial weights of the given rows, float32 `[rows, dim]`.
 
         Args:
             rows: Row numbers, counted through the file; each row must be in a block.

@@ -4,9 +4,9 @@ With `transformer_causal` each id of the history attends only to earlier ids, as
 2018).
 
 If only the state of the candidate is used, its attention must learn which positions matter. With random initialisation
-it attends to all positions alike, which hides their order, and for many epochs nothing is learned. So the attention
-starts with a preference for the newest ids: a learned bias for each position and head is added to its scores, which
-initially decreases with the distance as in ALiBi (Press et al., ICLR 2022).
+it attends to all positions alike, which hides their order. For many epochs nothing is then learned. The attention
+therefore starts with a preference for the newest ids. A learned bias for each position and head is added to its scores,
+which initially decreases with the distance as in ALiBi (Press et al., ICLR 2022).
 
 With several layers, only the first contributes initially: the residual branches of the others have a learned factor
 that starts at 0, as in ReZero (Bachlechner et al., UAI 2021). With random initialisation they hide what the first layer

@@ -177,7 +177,7 @@ def _positions(names: Sequence[str], features: Features, *, offset: int) -> list
     fields = [field.name for field in features.categorical]
     for name in names:
         if name not in fields:
-            raise RequestError(f"The gate of a stream looks at an unknown field {name!r}: {nearest(name, fields)}.")
+            raise RequestError(f"The gate of a stream names an unknown field {name!r}: {nearest(name, fields)}.")
     return [offset + fields.index(name) for name in names]
 
 

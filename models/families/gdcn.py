@@ -29,8 +29,8 @@ class GdcnSpec(ModelSpec):
 class GatedCrossNetwork(nn.Module):
     """Gated cross layers: `x_{l+1} = x_0 * (W_l x_l + b_l) * sigmoid(G_l x_l) + x_l`, all products elementwise.
 
-    The gate is computed from the layer's input, and multiplies each number that the cross layer of DCN-V2 would add by
-    a factor between 0 and 1; it has no bias.
+    The gate is computed from the layer's input. It multiplies each number that the cross layer of DCN-V2 would add by a
+    factor between 0 and 1. It has no bias.
 
     Args:
         width: Width of input and output.

@@ -187,7 +187,7 @@ def _check(spec: HstuSpec) -> None:
         ("value_width", spec.value_width),
     ):
         if value is not None and value < 1:
-            raise RequestError(f"An hstu with {name} = {value} looks at nothing: use at least 1.")
+            raise RequestError(f"An hstu with {name} = {value} has no effect: use at least 1.")
 
 
 HSTU = Family(

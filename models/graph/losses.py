@@ -78,10 +78,10 @@ def corrected_softmax(
 ) -> Tensor:
     """Return the mean cross entropy of each sample's positive among all positives and negatives of a group of samples.
 
-    The sampling bias of the candidates is corrected (Yi et al., RecSys 2019, equation 3). From each item's score the
-    logarithm of its expected count among the candidates is subtracted: as a positive by its share of the edges, and as
-    a negative with equal probability for all items. Further copies of a sample's positive stay among the candidates,
-    since the expected counts include them.
+    The sampling bias of the candidates is corrected (Yi et al., RecSys 2019, equation 3). The logarithm of each item's
+    expected count among the candidates is subtracted from its score. An item is a positive by its share of the edges,
+    and a negative with equal probability. Further copies of a sample's positive stay among the candidates, since the
+    expected counts include them.
 
     Args:
         vectors: Vectors of the samples, `[samples, dim]`; their dot products with items are the scores.

@@ -58,7 +58,7 @@ def _offer_models(schema: dict[str, Any]) -> None:
 
 
 class ModelRequest(Group, frozen=True, title="Model"):
-    """The model family, and what only some families have."""
+    """Options of the model family, including those of a few families only."""
 
     model: str = Field(
         default="dlrm",

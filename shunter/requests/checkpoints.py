@@ -1,4 +1,4 @@
-"""Request group of checkpoints: how the state of an unfinished training is saved."""
+"""Request group of checkpoints: how the state of an unfinished training job is saved."""
 
 from enum import StrEnum
 
@@ -30,7 +30,7 @@ class CheckpointPolicy(StrEnum):
 
 
 class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
-    """How often the state of a training is saved, how small, and how many states are kept."""
+    """Checkpoint options: period, size, and number of kept checkpoints."""
 
     checkpoint_minutes: float = Field(
         default=5.0, gt=0, le=7 * 24 * 60, description="Longest time between two checkpoints, in minutes."

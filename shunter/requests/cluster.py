@@ -6,7 +6,7 @@ from shunter.requests.groups import Group
 
 
 class ClusterRequest(Group, frozen=True, title="Advanced: cluster"):
-    """Which nodes serve the request instead of this machine."""
+    """Nodes that serve the request instead of this machine."""
 
     cluster: str | None = Field(
         default=None,

@@ -82,7 +82,7 @@ def _checked_baselines(text: str | None) -> str | None:
 
 
 class Effort(Group, frozen=True, title="Advanced: training"):
-    """How long one setting is trained at most."""
+    """Longest training of one setting."""
 
     max_epochs: int | None = Field(
         default=None,
@@ -92,7 +92,7 @@ class Effort(Group, frozen=True, title="Advanced: training"):
 
 
 class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
-    """How long, by how many processes and with which weights the chosen settings are trained."""
+    """Training of the chosen settings: duration, number of processes and task weights."""
 
     processes: int = Field(
         default=1,
@@ -154,9 +154,9 @@ class Distill(StrEnum):
 # training. By hand, of twenty random settings of each of six logs, with two baselines, combined by 2,000 rows: NE on
 # others by the best 3 and the best 8, Frappe .533 .530, MovieLens-1M by attributes .902 .897, with ids .755 .749, a
 # sample of Criteo .891 .892, two generated logs .906 .906 and .867 .868. Twelve gain as much again on MovieLens alone.
-# Of a search that has converged the best are the same model again: by hand, of 359 trials of a sample of Criteo, the
-# best 8, all of one family and correlated by .998, came to the .826 of the best alone, the best of each of six families
-# to .823.
+# The best trials of a search that has converged are nearly the same model: by hand, of 359 trials of a sample of
+# Criteo, the best 8, all of one family and correlated by .998, reached the .826 of the best alone, and the best of each
+# of six families to .823.
 TRAINED_MEMBERS, MOST_MEMBERS = 3, 8
 
 

@@ -25,10 +25,10 @@ class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_t
 
 
 class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
-    """What a user asks for, in groups by concern.
+    """Request of a user, in groups by concern.
 
-    An option may be given in its group, `search={"trials": 3}`, or flat, `trials=3`, as the command line, stored
-    requests and scripts give it; no option therefore bears the name of another one or of a group.
+    An option may be given in its group, `search={"trials": 3}`, or flat, `trials=3`, as on the command line. The name
+    of an option is therefore unique among options and groups.
     """
 
     # Groups that stay nested in a flat request, for compatibility with stored requests.
@@ -133,7 +133,7 @@ def _by_option(request: Request) -> dict[str, Any]:
 
 
 def _flat(field: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the schema of an option given flat, outside of its group; without a default it also accepts null."""
+    """Return the schema of an option outside of its group; an option without a default also accepts null."""
     return field if "default" in field else {"anyOf": [field, {"type": "null"}]}
 
 

@@ -1,4 +1,4 @@
-"""Base of all requests that lead to a training: data, model, limits, effort."""
+"""Base of all requests for training jobs: data, model, limits, effort."""
 
 import re
 from typing import Annotated, ClassVar, Literal, Self
@@ -36,7 +36,7 @@ RegisteredName = Annotated[
 
 
 class JobRequest(Request, frozen=True):
-    """What is to be trained, within which limits: what a choice of placement needs to know."""
+    """Training job within limits: the options that the choice of a placement needs."""
 
     job_kind: ClassVar[Literal["train", "nightly"]] = "train"  # kind of past runs to learn from
     searches: ClassVar[bool] = True  # whether a search precedes the training of members

@@ -11,7 +11,7 @@ class Limits(Group, frozen=True, title="Limits"):
     """Hard limits: a placement that is expected to break one is excluded, a run that reaches one stops.
 
     Time, energy and cost are those of the command, from the start of its process to its end, without the time in which
-    it waits for other trainings.
+    it waits for other training jobs.
     """
 
     max_hours: float | None = Field(default=None, gt=0, description="Limit on the time of the whole command, in hours.")
@@ -49,7 +49,7 @@ class Limits(Group, frozen=True, title="Limits"):
 
 
 class PromiseRequest(Group, frozen=True, title="Guaranteed quality"):
-    """A quality that holds on rows that nothing was fitted or chosen by; without it the limits look at validation."""
+    """Quality that is guaranteed on held-out rows; without it the limits refer to validation."""
 
     min_auc_confidence: float | None = Field(
         default=None,

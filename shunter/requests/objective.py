@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 
 class Objective(StrEnum):
-    """What the chosen placement should need least of, within the limits."""
+    """Quantity that the choice of a placement minimises within the limits."""
 
     TIME = "time"
     ENERGY = "energy"
@@ -21,11 +21,11 @@ NAMED = {"edp": "time=1,energy=1"}
 
 
 class Weights(BaseModel, frozen=True, extra="forbid"):
-    """How much each quantity counts: the least product of powers, time^a energy^b cost^c carbon^d, is chosen.
+    """Weights of the quantities: the choice minimises the product of powers time^a energy^b cost^c carbon^d.
 
-    A product and not a sum, because hours, kilowatt hours and money have no common unit: with `time=1,energy=0.5` one
-    per cent of time is worth two per cent of energy, in whatever unit and whichever other candidates there are.
-    `edp` is `time=1,energy=1`, the energy-delay product (Gonzalez and Horowitz, IEEE JSSC 31(9), 1996).
+    The objective is a product because hours, kilowatt hours and money have no common unit. With `time=1,energy=0.5` one
+    per cent of time is worth two per cent of energy, in any unit and among any candidates. `edp` is `time=1,energy=1`,
+    the energy-delay product (Gonzalez and Horowitz, IEEE JSSC 31(9), 1996).
     """
 
     time: float = Field(default=0.0, ge=0, allow_inf_nan=False)

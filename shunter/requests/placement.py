@@ -10,7 +10,7 @@ from shunter.requests.sizes import checked_bytes, parse_bytes
 
 
 class Explore(StrEnum):
-    """Permitted exploration of placements other than the best known, for a recurring job."""
+    """Permitted exploration of placements other than the incumbent, for a recurring job."""
 
     NEVER = "never"
     BOUNDED = "bounded"
@@ -34,7 +34,7 @@ def _checked(text: str | None) -> str | None:
 
 
 class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
-    """Which placements are open to the choice."""
+    """Placements that may be chosen."""
 
     batch_sizes: Annotated[str | None, AfterValidator(_checked)] = Field(
         default=None,

@@ -11,7 +11,7 @@ from shunter.requests.source import DataRequest
 
 
 class DevicesRequest(Group, frozen=True, title="Devices"):
-    """The devices that the model is divided over."""
+    """Devices over which the model is divided."""
 
     devices: int | None = Field(
         default=None,
@@ -53,7 +53,7 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
 
 
 class PlanRequest(Request, frozen=True, title="Plan"):
-    """Which model over which data is divided over which devices."""
+    """Plan of a model, trained on a data set and divided over devices."""
 
     source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")

@@ -11,7 +11,7 @@ from shunter.requests.source import DataRequest
 
 
 class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
-    """On how many servers of each kind the tables of a model have room, and train as fast as is asked."""
+    """Number of servers of each kind that store the tables of a model and train at the requested rate."""
 
     source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")

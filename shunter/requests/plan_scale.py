@@ -10,7 +10,7 @@ from shunter.requests.source import DataRequest
 
 
 class PlanScaleRequest(Request, frozen=True, title="Plan of scale"):
-    """How fast a model trains on ever more hosts, under several ways to divide it."""
+    """Training speed of a model on growing numbers of hosts, for several ways to divide it."""
 
     source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")

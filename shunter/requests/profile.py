@@ -10,7 +10,7 @@ from shunter.requests.source import DataFormat
 
 
 class StallRequest(Group, frozen=True, title="Advanced: stalls"):
-    """The training whose stalls are found."""
+    """Training whose stalls are measured."""
 
     accelerator: Literal["cpu", "cuda"] | None = Field(
         default=None, description="Where to measure stalls; if omitted, on the GPUs if there are any."
@@ -29,7 +29,7 @@ class StallRequest(Group, frozen=True, title="Advanced: stalls"):
 
 
 class ProfileRequest(Request, frozen=True):
-    """The machine alone, or beside it the stalls of a training of one model on one data set."""
+    """Profile of the machine, optionally with the stalls of one model on one data set."""
 
     data: str | None = Field(
         default=None,

@@ -50,7 +50,7 @@ class TowerStrategy(StrEnum):
 
 
 class SearchBudget(Group, frozen=True, title="Search"):
-    """How much is tried."""
+    """Budget of the search."""
 
     preset: Preset = Field(
         default=Preset.STANDARD,
@@ -81,12 +81,12 @@ class SearchBudget(Group, frozen=True, title="Search"):
 
     @property
     def may_run_together(self) -> bool:
-        """Return True if a number of trials alone ends the search, so that parallel trials shorten it."""
+        """Return True if only a number of trials ends the search, so that parallel trials shorten it."""
         return self.search_minutes is None and self.search_kwh is None
 
 
 class SearchRequest(SearchBudget, frozen=True, title="Search"):
-    """How much is tried, what, and by which method."""
+    """Budget, space and method of the search."""
 
     search_method: str = Field(
         default="tpe",
@@ -136,7 +136,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     @property
     def may_run_together(self) -> bool:
-        """Return True if a number of trials alone ends the search, and the planner may choose how many run at once."""
+        """Return True if only a number of trials ends the search, and the planner may choose how many run at once."""
         is_open = self.parallel_trials is None and self.search_cost is None
         one_by_one = SEARCH_METHODS.stated(self.search_method).get("one_at_a_time", False)
         return is_open and not one_by_one and super().may_run_together

@@ -1,13 +1,13 @@
-"""Search methods and search spaces by name: who proposes what a search tries, and what there is to try.
+"""Search methods and search spaces by name.
 
 The target of a method is called with a `shunter.search.context.SearchContext` and returns a
 `shunter.search.protocol.SearchMethod`; `shunter.search.methods.registry` loads it.
 
 Capabilities:
-    only_space: The one search space that the method proposes points of, which is searched where the request names
-        none; absent if it proposes points of every space.
-    one_at_a_time: Whether a search that its minutes alone end tries one point at a time, because the method learns from
-        each trial or trains a network of its own beside the trials; false if absent.
+    only_space: The only search space of the method, which is also its default; absent if the method works on every
+        space.
+    one_at_a_time: Whether a search that only a time budget ends tries one point at a time. The reason is that the
+        method learns from each trial, or trains its own network beside the trials. False if absent.
 
 The target of a space is a class with `for_dataset`, which makes a `shunter.search.protocol.Space`.
 """

@@ -17,7 +17,7 @@ class DataFormat(StrEnum):
 
 
 class DataRequest(Group, frozen=True, title="Data"):
-    """The click log and how it is read."""
+    """Click log and its format."""
 
     is_found_by_flow: ClassVar[bool] = False  # if True, a command cannot check the files
 
@@ -41,7 +41,7 @@ class DataRequest(Group, frozen=True, title="Data"):
 
 
 class PartsRequest(DataRequest, frozen=True, title="Data"):
-    """The click log, whose parts may be files of their own, and how it is read."""
+    """Click log and its format; its parts may be separate files."""
 
     validation: str | None = Field(
         default=None,

@@ -1,7 +1,7 @@
-"""Options that suit only some models, exclude each other or need a partner: three tables, and one check against them.
+"""Options that suit only some models, exclude each other or need a partner: three tables and their check.
 
-The tables are plain data about options by name; the support matrix of the documentation shows them. What compares two
-values, such as a limit with a price, is checked by the request that holds both.
+The tables are plain data about options by name; the support matrix of the documentation shows them. A check that
+compares two values, such as a limit with a price, belongs to the request.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ class Conflict:
     """Options that do not work all together.
 
     Attributes:
-        uses: Options; using one less is allowed.
+        uses: Options; any proper subset of them is allowed.
         because: Reason, as a clause.
     """
 
@@ -144,7 +144,7 @@ class UnsuitableOptionError(ValueError):
     Attributes:
         uses: The options that contradict each other; a single one if it contradicts the model or lacks a partner.
         trait: Property that the model lacks; None if the model is not the cause.
-        partners: Options of which one is missing.
+        partners: Alternative options; one of them is required.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ def check_support(model: str | None, given: Mapping[str, Any]) -> None:
 
 
 def excludes(use: Use, given: Mapping[str, Any]) -> bool:
-    """Return True if the options that a request states leave no room for a use of another option.
+    """Return True if the options of a request exclude a use of another option.
 
     Args:
         use: Use that would be added.

@@ -29,7 +29,7 @@ PROMOTE = Field(
 
 
 class TrainRequest(JobRequest, frozen=True):
-    """One training, from click log to registered model."""
+    """Training job from click log to registered model."""
 
     source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
     search: SearchRequest = Field(default=SearchRequest(), description="What is tried before the training.")

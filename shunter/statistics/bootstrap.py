@@ -65,7 +65,7 @@ def resampled_block_means(
 ) -> NDArray[np.float64]:
     """Return the mean of each resample, `[resamples]`, drawn by blocks of neighbouring values.
 
-    Neighbours in a log share a user or a session, so that single rows would promise more certainty than there is
+    Neighbouring rows of a log share a user or a session, so resampling single rows would understate the variance
     (non-overlapping block bootstrap, Carlstein, Annals of Statistics 14(3), 1986). Up to `MOST_BLOCKS` values each is a
     block of its own.
     """
@@ -81,6 +81,6 @@ def resampled_block_means(
 
 
 def one_sided_bounds(resampled: np.ndarray, confidence: float) -> tuple[float, float]:
-    """Return a lower and an upper bound, each of which holds by itself with `confidence`."""
+    """Return a lower and an upper bound; each is a one-sided bound with `confidence`."""
     low, high = np.quantile(resampled, [1 - confidence, confidence], method="nearest").tolist()
     return low, high

@@ -14,7 +14,7 @@ def deciles(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
 
 
 def central_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the percentiles between which the middle share `confidence` of the values lies."""
+    """Return the percentiles that enclose the middle share `confidence` of the values."""
     tail = round((1 - confidence) / 2, 12)  # 0.025, not 0.02500000000000002
     low, high = np.quantile(values, [tail, 1 - tail]).tolist()
     return low, high

@@ -58,7 +58,7 @@ class RowFile:
     """
 
     def __init__(self, descriptor: int, start: int, rows: int, dim: int, buffer_bytes: int) -> None:
-        assert start % FLOAT_BYTES == 0, "numbers lie at multiples of their size"
+        assert start % FLOAT_BYTES == 0, "numbers are at multiples of their size"
         self._start, self._rows, self._dim = start, rows, dim
         self._file, self.is_direct = _reopened(descriptor)
         self._made = _made(self._file)
@@ -107,7 +107,7 @@ class RowFile:
         self.counts.seconds += time.perf_counter() - begin
         if isinstance(error, OSError):
             raise HardwareError(
-                f"The file of the embedding tables cannot be read ({error.strerror}): look at the disk that it lies on."
+                f"The file of the embedding tables cannot be read ({error.strerror}): check the disk that holds it."
             ) from error
         if error is not None:
             raise error
