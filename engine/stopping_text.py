@@ -88,7 +88,7 @@ def _share_of_time(details: Details) -> str:
 def _pruned(details: Details) -> str:
     if "samples" in details:
         return f"another learning rate was ahead after {details['samples']:,.0f} samples"
-    return "others were better by this epoch" if "epochs" in details else "Others were better where it stood."
+    return "others were better by this epoch" if "epochs" in details else "Others were better at the same point."
 
 
 _TEXTS: dict[tuple[StopKind, StopLimit | None], Callable[[Details], str]] = {

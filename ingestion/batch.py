@@ -64,7 +64,7 @@ class Bag:
 
 @dataclass(frozen=True)
 class Columns:
-    """Features of some rows before encoding, in the order of the schema.
+    """Features of a batch of rows before encoding, in the order of the schema.
 
     A key stands for a categorical value: equal values have the same 64-bit key, and `MISSING_KEY` is a missing value.
 

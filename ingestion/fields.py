@@ -36,13 +36,13 @@ class TextForm(Frozen):
     decimal: str = Field(
         default=POINT,
         pattern=r"^[.,]$",
-        description="What stands before the fraction of a number: a point or a comma.",
+        description="Decimal mark of a number: a point or a comma.",
         exclude_if=lambda mark: mark == POINT,
     )
     thousands: str | None = Field(
         default=None,
         pattern=r"^[.,'\u2019_ \u00a0\u202f]$",
-        description="What stands between each three digits of a number.",
+        description="Thousands mark of a number.",
         exclude_if=is_default,
     )
     missing: tuple[str, ...] = Field(

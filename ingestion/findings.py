@@ -29,7 +29,7 @@ class Finding:
     """Data-quality finding about a log.
 
     Attributes:
-        kind: Kind of the finding, one word.
+        kind: Kind of the finding, such as `leak`.
         column: Column of the finding; None for a finding about the whole log.
         words: Message, one sentence.
     """
@@ -103,7 +103,7 @@ def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Findi
             yield Finding(
                 "leak",
                 name,
-                f"{name} alone tells the label (AUC {auc:.3f}): leave it out if it is known only after the fact.",
+                f"{name} alone predicts the label (AUC {auc:.3f}): leave it out if it is known only after the fact.",
             )
         yield from _drift(series)
 
@@ -191,7 +191,7 @@ def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
             "few",
             None,
             f"The test part holds about {positives:,} positive rows of {rows:,}, so chance alone moves its AUC by "
-            f"{error:.3f}: models that differ by less cannot be told apart; give more rows.",
+            f"{error:.3f}: smaller differences between models are not significant; give more rows.",
         )
 
 

@@ -218,7 +218,7 @@ class Nodes:
         self._hands.remove(hand)
         ray.kill(hand.actor)  # the process may still be alive
         log.warning(
-            "A process that read the log on node %s was lost (%s): its part is read elsewhere.",
+            "A process that read the log on node %s was lost (%s): another process reads its part.",
             hand.node,
             first_line(error),
         )

@@ -1,4 +1,4 @@
-"""From what a user asks for to the arrays of its data."""
+"""Ingestion of the data of a request."""
 
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import IngestReport, ingest_source
@@ -11,7 +11,7 @@ from shunter.settings import Settings
 
 
 def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tuple[Dataset, IngestReport]:
-    """Ingest the request's data into the cache of the settings; `on_progress` is told how far it has come.
+    """Ingest the request's data into the cache of the settings; `on_progress` receives the progress.
 
     Raises:
         DataError: The data cannot be found, read or used.

@@ -93,7 +93,7 @@ class Options(Frozen):
     split: Split = Split()
     buckets: int | None = Field(
         default=None,
-        description="Cut every numeric column into so many buckets, whose ids stand beside its number.",
+        description="Cut every numeric column into so many buckets, whose ids are features beside its number.",
         exclude_if=is_default,
     )
 

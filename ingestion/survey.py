@@ -1,8 +1,8 @@
-"""What the first pass over a log finds: what must be known before a row can be encoded.
+"""Statistics of the first pass over a log, which the encoding of rows needs.
 
-Vocabularies and the mean and deviation of numbers come from the training part alone. Counting validation and test rows
-too would give values that are seen only there an untrained row of their own, where serving has id 0 for them, and
-would let later rows decide which earlier values are rare.
+Vocabularies and the mean and deviation of numbers come from the training part alone. If validation and test rows
+counted too, values of these parts alone would get untrained embedding rows, while serving encodes such values as id 0.
+Later rows would also decide which earlier values are rare.
 """
 
 from collections.abc import Callable
@@ -103,7 +103,7 @@ class Survey:
     units: list[list[ChunkSurvey]] = field(default_factory=list)
 
     def add(self, part: ChunkSurvey) -> None:
-        """Add what was counted in one chunk."""
+        """Add the counts of one chunk."""
         self.rows += part.rows
         self.positives += part.positives
         self.moments += part.moments
@@ -178,8 +178,8 @@ class Survey:
         Args:
             spill: The rows.
             key_kind: How a value of a column becomes a key.
-            base: An encoder whose values stay known although they were not seen here, as far as `max_ids` goes.
-            on_column: Is told how many columns are done, and how many there are.
+            base: Encoder whose values stay known although they do not occur in this log, up to `max_ids` values.
+            on_column: Callback that receives the number of finished columns and of all columns.
         """
         numbers = {column.field for column in self.schema.categorical if column.buckets is not None}
         former = {
@@ -210,7 +210,7 @@ class Survey:
     def sharing_field(
         self, column: Sequence, fitted: list[tuple[CategoricalField, FieldStatistics]], empty: int
     ) -> tuple[CategoricalField, FieldStatistics]:
-        """A sequence with the ids of its items' field, whose cardinality and access curve stand for its own.
+        """Return a sequence with the ids, the cardinality and the access curve of its items' field.
 
         Args:
             column: The sequence.
@@ -288,8 +288,8 @@ def fit_ids(
         counter: The values and how often each was seen.
         column: The column, with the settings of its own.
         default: The settings of all columns.
-        former: Ids whose values stay known, however seldom they were seen here; the most frequent here come first. A
-            learned map is kept as it is.
+        former: Earlier ids, whose values stay known even if they are rare in this log; the most frequent values of this
+            log come first. A learned map is not changed.
 
     Returns:
         The ids, by frequency where a map is still to be learned (`shunter.ingestion.learned_maps`); the number of
@@ -352,7 +352,7 @@ def nothing_found(schema: Schema) -> Survey:
 
 
 def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
-    """Count what one batch adds; `parts` says to which split each row belongs."""
+    """Return the counts of one batch; `parts` gives the split of each row."""
     train = batch.columns.select(parts == 0)
     logarithms = signed_log(train.numeric)
     present = ~np.isnan(logarithms)

@@ -63,7 +63,7 @@ def _portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # an error class of another library whose arguments cannot be pickled
-        return DataError(f"The log cannot be read ({type(error).__name__}: {first_line(error)}): look into its files.")
+        return DataError(f"The log cannot be read ({type(error).__name__}: {first_line(error)}): check its files.")
     return error
 
 

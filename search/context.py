@@ -57,7 +57,7 @@ class SearchContext:
         seed: Seed of the method.
         trials: Budget in trials at the start of the search; None is no limit.
         past: Studies of other data sets, the nearest first.
-        limits: The user's limits, for a method that can tell before training that a point breaks one.
+        limits: The user's limits, for a method that knows before training whether a point breaks one.
         run_id: MLflow run of the search, for a method that logs to it; None logs nothing.
         clock: Clock of the command.
         should_stop: Called by a method that takes long to find a point; a returned reason ends the search.

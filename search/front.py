@@ -1,4 +1,4 @@
-"""The Pareto front of a search, as numbers, rows and text: settings that no other one beats in quality and cost."""
+"""Pareto front of a search in quality and cost, as numbers, rows and text."""
 
 from dataclasses import dataclass
 from typing import Any

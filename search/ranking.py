@@ -16,7 +16,7 @@ FEWEST_EPOCHS = 2  # epochs before which no training is stopped
 
 
 class RankingSearch:
-    """Proposes the space's first points, then points of a tree-structured Parzen estimator.
+    """Search method that proposes the space's first points, then points of a tree-structured Parzen estimator.
 
     Args:
         space: Search space.

@@ -56,8 +56,8 @@ def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
     """Return the outcomes of one study on a scale that all studies share, lower is better, `[points]`.
 
     The scores are ranks as quantiles of the normal distribution (Salinas et al., "A Quantile-based Approach for
-    Hyperparameter Transfer Learning", ICML 2020, section 4.1). NE of two data sets cannot be compared, and one far too
-    high learning rate must not make all other points look alike.
+    Hyperparameter Transfer Learning", ICML 2020, section 4.1). NE values of two data sets cannot be compared, and the
+    outlier of a too high learning rate must not hide the differences between the other points.
 
     Args:
         outcomes: Outcomes of the points, including failed ones.

@@ -134,7 +134,7 @@ def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
 
 
 def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) -> SearchContext:
-    """Return the context of the method; it includes past searches unless the request asks for a cold start."""
+    """Return the context of the method; it includes past searches unless the request demands a cold start."""
     options = job.request.search
     return SearchContext(
         space=space,

@@ -1,4 +1,4 @@
-"""Reservation of accelerators for a flow, which logs what it waits for."""
+"""Reservation of accelerators for a flow, which logs its waiting."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

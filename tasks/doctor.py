@@ -101,7 +101,7 @@ def examine(*, mends: bool = True) -> list[Finding]:
         mends: Whether damaged files that can be made again are quarantined.
 
     Returns:
-        Findings: for each part that has files one for each damaged file, or a single one without damage.
+        Findings: one for each damaged file, and one for each part without damage.
     """
     return [finding for part in parts(Settings()) for finding in _examined(part, mends=mends)]
 

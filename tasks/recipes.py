@@ -75,7 +75,7 @@ class Outcome:
         noise: Variation of the metric of the search between seeds; None if no setting was trained twice.
         towers: Quality of a model with towers compared with a flat model, in one sentence; None without towers.
         promise: Quality that the version guarantees; None if none was requested.
-        minutes: Use of the minutes of the search, in words; None without a limit.
+        minutes: Use of the minutes of the search, as text; None without a limit.
         stop_reason: Reason that ended the search early; None if there is none.
         quality: Metrics of click models on the test part, with their intervals.
     """
@@ -115,7 +115,7 @@ class Recipe(ABC):
 
 
 class EnsembleRecipe(Recipe):
-    """Recipe of click models: search settings, train the best ones to the end and combine them with baselines."""
+    """Recipe of click models: search settings, train the best ones to completion and combine them with baselines."""
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines, search settings, train the members, combine all models and register the result."""

@@ -1,6 +1,6 @@
-"""Data that has not been used for long in a home: data sets, interrupted runs, rows of MLflow and Prefect.
+"""Removal of data that was not used for a long time: data sets, interrupted runs, rows of MLflow and Prefect.
 
-Registered versions, the history of runs, and data that a younger interrupted run needs are never among them.
+Registered versions, the history of runs, and data that a younger interrupted run needs are never removed.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
         lock = FileLock(folder.with_name(f"{folder.name.removesuffix(FINISHED)}.lock"), timeout=0)
         try:
             with lock:
-                found = [*on_disk("interrupted run that nobody went on with", folder, lock)]
+                found = [*on_disk("interrupted run that was not resumed", folder, lock)]
         except Timeout:
             continue
         yield from (one for one in found if one.age_seconds >= min_age_seconds)

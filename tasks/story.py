@@ -64,7 +64,7 @@ def outcome_sentences(
     version = f"{registered.name} version {registered.version}"
     champion = "now its champion" if registered.not_promoted is None else f"not its champion. {registered.not_promoted}"
     told.append(f"Registered as {version}, {champion}")
-    with contextlib.suppress(TrackingError):  # the log is for people; lasting data is stored elsewhere
+    with contextlib.suppress(TrackingError):  # the log is for people; lasting data is stored in MLflow
         told += [*_champion_sentence(registered, result.data_fingerprint), f"In MLflow: {run_link(run_id)}"]
     return [f"{sentence.rstrip('.')}." if "://" not in sentence else sentence for sentence in told]
 

@@ -1,7 +1,7 @@
-"""The names under which runs are kept: one flat, stable schema, explained in `mlflow/README.md`.
+"""Names under which runs are stored: one flat, stable schema, explained in `mlflow/README.md`.
 
-Every function turns a value of the house into a flat dictionary. A value that is not known is left out: a name that is
-there holds a figure. Change a meaning here and `SCHEMA_VERSION` goes up, because later runs learn from earlier ones.
+Every function converts a value into a flat dictionary, without unknown values. A change of a meaning requires a new
+`SCHEMA_VERSION`, because later runs learn from earlier ones.
 """
 
 import math
@@ -47,7 +47,7 @@ RunKind = Literal[
 ]
 Values = dict[str, str | int | float]
 
-# What a training comes to (`shunter.engine.results.TrainingFigures`) -> its metric; what reads runs looks here too.
+# Figure of a training job (`shunter.engine.results.TrainingFigures`) -> its metric; readers of runs use this table too.
 TRAINING_METRICS = {
     "train_seconds": "time.train_seconds",
     "compute_seconds": "time.compute_seconds",
@@ -116,7 +116,7 @@ def account_metrics(step_seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def read_account(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by step, as a run holds them; the longest first."""
+    """Return the seconds of each step that a run has recorded, the longest first."""
     begin, end = STEP_SECONDS.split("{}")
     steps = {name: value for name, value in metrics.items() if name.startswith(begin) and name.endswith(end)}
     named = {name.removeprefix(begin).removesuffix(end): value for name, value in steps.items()}
@@ -124,7 +124,7 @@ def read_account(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:
-    """Architecture and, where given, what it is learned with: `model.*`; widths as `128-64`, groups as `a+b-c`."""
+    """Return architecture and, if given, training hyperparameters: `model.*`; widths as `128-64`, groups as `a+b-c`."""
     given = {**spec.to_dict(), **(hyperparameters.to_dict() if hyperparameters else {})}
     values = {
         name: "-".join(map(_joined, value)) if isinstance(value, tuple) else value for name, value in given.items()
@@ -137,7 +137,7 @@ def _joined(value: Any) -> str:
 
 
 def schedule_params(schedule: Schedule) -> Values:
-    """For how long a training may run, and its seed: `schedule.*`."""
+    """Return the longest duration of a training job and its seed: `schedule.*`."""
     checks = "-".join(f"{passes:.4g}" for passes in schedule.checks) or None
     return _flat("schedule", {**asdict(schedule), "checks": checks, "repeats": None})  # rankings log their own
 
@@ -166,11 +166,11 @@ def prediction_tags(prediction: Prediction) -> dict[str, str]:
 
 
 def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "validation") -> Values:
-    """Quality: `quality.*` on the validation part, `quality.test.*` on the test part.
+    """Return the quality: `quality.*` on the validation part, `quality.test.*` on the test part.
 
-    Trials never see the test part, so the plain names are those that every run of the tree has and that line up. With
-    several tasks they are of the main one; of the others they end in its name, as `quality.auc.conversion`. Metrics of
-    other distributions are of the main one alone.
+    Trials never see the test part, so all runs of the tree have the names without `test`. With several tasks these
+    names are for the main task; names for the other tasks end in the task, as `quality.auc.conversion`. Metrics of
+    other distributions are for the main task only.
     """
     prefix = "quality" if split == "validation" else "quality.test"
     others = {
@@ -224,7 +224,7 @@ def _typed_stop(prefix: str, reason: StopReason) -> dict[str, str]:
 
 
 def epoch_metrics(report: "EpochReport") -> Values:
-    """The point of the training curve after one epoch; the step of these metrics is the epoch."""
+    """Return the point of the training curve after one epoch; the step of these metrics is the epoch."""
     return {
         **quality_metrics(report.validation),
         "quality.train.logloss": report.train_logloss,
@@ -247,7 +247,7 @@ def energy_metrics(reading: EnergyReading) -> Values:
 
 
 def energy_series(reading: EnergyReading) -> list[tuple[str, float, int]]:
-    """Watts over time as points of a metric: name, value, and the whole seconds since the start as the step."""
+    """Return watts over time as points of a metric: name, value, and the whole seconds since the start as the step."""
     return [("energy.watts", sample.watts, round(sample.seconds)) for sample in reading.power]
 
 
@@ -260,7 +260,7 @@ def energy_tags(reading: EnergyReading) -> dict[str, str]:
 def headline_metrics(
     seconds: float, energy: EnergyReading, *, auc: float | None = None, ne: float | None = None
 ) -> dict[str, float]:
-    """The figures by which runs are compared, with names that MLflow groups; unknown ones are left out.
+    """Return the known figures by which runs are compared, with names that MLflow groups.
 
     Args:
         seconds: Wall clock of the command.
@@ -279,7 +279,7 @@ def headline_metrics(
 
 
 def part_metrics(parts: Mapping[str, EnergyReading]) -> dict[str, float]:
-    """Energy of each part of a command; parts that nothing could count are left out."""
+    """Return the energy of each part of a command, without unmeasured parts."""
     return {PART_JOULES.format(part): one.joules for part, one in parts.items() if one.joules is not None}
 
 

@@ -39,7 +39,7 @@ def find_run(text: str = LATEST) -> str:
         finished = [run for run in trainings if run.info.status == "FINISHED"]
         if not finished:
             raise RequestError(
-                f"No training has come to its end yet: name one of `shunter runs`, such as "
+                f"No training job has finished yet: name one of `shunter runs`, such as "
                 f"{trainings[0].info.run_id[:12]}, instead of {LATEST}."
             )
         return finished[0].info.run_id

@@ -108,8 +108,8 @@ def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path]
         alias: Alias of the version.
 
     Returns:
-        None if the store is not a SQLite file, has no such version, or the files are elsewhere; MLflow's client then
-        finds the version or gives the reason.
+        None if the store is not a SQLite file, has no such version, or the files are not on this machine; MLflow's
+        client then finds the version or gives the reason.
     """
     file = store_file() if has_store() else None
     if file is None:

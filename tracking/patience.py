@@ -59,7 +59,7 @@ class PatientCaller:
         self._has_said = True
         sentence = (
             f"The tracking store {tracking_address()} does not take {self._what} yet "
-            f"({without_secrets(first_line(error))[:200]}): it is asked again until it does, for "
+            f"({without_secrets(first_line(error))[:200]}): retrying, for "
             f"{self._patience_seconds:.0f} seconds at most."
         )
         Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What a run of kind `profile` keeps: the figures of the machine, and pictures."""
+"""Logging of runs of kind `profile`: the figures of the machine, and pictures."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ PICTURES = "pictures"
 
 
 def log_profiles(run_id: str, profiles: Sequence[HardwareProfile]) -> None:
-    """Keep what the accelerators were measured to do: `hardware.<accelerator>.*`, and all of it as an artifact.
+    """Log the measured profile of the accelerators: metrics `hardware.<accelerator>.*`, and an artifact.
 
     Raises:
         TrackingError: the store fails.
@@ -34,7 +34,7 @@ def log_pictures(run_id: str, pictures: Iterable[Path]) -> None:
 
 
 def profile_metrics(profile: HardwareProfile) -> Values:
-    """The figures of one accelerator that were measured: `hardware.<accelerator>.*`."""
+    """Return the measured figures of one accelerator: `hardware.<accelerator>.*`."""
     prefix = f"hardware.{profile.accelerator.name.replace(':', '')}"
     figures = {
         **{f"matmul_{name}_flops_per_second": rate for name, rate in profile.matmul_flops_per_second.items()},

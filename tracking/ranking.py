@@ -1,4 +1,4 @@
-"""The names under which graph models are kept, beside those of `shunter.tracking.convention`."""
+"""Names under which graph models are stored, in addition to those of `shunter.tracking.convention`."""
 
 from dataclasses import asdict
 from typing import Literal
@@ -37,7 +37,7 @@ def fusion_metrics(fusion: Fusion) -> Values:
 
 
 def ranking_epoch_metrics(report: RankingReport) -> Values:
-    """The point of the training curve after one epoch; the step of these metrics is the epoch."""
+    """Return the point of the training curve after one epoch; the step of these metrics is the epoch."""
     loss = {} if report.train_loss is None else {"quality.train.bpr_loss": report.train_loss}
     return {
         **(ranking_metrics(report.validation) if report.validation.users else {}),

@@ -1,4 +1,4 @@
-"""What a parent run keeps for the eye: the configuration, files and the training curves."""
+"""Reports of a parent run: the configuration, files and the training curves."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def log_config(run_id: str, name: str, config: BaseModel | Sequence[BaseModel] |
 
 
 def log_request(run_id: str, request: Request, command: str) -> None:
-    """Keep what was asked for, for a program and as the job file that `shunter COMMAND --config` takes again.
+    """Log the request, as JSON for programs and as the job file that `shunter COMMAND --config` accepts.
 
     Raises:
         TrackingError: the store fails.
@@ -66,7 +66,7 @@ def log_files(run_id: str, paths: Iterable[Path], folder: str | None = None) -> 
 def log_training_curve(
     parent_run_id: str, histories: Mapping[str, Sequence[EpochReport]], select_by: SelectBy = "ne"
 ) -> None:
-    """Keep one figure with the curves of several trainings, as the artifact `training_curve.html`.
+    """Log one figure with the curves of several training jobs, as the artifact `training_curve.html`.
 
     Args:
         parent_run_id: Run that shows it.

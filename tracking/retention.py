@@ -43,7 +43,7 @@ def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Itera
         lock = FileLock(cache / "locks" / f"{folder.name}.lock", timeout=0)
         try:
             with lock:
-                found = [*on_disk("data set that nobody asks for", folder, lock)]
+                found = [*on_disk("unused data set", folder, lock)]
         except Timeout:
             continue
         if folder.name not in needed:
@@ -57,7 +57,7 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
         min_age_seconds: Smallest time in seconds since the last use of a file.
     """
     for file in sorted(Settings().traces_directory.glob("*.json")):
-        found = on_disk("count of a step that nobody asks for", file)
+        found = on_disk("unused count of a step", file)
         yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 
@@ -68,8 +68,8 @@ def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
         min_age_seconds: Smallest time in seconds since the last use.
     """
     kinds = {
-        "baseline that nobody asks for": Settings().baselines_directory,
-        "features of data that nobody asks for": Settings().data_features_directory,
+        "unused baseline": Settings().baselines_directory,
+        "unused features of data": Settings().data_features_directory,
     }
     for what, directory in kinds.items():
         found = [leftover for path in sorted(directory.glob("*")) for leftover in on_disk(what, path)]

@@ -165,7 +165,7 @@ def _migrate(database: Path) -> None:
         kept.unlink()
         raise TrackingError(
             f"The schema of the tracking store {database} cannot be migrated ({first_line(error)}); the store is "
-            f"unchanged. Put a backup in its place, or move {database.name}* elsewhere to begin a new store."
+            f"unchanged. Put a backup in its place, or move {database.name}* away to begin a new store."
         ) from error
 
 

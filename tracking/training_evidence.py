@@ -102,8 +102,8 @@ def mean_step_seconds(progress: Progress | None, placement: Placement) -> float 
     """Return the mean wall-clock time of a step in seconds, including the wait for its batch.
 
     The value is None before the first validation. Warm-up steps on a GPU, which a probe excludes too, are excluded if
-    there are further steps: in a training of two hundred steps on an H200 the mean over all steps was more than three
-    times that of a recorded step (measured by hand).
+    there are further steps. In a training job of two hundred steps on an H200 the mean over all steps was more than
+    three times that of a captured step (measured by hand).
     """
     if progress is None or not progress.samples_seen:
         return None

@@ -13,7 +13,7 @@ from benchmarks.faults.kills import POLL_SECONDS, References, keep_decision
 from benchmarks.faults.proxy import UNTIL_WAITED_FOR, Fault, Proxy
 
 MOST_REPEATS = 2  # of a command that failed, once the server is well again: whether it goes on
-WAITS = "it is asked again until it does"  # printed by a registration that waits
+WAITS = "): retrying, for"  # printed by a registration that waits
 
 
 @dataclass

@@ -393,7 +393,7 @@ def logs() -> Iterator[Case]:
     ):
         yield Case(f"{command} none.csv{ending}", "none.csv is no file, folder or named data set: check the path")
         yield Case(f"{command} ''{ending}", "--data is empty: give a file, folder or named data set")
-        yield Case(f"{command} log.xlsx{ending}", "log.xlsx does not tell its format: add --format", {"log.xlsx": "a"})
+        yield Case(f"{command} log.xlsx{ending}", "no recognisable format: add --format", {"log.xlsx": "a"})
         yield Case(f"{command} http://host/log.csv{ending}", "is an address, and only files are read")
         yield Case(f"{command} log.csv,log.csv{ending}", "log.csv is given twice")
         yield Case(f"{command} ~nobody/log.csv{ending}", "nobody")
@@ -500,7 +500,7 @@ def surroundings() -> Iterator[Case]:
             {"PREFECT_API_URL": "http://127.0.0.1:9/api"},
             starts_servers=True,
         )
-    yield Case(f"train {LOG}", "lies outside the folders", {}, {"SHUNTER_DATA_ROOTS": "/nowhere"})
+    yield Case(f"train {LOG}", "is outside the folders", {}, {"SHUNTER_DATA_ROOTS": "/nowhere"})
     yield Case("train --data log.csv", "needs a schema", {}, {"LANG": "C", "LC_ALL": "C"})
     yield Case("up --nightly-cron never --nightly-data 'd_{date}.csv'", "--nightly-cron 'never' is no cron expression")
     yield Case("up --nightly-cron '61 3 * * *' --nightly-data 'd_{date}.csv'", "is no cron expression")

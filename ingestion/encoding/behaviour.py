@@ -23,7 +23,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Ids of the categorical values of some rows.
+    """Ids of the categorical values of a batch of rows.
 
     Attributes:
         ids: int32 [values], row after row; the columns have disjoint ranges of ids.

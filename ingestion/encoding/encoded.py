@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 class EncodedBag(NamedTuple):
-    """Encoded multi-valued column of some rows; row i holds `values[offsets[i]:offsets[i + 1]]`.
+    """Encoded multi-valued column of a batch of rows; row i holds `values[offsets[i]:offsets[i + 1]]`.
 
     Attributes:
         values: int32 [ids].

@@ -58,8 +58,9 @@ class ValueEncoder:
             rows: Number of rows.
 
         Returns:
-            The same result as `Encoder.encode_table`. None if only `Encoder.encode_table` can encode the rows: a column
-            is no list or has values of other types, a field has weights, or the encoder has texts of missing values.
+            The same result as `Encoder.encode_table`. None if only `Encoder.encode_table` can encode the rows. Reasons
+            are a column that is no list or has values of other types, a field with weights, or an encoder with texts of
+            missing values.
         """
         if self._is_weighted or self._encoder.text_form.missing:
             return None

@@ -240,6 +240,6 @@ def _in_order(rows: NDArray[np.int64], lengths: NDArray[np.int64], keys: NDArray
 
 
 def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers from each start on, as many as its length, behind each other."""
+    """Return the concatenated ranges of integers with the given starts and lengths."""
     ends = lengths.cumsum()
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

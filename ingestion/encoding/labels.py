@@ -13,14 +13,14 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.fields import Label
 from shunter.ingestion.schema import Schema
 
-# Labels as lower-case words.
+# Labels as lower-case text.
 _WORDS = dict.fromkeys(("true", "t", "yes", "y"), "1") | dict.fromkeys(("false", "f", "no", "n"), "0")
 
 Problems = list[tuple[read.Mask, str, str]]
 
 
 def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems) -> NDArray[np.float32]:
-    """Read the labels of some rows.
+    """Read the labels of a batch of rows.
 
     Args:
         series: Columns by name.
@@ -37,7 +37,7 @@ def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems
 
 
 def read_weights(series: dict[str, pl.Series], schema: Schema, problems: Problems) -> NDArray[np.float32] | None:
-    """Read the weights of some rows, float32 [rows]; None if the schema names no weight column."""
+    """Read the weights of a batch of rows, float32 [rows]; None if the schema names no weight column."""
     if schema.weight is None:
         return None
     values, bad = read.numbers(series[schema.weight])

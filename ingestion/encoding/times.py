@@ -86,7 +86,7 @@ class TimesSeen:
         if self.counts["either"] > few:
             raise DataError(
                 f"The time column {column} holds dates such as {self.examples['either']!r}, whose day and month cannot "
-                f"be told apart: write `time: {{column: {column}, format: day_first}}`, or month_first, in the schema."
+                f"be distinguished: write `time: {{column: {column}, format: day_first}}`, or month_first."
             )
         return None
 
@@ -96,7 +96,7 @@ class TimesSeen:
         one, other = (f"{names.get(kind, kind)} ({self.examples[kind]})" for kind in (one, other))
         return DataError(
             f"The time column {column} mixes {one} and {other}: write all in one way, or name the right one in the "
-            f"schema, for instance `time: {{column: {column}, format: seconds}}`, and the other rows are set aside."
+            f"schema, for instance `time: {{column: {column}, format: seconds}}`, and the other rows are quarantined."
         )
 
 

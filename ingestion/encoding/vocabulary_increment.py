@@ -20,7 +20,7 @@ Arrays = dict[str, NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint8]]
 
 
 def vocabulary_increment(now: Encoder, former: Encoder) -> Arrays:
-    """Return the arrays that turn the vocabularies of `former` into those of `now`.
+    """Return the arrays that convert the vocabularies of `former` into those of `now`.
 
     Returns:
         Arrays by name. `keys.FIELD`: the new keys of a field with a vocabulary, as int64 with the same bits.

@@ -1,9 +1,9 @@
 """Criteo click logs: tab-separated lines of a label, 13 integers and 26 hexadecimal ids, with gaps, no header.
 
 A general CSV parser makes a text object of every field. Criteo fields have a fixed form, so a chunk of text is read as
-one array of bytes. The eight bytes before each separator are one 64-bit word, and vectorised arithmetic on these words
-parses the numbers (Lemire, "Quickly parsing eight digits", 2018). Rows of another form are parsed one by one, which
-either succeeds or gives the reason of the rejection.
+one array of bytes. The eight bytes before each separator are one 64-bit integer, and vectorised arithmetic on these
+integers parses the numbers (Lemire, "Quickly parsing eight digits", 2018). Rows of another form are parsed one by one,
+which either succeeds or gives the reason of the rejection.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _every_byte(value: int) -> np.uint64:
     return np.uint64(int.from_bytes(bytes([value]) * _WORD_BYTES))
 
 
-# One byte repeated in all eight bytes of a word.
+# One byte repeated in all eight bytes of a 64-bit integer.
 _ONES, _LOW_NIBBLES, _HIGH_BITS = _every_byte(1), _every_byte(0x0F), _every_byte(0x80)
 _ZERO_DIGITS, _OVERFLOW_ABOVE_NINE, _SIX = _every_byte(ord("0")), _every_byte(0x76), _every_byte(6)
 

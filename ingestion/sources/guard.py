@@ -114,8 +114,8 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
         real = path.resolve()
         if not any(real.is_relative_to(root) for root in roots):
             raise RequestError(
-                f"{told or path} lies outside the folders that may be read here ({', '.join(map(str, roots))}): move "
-                "it there, or let whoever runs this machine add its folder to SHUNTER_DATA_ROOTS."
+                f"{told or path} is outside the folders that may be read ({', '.join(map(str, roots))}): move "
+                "it there, or let the operator of this machine add its folder to SHUNTER_DATA_ROOTS."
             )
 
 

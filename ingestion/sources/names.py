@@ -1,4 +1,4 @@
-"""Readers of logs that `--data NAME` or `--data NAME:ARGUMENT` asks for, known without importing them.
+"""Readers of logs for `--data NAME` or `--data NAME:ARGUMENT`, known without importing them.
 
 A reader is a function of the argument (empty without one), the schema file or None, and a folder for files that it
 fetches or writes; it returns a `shunter.ingestion.batch.Source`.
@@ -46,7 +46,7 @@ def named_datasets() -> tuple[NamedDataset, ...]:
         NamedDataset(
             name="synthetic[:ROWS[:SEED]]",
             description="Generated clicks in Criteo's shape: 13 numbers, 26 skewed categories, a planted signal.",
-            size=f"{DEFAULT_ROWS:,} rows, or as many as asked for",
+            size=f"{DEFAULT_ROWS:,} rows, or the requested number",
             licence="none needed: generated",
         ),
         *(NamedDataset(name, str(READERS.capability(name, "description")), size="", licence="") for name in others),
@@ -56,7 +56,7 @@ def named_datasets() -> tuple[NamedDataset, ...]:
 def is_named(data: str) -> bool:
     """Return True if `data` names a reader rather than files."""
     name, _, argument = data.partition(":")
-    is_word = bool(argument) or name.replace("-", "").replace("_", "").isalnum()  # no need to look for others' readers
+    is_word = bool(argument) or name.replace("-", "").replace("_", "").isalnum()  # searches no other distributions
     return name in READERS.entries or (is_word and "/" not in name and name in READERS)
 
 

@@ -177,7 +177,7 @@ def guess_format(paths: tuple[Path, ...]) -> DataFormat:
     formats = {_format_of(path) for path in paths}
     if len(formats) != 1 or None in formats:
         doubtful = next((path for path in paths if _format_of(path) is None), paths[0])
-        problem = "does not tell its format" if None in formats else "and the other files are of different formats"
+        problem = "has no recognisable format" if None in formats else "and the other files are of different formats"
         raise DataError(f"{doubtful} {problem}: add --format criteo, csv or parquet.")
     return next(data_format for data_format in formats if data_format is not None)
 

@@ -33,7 +33,7 @@ def build_method(name: str, context: SearchContext) -> SearchMethod:
 
 
 def build_tpe(context: SearchContext) -> SearchMethod:
-    """Build the tree-structured Parzen estimator; it begins from past searches or a race of families, if available."""
+    """Build the tree-structured Parzen estimator; it begins from past searches or families, if available."""
     taught = PAST_SEARCHES.load("start")(context, partial(Sampled, context, tpe_sampler)) if context.past else None
     if taught is not None:
         return taught

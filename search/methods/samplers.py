@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     SamplerOf = Callable[[int, int | None], BaseSampler]  # arguments: seed, and budget in trials
 
-MOST_DRAWS = 20  # attempts to draw a family that is still in the race, or a point that was not tried before
+MOST_DRAWS = 20  # attempts to draw a family that was not eliminated, or a point that was not tried before
 SMALLEST_GENERATION = 4  # of NSGA-II; set by hand, like GENERATION and the startup trials of TPE
 GENERATION = 20  # if time or energy ends the search, so that the number of trials is unknown
 
@@ -32,10 +32,10 @@ class Sampled:
         context: Context of the search; the points are drawn from its study.
         sampler_of: Makes the sampler of one draw from its seed and the budget in trials.
         first: Points to try first; None uses the default points of the space.
-        race: Race of several families, which replaces the points to try first.
+        race: Comparison of several families, which replaces the points to try first.
 
     Attributes:
-        race: Race of several families; None if there is none.
+        race: Comparison of several families; None if there is none.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class SearchSpace(Frozen):
     rate_scale: float = Field(
         default=1.0,
         gt=0,
-        description="Multiple of the usual learning rates that the batch size asks for; the ranges hold it already.",
+        description="Multiple of the usual learning rates for the batch size; the ranges include it.",
         exclude_if=_is_one,
     )
     fixed_architecture: dict[str, Any] = Field(
@@ -145,10 +145,10 @@ class SearchSpace(Frozen):
         """Return ranges for the size of the data: too wide layers cost time without better quality on little data.
 
         The widest layer is twice the largest power of two below the square root of the training rows, from 256 to
-        1,024, and the embedding widths grow with the rows too. Both ranges include the defaults of `ModelSpec`. The
-        family `auto` stands for all families that suit this data. Fields that the user fixed are not searched. The wide
-        space adds optimisers, warm-up and table widths. With tables in a file, families that cannot read such tables
-        are left out.
+        1,024. The embedding widths grow with the rows too. Both ranges include the defaults of `ModelSpec`. The family
+        `auto` stands for all families that suit this data. Fields that the user fixed are not searched. The wide space
+        adds optimisers, warm-up and table widths. With tables in a file, families that cannot read such tables are left
+        out.
         """
         families = auto_families(dataset.features, in_file=in_file) if family == AUTO else (family,)
         known = [family_of(name) for name in families]

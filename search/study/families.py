@@ -2,11 +2,11 @@
 
 With several families their first points alone would use up a short search. So each family's default is first trained on
 few samples, the same number for all (Jamieson and Talwalkar, AISTATS 2016, with families as arms). This brief training
-is called a look.
+is called the screening of the family.
 
-A look shows which family learns fast, not which one ends best. So the first points of the families are trained in full
-in the order of the looks. Those of the best two are always trained, the others while a share of the budget pays. On
-large logs the first point is the regularised one (`HELD_BACK`). If it ends worse than the look at the default of its
+A screening shows which family learns fast, not which one ends best. So the first points of the families are trained in
+full in the order of the screenings. Those of the best two are always trained, the others while a share of the budget
+pays. On large logs the first point is the regularised one (`HELD_BACK`). If it ends worse than the screening of its
 family, it does not suit the data, and the families that have not begun start with their defaults.
 
 The two families with the best result continue: first with their other first points, then with draws of the sampler.
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FINALISTS = 2
-LEAST_SAMPLES = 100_000  # of a look: with fewer samples, chance outweighs the family
-FEWEST_LEFT = FINALISTS  # trials that must be left after the looks: full trainings of the best two
+LEAST_SAMPLES = 100_000  # of a screening: with fewer samples, chance outweighs the family
+FEWEST_LEFT = FINALISTS  # trials that must be left after the screenings: full trainings of the best two
 FAIR_SHARE = 0.25  # of the budget, up to which more than two families are trained in full
 
 
@@ -38,7 +38,7 @@ class FamilyRace:
 
     Attributes:
         space: Space with several families.
-        passes: Passes over the training part in a look.
+        passes: Passes over the training part in a screening.
     """
 
     space: SearchSpace
@@ -46,7 +46,7 @@ class FamilyRace:
 
     @classmethod
     def of(cls, space: SearchSpace, rows: int, schedule: Schedule, trials: int | None) -> "FamilyRace | None":
-        """Return the race of a search; None if the race would save nothing.
+        """Return the comparison of a search's families; None if the comparison would save nothing.
 
         Args:
             space: Space that is searched.
@@ -63,11 +63,11 @@ class FamilyRace:
 
     @cached_property
     def looks(self) -> list[Parameters]:
-        """Point of the look at each family."""
+        """Point of the screening of each family."""
         return [self.space.default(family) for family in self.space.families]
 
     def is_look(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
-        """Return True if a trial is a look: the first trial at the default of its family.
+        """Return True if a trial is a screening: the first trial at the default of its family.
 
         Args:
             number: Number of the trial.
@@ -84,7 +84,7 @@ class FamilyRace:
         return parameters in own and not self.is_look(number, parameters, trials)
 
     def next(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> Parameters | None:
-        """Return the next look, or the next point to train in full; None if all of them have begun.
+        """Return the next screening, or the next point to train in full; None if all of them have begun.
 
         Args:
             trials: All trials that have begun, in their order.
@@ -106,8 +106,8 @@ class FamilyRace:
     def finalists(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """Return the two best families, the best first; all families before two have a result.
 
-        A family's result is the better of its full training and its look. Before two families have a full training,
-        only the looks count.
+        A family's result is the better of its full training and its screening. Before two families have a full
+        training, only the screenings count.
         """
         looks = self._look_losses(trials)
         reached = {
@@ -134,7 +134,7 @@ class FamilyRace:
         return [point for family, point in points if point != firsts[family]]
 
     def _is_out(self, trials: "Sequence[FrozenTrial]") -> bool:
-        """Return True if a point other than the default ended worse in a full training than the look at its family."""
+        """Return True if a point other than the default ended worse than the screening of its family."""
         looks = self._look_losses(trials)
         return any(
             lowest_loss(trial) > looks.get(family, math.inf)
@@ -143,13 +143,13 @@ class FamilyRace:
         )
 
     def _by_looks(self, trials: "Sequence[FrozenTrial]") -> list[str]:
-        """Return the families whose look has a result, the best first; all families before two have one."""
+        """Return the families whose screening has a result, the best first; all families before two have one."""
         looks = self._look_losses(trials)
         best = sorted(looks, key=lambda family: looks[family])
         return best if len(best) >= FINALISTS else list(self.space.families)
 
     def _look_losses(self, trials: "Sequence[FrozenTrial]") -> dict[str, float]:
-        """Return the loss of each family whose look has a result."""
+        """Return the loss of each family whose screening has a result."""
         looks = (trial for trial in trials if has_result(trial) and self.is_look(trial.number, trial.params, trials))
         return {trial.params["family"]: lowest_loss(trial) for trial in looks}
 
@@ -168,7 +168,7 @@ class FamilyRace:
         return self.space.defaults()
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:
-        """Return True if the full training of a point has begun; the look at a default does not count."""
+        """Return True if the full training of a point has begun; a screening does not count."""
         return tried.count(point) > self.looks.count(point)
 
     def _is_affordable(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> bool:
@@ -183,7 +183,7 @@ class FamilyRace:
             for what, rest in (("seconds", left.trial_seconds), ("joules", left.joules))
             if rest is not None
         ]
-        if left.trials is not None:  # looks are short, so they are not counted as trials
+        if left.trials is not None:  # screenings are short, so they are not counted as trials
             shares.append((len(whole), 1, len(trials) - len(whole) + left.trials))
         return bool(shares) and all(used + one <= FAIR_SHARE * (used + rest) for used, one, rest in shares)
 

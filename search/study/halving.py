@@ -50,7 +50,7 @@ class Halving:
         max_epochs: Epochs of the longest training.
         own_epochs: Epochs of the compared trial, if fewer; None means `max_epochs`.
         peers: Numbers of the trials that run at the same time. They are not compared with each other, so that the
-            outcome does not depend on which of them is faster; successive halving by rungs then decides in place of
+            outcome does not depend on which of them is faster. Successive halving by rungs then decides in place of
             Hyperband, which compares all.
     """
 

@@ -1,4 +1,4 @@
-"""Loop of a search: ask, train and tell in every slot, until the budget ends or no point is left to try."""
+"""Loop of a search, which trains the proposed points in every slot until the budget ends or no point is left."""
 
 import logging
 import threading
@@ -62,11 +62,11 @@ class Progress:
 
 
 class Loop:
-    """Running search: asks the method for points, trains them in slots, and ends the search.
+    """Running search, which gets points from the method, trains them in slots, and ends the search.
 
-    Several slots train in rounds if the search shall repeat: the points of a round are all asked for before the first
-    of them is trained, and a trial is compared with the trials of earlier rounds alone, whichever is faster. Otherwise
-    each slot takes the next point when it is free.
+    If the search must be repeatable, several slots train in rounds. All points of a round are proposed before the first
+    of them is trained. A trial is then compared only with the trials of earlier rounds, whichever trial is faster.
+    Otherwise each slot takes the next point when it is free.
 
     Args:
         study: Record of the trials.
@@ -266,7 +266,7 @@ def in_words(number: int, outcome: Outcome, select_by: SelectBy) -> str:
     if outcome.loss is None:
         return f"Trial {number} failed after {outcome.seconds:.1f} s."
     figure = f"{FIGURES[select_by]} {figure_of(outcome.loss, select_by):.4f} on validation in {outcome.seconds:.1f} s"
-    end = "; stopped early, for others were better where it stood" if outcome.state == "pruned" else ""
+    end = "; stopped early, for others were better at the same point" if outcome.state == "pruned" else ""
     broken = [name for name, value in outcome.violations.items() if value > 0]
     beyond = f"; breaks {', '.join(broken)}" if broken else ""
     return f"Trial {number}: {figure}{end}{beyond}."

@@ -2,7 +2,7 @@
 
 Both trials differ in the placement alone, so their times, passes and NE compare the placements. A search of several
 trials makes one such trial in addition, once its own trials have ended. A search of one trial explores with this trial,
-and repeats it at the best known placement if its time runs out or its quality misses a limit.
+and repeats it at the incumbent placement if its time runs out or its quality misses a limit.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Pairing:
         placement: Placement of the extra trial.
         stop_multiple: Longest time of the extra trial, as a multiple of the time of the trial that it repeats.
         first_seconds: In a search of one trial, longest time of this trial, which explores; `placement` is then the
-            best known. None if the extra trial explores.
+            incumbent. None if the extra trial explores.
     """
 
     placement: Placement

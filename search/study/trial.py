@@ -72,7 +72,7 @@ class TrialContext:
         study: Record of all trials, used to stop trainings early that are worse than others.
         kept: Storage for the models of the best trials; None stores none.
         observe: See `shunter.search.job.SearchJob`.
-        race: Race of several families, which ends looks early and trains some points in full.
+        race: Comparison of several families, which ends screenings early and trains a few points in full.
         placement: Placement of the search; parallel trials share its threads.
         repeated: Trial that this one repeats at another placement; None for a trial of the search itself.
         exploration: Condition that ends an exploring trial; None for all others.
@@ -240,7 +240,7 @@ class _Attempt:
             raise _stopped()
 
     def _role(self, race: FamilyRace | None) -> tuple[bool, bool]:
-        """Return whether the trial is a look at a family, and whether it is trained in full in any case."""
+        """Return whether the trial is the screening of a family, and whether it is trained in full in any case."""
         if race is None or self.context.repeated is not None:
             return False, False
         begun = begun_trials(self.context.study)
@@ -321,7 +321,7 @@ class _Attempt:
         self._keep_step_time()
 
     def keep_evidence(self, ending: Ending, figures: TrainingFigures | None = None) -> None:
-        """Record the training for later predictions, as far as it came."""
+        """Record the training for later predictions, even if it was interrupted."""
         progress = figures or (self.reports[-1] if self.reports else None)
         placement, energy = self.executor.placement, self._reading
         evidence = training_evidence("trial", ending, self.job, placement, progress=progress, energy=energy)

@@ -36,7 +36,7 @@ HOW = {
     "single": "The single model",
     "fitted": "Weights fitted by the log loss",
     "greedy": "Weights by greedy selection with replacement",
-    "diverse": "Equal weights of members that err little and differ",
+    "diverse": "Equal weights of accurate and diverse members",
     "stacked": "Stacked by a logistic regression without negative weights",
 }
 OF = {

@@ -40,7 +40,7 @@ def set_ending_aside(minutes: Minutes, run: RunContext, clock: StepClock) -> Non
 def expected_ending(
     dataset: Dataset, request: TrainRequest, clock: StepClock, steps: Sequence[str] = STEPS
 ) -> tuple[float, str]:
-    """Return the expected seconds of the end of the command, and their source: the longest of the latest runs alike.
+    """Return the expected seconds of the end of the command, and their source: the longest of the latest similar runs.
 
     Without such a run, the end takes as long as the beginning without its measurements.
 

@@ -40,7 +40,7 @@ PATIENCE = 2  # epochs without a better validation NE
 
 
 def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = None) -> list[TrainedModel]:
-    """Train the best settings to the end; if there are fewer settings than members, repeat them with other seeds.
+    """Train the best settings to completion; with fewer settings than members, repeat settings with other seeds.
 
     The first training of a setting has the seed of the search, so that a trial that was trained to its end becomes a
     member without another training. The trainings that this saves go to further seeds of the best setting, as far as

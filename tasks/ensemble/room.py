@@ -76,8 +76,8 @@ def minutes_in_words(
     words = (
         f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: baselines {before / 60:.1f}, "
         f"{trials} trials{together} {searched / 60:.1f}, {len(members)} members {after / 60:.1f}, {taken} "
-        f"of which trials had trained; start, choice and what lies between {beside / 60:.1f}. "
-        f"For the end {ending / 60:.1f} were set aside ({minutes.ending_from})."
+        f"of which trials had trained; start, choice and the steps between them {beside / 60:.1f}. "
+        f"For the end {ending / 60:.1f} were reserved ({minutes.ending_from})."
     )
     return (
         f"{words} The end of the minutes ended {cut} of their trainings, which keep their best epoch." if cut else words

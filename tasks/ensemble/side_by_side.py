@@ -25,7 +25,7 @@ class Training(Protocol[Result_co]):
 
 @dataclass(frozen=True)
 class One:
-    """Place with one executor, which several trainings use one after the other."""
+    """Target with one executor, which several trainings use one after the other."""
 
     own: Executor
 

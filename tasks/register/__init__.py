@@ -161,7 +161,7 @@ def check_promise(promise: Promise | None, auc: float) -> None:
     """
     if promise is not None and promise.missed is not None:
         raise QualityMissedError(
-            f"The model was not registered: {promise.missed}; give more data, lower the limit, or ask for less "
-            "confidence by --min-auc-confidence.",
+            f"The model was not registered: {promise.missed}; give more data, lower the limit, or reduce the "
+            "confidence with --min-auc-confidence.",
             auc,
         )

@@ -46,7 +46,7 @@ def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
     if gain[0] > 0:
         return None
     return (
-        f"its NDCG@20 on the test part less that of the order by popularity lies between {gain[0]:.4f} and "
+        f"its NDCG@20 on the test part less that of the order by popularity is between {gain[0]:.4f} and "
         f"{gain[1]:.4f} with 95 % confidence, so that it may be no better"
     )
 
@@ -63,7 +63,7 @@ def doubt_of(quality: Sequence[TaskQuality]) -> str | None:
         return f"its NE on the test part has no interval: {quality[0].no_interval_words}"
     if ne.high >= 1:
         return (
-            f"its NE on the test part, {ne.value:.4f}, lies between {ne.low:.4f} and {ne.high:.4f} with 95 % "
+            f"its NE on the test part, {ne.value:.4f}, is between {ne.low:.4f} and {ne.high:.4f} with 95 % "
             "confidence, so that it may be no better than always predicting the base rate (NE 1)"
         )
     return None

@@ -82,7 +82,7 @@ def calibration_text(decision: Decision) -> str:
         return f"Intervals are those of the step time alone: how far whole jobs are off is not known {until}."
     return (
         f"Intervals hold with {100 * decision.chosen.time_level:.0f} % by how {ratios.runs} past predictions of {jobs} "
-        "jobs turned out, by which the figures were set right."
+        "jobs turned out, which corrected the figures."
     )
 
 

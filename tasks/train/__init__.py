@@ -1,4 +1,4 @@
-"""Step `train`: train one model to the end on the chosen placement."""
+"""Step `train`: train one model to completion on the chosen placement."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE

@@ -1,4 +1,4 @@
-"""Training of one model to the end: metered, tracked and resumable."""
+"""Training of one model to completion: metered, tracked and resumable."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -36,7 +36,8 @@ def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: 
 def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:
     """Return the request with the best number of parallel trials, unless the request sets the number.
 
-    A search that its trials end follows the decision, except beside an exploration, whose times are compared.
+    A search with a number of trials as its budget follows the decision. Beside an exploration, whose times are
+    compared, one trial runs at a time.
 
     Args:
         request: Request of the run.

@@ -33,7 +33,7 @@ SENTENCES = [
         StopReason(StopKind.EXPLORATION, TIME, {"multiple": 2.0}),
         "The exploration has taken 2 times what the best known is expected to take.",
     ),
-    (StopReason(StopKind.PRUNED), "Others were better where it stood."),
+    (StopReason(StopKind.PRUNED), "Others were better at the same point."),
     (StopReason(StopKind.PRUNED, None, {"epochs": 3}), "others were better by this epoch"),
     (StopReason(StopKind.PRUNED, None, {"samples": 2000}), "another learning rate was ahead after 2,000 samples"),
     (StopReason(StopKind.LOOK), "It was a brief look at its family."),

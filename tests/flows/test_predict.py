@@ -176,7 +176,7 @@ def test_looking_for_a_model_in_an_empty_home_leaves_it_empty(shunter_home: Path
         ("rows.csv", 'price,user,item,genres\n1,"2,3,war\n', "is no row|cannot be read as CSV"),
         ("rows.csv", "", "is empty: give a file with rows"),
         ("rows.parquet", "no parquet", "cannot be read as Parquet"),
-        ("rows.xlsx", "a", "does not tell its format: add --format"),
+        ("rows.xlsx", "a", "has no recognisable format: add --format"),
     ],
 )
 def test_rows_that_cannot_be_read_are_told_and_nothing_is_left_behind(

@@ -154,7 +154,7 @@ def test_workers_read_what_the_request_may(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(guard, "_FOREIGN", [lambda: True])
     path = tmp_path / "log.csv"
     path.write_text("click\n")
-    with Processes(1) as crew, pytest.raises(RequestError, match="lies outside the folders"):
+    with Processes(1) as crew, pytest.raises(RequestError, match="is outside the folders"):
         crew.call(os.getpid, _open, path)
 
 

@@ -87,7 +87,8 @@ def test_links_open_the_pages_of_trainings(run_id: str, monkeypatch: pytest.Monk
             Outcome(
                 state="pruned", validation_ne=0.9, seconds=2.0, violations={"max_memory_gib": 0.5, "max_hours": -1}
             ),
-            "Trial 4: NE 0.9000 on validation in 2.0 s; stopped early, for others were better where it stood; breaks "
+            "Trial 4: NE 0.9000 on validation in 2.0 s; stopped early, for others were better at the same point; "
+            "breaks "
             "max_memory_gib.",
         ),
         (Outcome(state="failed", seconds=0.5), "Trial 4 failed after 0.5 s."),

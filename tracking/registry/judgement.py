@@ -1,4 +1,4 @@
-"""Whether a challenger is better than the champion by more than a margin: a paired bootstrap over the same rows."""
+"""Test whether a challenger beats the champion by more than a margin: a paired bootstrap over the same rows."""
 
 import math
 
@@ -19,12 +19,12 @@ class Judgement(Frozen):
         champion_logloss: Mean log loss of the champion, in nats.
         challenger_logloss: Mean log loss of the challenger, in nats.
         saving: Difference of the two; positive where the challenger is better.
-        saving_low: Bound that the saving exceeds with the probability asked for.
-        saving_high: Bound that the saving stays below with the probability asked for, judged by itself.
+        saving_low: Lower bound of the saving, with the requested probability.
+        saving_high: Upper bound of the saving, one-sided with the requested probability.
         needed: Saving that must be exceeded: margin times the champion's log loss.
-        confidence: Probability asked for.
+        confidence: Requested probability.
         is_better: Whether `saving_low` exceeds `needed`.
-        champion_low: Bound that the champion's log loss exceeds with the probability asked for.
+        champion_low: Lower bound of the champion's log loss, with the requested probability.
         champion_auc: AUC of the champion; None if the rows have one class.
         challenger_auc: AUC of the challenger; None if the rows have one class.
         base_rate: Share of positives among the rows; None if they have one class.
@@ -68,7 +68,7 @@ class Judgement(Frozen):
         return self.champion_logloss / entropy if entropy else math.inf
 
     def is_overtaken(self, base_rate: float) -> bool:
-        """Return True if the base rate is as good as the champion, and the challenger better, by whatever amount.
+        """Return True if the base rate is as good as the champion, and the challenger is better by any amount.
 
         Args:
             base_rate: Share of positives among the rows.
@@ -106,10 +106,10 @@ def judge(
 ) -> Judgement:
     """Compare losses row by row.
 
-    The mean saving is resampled with blocks of neighbouring rows in place of rows: neighbours in a log share a user or
-    a session, so that single rows would promise more certainty than there is (non-overlapping block bootstrap,
-    Carlstein, Annals of Statistics 14(3), 1986; percentile interval, Efron and Tibshirani, 1993, ch. 13). Up to
-    `MOST_BLOCKS` rows each is a block of its own.
+    The mean saving is resampled by blocks of neighbouring rows. Neighbouring rows of a log share a user or a session,
+    so resampling single rows would understate the variance (non-overlapping block bootstrap, Carlstein, Annals of
+    Statistics 14(3), 1986; percentile interval, Efron and Tibshirani, 1993, ch. 13). Up to `MOST_BLOCKS` rows each is a
+    block of its own.
 
     Args:
         champion: Loss of each row by the champion, in the order of the log.

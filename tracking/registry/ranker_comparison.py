@@ -35,19 +35,19 @@ FIGURES = (
 
 
 class RankingJudgement(Frozen):
-    """Champion and challenger before the same users.
+    """Comparison of champion and challenger on the same users.
 
     Attributes:
-        kind: Tells it from a judgement by log loss, where it is read back.
+        kind: Constant that distinguishes the record from a `Judgement` by log loss when it is read.
         users: Users that both know and who chose something on the day.
         champion_ndcg20: Mean over them of the champion's NDCG@20.
         challenger_ndcg20: That of the challenger.
         popularity_ndcg20: That of the items by their popularity on the days before.
         gain: Difference of the first two; positive where the challenger is better.
-        gain_low: Bound that the gain exceeds with the probability asked for.
-        gain_high: Bound that the gain stays below with the probability asked for, judged by itself.
+        gain_low: Lower bound of the gain, with the requested probability.
+        gain_high: Upper bound of the gain, one-sided with the requested probability.
         needed: Gain that must be exceeded: margin times the champion's NDCG@20.
-        confidence: Probability asked for.
+        confidence: Requested probability.
         is_better: Whether `gain_low` exceeds `needed`.
     """
 
@@ -65,7 +65,7 @@ class RankingJudgement(Frozen):
 
     @property
     def is_overtaken(self) -> bool:
-        """Return True if popularity ranks as well as the champion, and the challenger better, by whatever amount."""
+        """Return True if popularity ranks as well as the champion, and the challenger ranks better by any amount."""
         return self.gain > 0 and self.champion_ndcg20 <= self.popularity_ndcg20
 
     def explain(self) -> str:
@@ -85,10 +85,10 @@ class RankingJudgement(Frozen):
 def compare_rankers(
     dataset: Dataset, champion: ModelFiles, challenger: Path, *, margin: float, confidence: float, seed: int
 ) -> tuple[RankingJudgement, NDArray[np.float64]]:
-    """Rank the test part with both models and judge.
+    """Rank the test part with both models, and return whether the challenger is better.
 
-    Both rank for the same users: those of whom each has learned something. What these have seen before is ranked by
-    neither. An item that the champion does not know is not in its lists, and is missed where it was chosen.
+    Both models rank for the users that both know. Items that a user has seen before are not ranked. An item that the
+    champion does not know is not in its lists, and counts as a miss if a user chose it.
 
     Args:
         dataset: The challenger's data, with the test part.
@@ -140,7 +140,7 @@ def compare_rankers(
 
 @dataclass(frozen=True, eq=False)
 class _Translated:
-    """A ranker that is asked in the ids of another encoder; it never ranks an item that it does not know.
+    """Ranker that takes the ids of another encoder; it never ranks an item that it does not know.
 
     Attributes:
         ranker: The ranker, in its own ids.
@@ -158,7 +158,7 @@ class _Translated:
 
     @property
     def device(self) -> torch.device:
-        """Device where it lies."""
+        """Device of the ranker."""
         return self.ranker.device
 
     @property
@@ -170,7 +170,7 @@ class _Translated:
         return found
 
     def all_scores(self, users: Tensor) -> Tensor:
-        """Scores of all items for some known users, `[users]` to `[users, items]`, in the other's ids."""
+        """Return the scores of all items for known users, `[users, items]`, in the ids of the other encoder."""
         former = torch.zeros(self.user_count, dtype=torch.int64)
         former[torch.from_numpy(self.users.now)] = torch.from_numpy(self.users.former)
         own = self.ranker.all_scores(former[users.cpu()].to(self.device))

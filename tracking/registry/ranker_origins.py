@@ -1,4 +1,4 @@
-"""What a night goes on from where the champion is a graph model: its members, and what each was learned with."""
+"""Members of a champion that is a graph model, with their training settings, from which a night continues."""
 
 import json
 from collections.abc import Sequence

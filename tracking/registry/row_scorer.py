@@ -33,7 +33,7 @@ class RowScorer(ABC):
         self.max_unknown: float | None = None
 
     def get_raw_model(self) -> "RowScorer":
-        """Return the scorer itself, which MLflow hands on to whoever loaded the model."""
+        """Return the scorer itself, which MLflow returns to the caller that loaded the model."""
         return self
 
     @property
@@ -70,7 +70,7 @@ class RowScorer(ABC):
             float64 `[rows]` or `[rows, outputs]`.
 
         Raises:
-            DataError: A column is missing, also where there is no row, since MLflow hands on none of misnamed columns.
+            DataError: A column is missing, even if there are no rows, since MLflow drops misnamed columns.
             UnusableValuesError: More of a column's values than `max_unknown` are unknown or unreadable.
         """
         self.encoder.check_columns(model_input.columns)

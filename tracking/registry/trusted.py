@@ -74,7 +74,7 @@ def _strange_flavor(flavor: dict[str, Any]) -> str | None:
     if flavor.get("loader_module") not in (LOADER_MODULE, *FORMER_LOADER_MODULES):
         return f"it is loaded by {str(flavor.get('loader_module'))[:60]!r}"
     if flavor.get("data") != DATA:
-        return "its data lie elsewhere"
+        return "its data are in another folder"
     strange = sorted(str(key) for key, value in flavor.items() if key not in KEYS and value is not None)
     return f"it sets {', '.join(strange)[:60]}" if strange else None
 

@@ -171,7 +171,7 @@ def download(version: Version, folder: Path) -> ModelFiles:
     local = fetch(version, folder)
     if any(not (local / DATA / name).exists() for name in ("model/model.json", "encoder/encoder.json")):
         raise TrackingError(
-            f"Version {version.version} of {version.name!r} was not registered by Shunter: go on from another with "
+            f"Version {version.version} of {version.name!r} was not registered by Shunter: continue from another with "
             "`shunter rollback --to VERSION`, or name another model with --register-as."
         )
     copy = checked_copy(local / DATA, folder / "checked", version.name)

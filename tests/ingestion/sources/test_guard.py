@@ -63,7 +63,7 @@ def test_files_within_the_roots_are_read(root: Path) -> None:
     ],
 )
 def test_paths_that_leave_the_roots_are_refused(root: Path, data: str) -> None:
-    with pytest.raises(RequestError, match="lies outside the folders that may be read"):
+    with pytest.raises(RequestError, match="is outside the folders that may be read"):
         opened(data.format(root=root))
 
 

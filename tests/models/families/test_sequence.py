@@ -192,7 +192,7 @@ def test_what_cannot_be_built_is_named(options: dict, features: Features, messag
 
 
 def test_tables_in_a_file_are_refused() -> None:
-    with pytest.raises(RequestError, match="cannot lie in a file"):
+    with pytest.raises(RequestError, match="cannot be in a file"):
         build_model(SPEC, FEATURES, cache=EmbeddingCache(rows=8, window_batches=2))
 
 
