@@ -106,9 +106,9 @@ _TEXTS: dict[tuple[StopKind, StopLimit | None], Callable[[Details], str]] = {
     (StopKind.SHARE, StopLimit.TIME): _share_of_time,
     (StopKind.SHARE, StopLimit.ENERGY): lambda _: "its share of the energy is used",
     (StopKind.EXPLORATION, StopLimit.TIME): lambda details: (
-        f"The exploration has taken {details['multiple']:g} times what the best known is expected to take."
+        f"The exploration has taken {details['multiple']:g} times the expected total of the incumbent."
     ),
     (StopKind.PRUNED, None): _pruned,
-    (StopKind.LOOK, None): lambda _: "It was a brief look at its family.",
+    (StopKind.LOOK, None): lambda _: "It was the screening of its family.",
     (StopKind.INTERRUPTED, None): lambda _: "stopped by the first process",
 }

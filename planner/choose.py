@@ -293,8 +293,8 @@ class _Job:
         but = f"; only {', '.join(others)}, where its histories are long, may need more" if others else ""
         return [
             *lost,
-            f"Tuning chooses among {', '.join(families)}: placements are judged by {self.family}, which asks most "
-            f"of them, so that another family needs less than is said here{but}.",
+            f"Tuning chooses among {', '.join(families)}: the figures are those of {self.family}, which needs "
+            f"most of them, so that another family needs less than these figures{but}.",
         ]
 
 

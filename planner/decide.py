@@ -30,13 +30,13 @@ __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementEr
 
 
 class Exploration(Frozen):
-    """Training at another placement than the best known, to learn from it, within bounds."""
+    """Exploration: a training job at a placement other than the incumbent, within bounds, to learn from it."""
 
     best_known: Placement
     paired: Placement | None = Field(
         default=None, description="Where one extra trial of the search runs; None where the only trial explores."
     )
-    stop_multiple: float = Field(description="Of what the best known takes: then the exploring trial is stopped.")
+    stop_multiple: float = Field(description="Multiple of the incumbent's total that stops the exploring trial.")
     stop_hours: float = Field(description="The same as hours of the exploring trial.")
     chance: float | None = Field(default=None, description="Probability that it pays within the further runs.")
 
@@ -65,13 +65,13 @@ class Decision(Frozen):
     explanation: str = Field(
         default="", description="Why, what it beats, how sure, what binds and what would change it."
     )
-    notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
+    notes: tuple[str, ...] = Field(default=(), description="Further information for the user, one sentence each.")
     observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
     too_large: tuple[Placement, ...] = Field(default=(), description="Where a probe for it ran out of memory.")
     tier_miss_rate: float | None = Field(
         default=None,
         description="Share of the different rows of a batch that a file of the embedding tables is expected to be read "
-        "for, estimated; None where they lie in memory.",
+        "for, estimated; None where they are in memory.",
         exclude_if=lambda value: value is None,
     )
     tier_highest_miss_rate: float | None = Field(
@@ -85,7 +85,7 @@ class Decision(Frozen):
         exclude_if=lambda value: not value,
     )
     exploration: Exploration | None = Field(
-        default=None, description="Why it is tried though another is the best known, if so."
+        default=None, description="Reason for a placement other than the incumbent, if any."
     )
 
     @property
@@ -97,7 +97,7 @@ class Decision(Frozen):
 
     @property
     def is_upper_estimate(self) -> bool:
-        """Return True if the totals are of all planned epochs, since no past run tells how many are needed."""
+        """Return True if the totals are of all planned epochs, since no past run shows how many are needed."""
         return self.chosen.candidate.work_log_deviation is None
 
     @property
@@ -183,7 +183,7 @@ class NoFeasiblePlacementError(InfeasibleError):
         relaxations: Limits that would have to be relaxed, singly if that suffices.
         fastest: Candidate of the shortest time, regardless of limits.
         shortfall_seconds: Excess of the fastest candidate over the time limit; None if it keeps the time limit.
-        best_auc: Best validation AUC of past runs of the job; None if no AUC was asked for or none is known.
+        best_auc: Best validation AUC of past runs of the job; None if no AUC was requested or none is known.
     """
 
     code = "no-feasible-placement"

@@ -1,15 +1,15 @@
-"""Exploration of placements other than the best known, if past runs of the same data make it worthwhile.
+"""Exploration of placements other than the incumbent, if past runs of the same data make it worthwhile.
 
 Probes measure step times within seconds, so that no whole run is spent on them. The work that a batch size needs until
 training ends shows only in whole runs. Past runs of the same data and model family give the share of the plan that each
 batch size needed. An exploration is worthwhile if its expected gain over some recurrences exceeds its extra cost over
-the best known placement (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
+the incumbent placement (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
 
-A search of several trials explores by one extra trial, which repeats the setting and seed of another one elsewhere
-(`shunter.search.study.pair`). A run of one trial explores with this trial, and goes on at the best known placement if
-that comes to nothing. What was trained stays a candidate in both.
+A search of several trials explores by one extra trial, which repeats the setting and seed of another trial at another
+placement (`shunter.search.study.pair`). A run of one trial explores with this trial, and continues at the incumbent
+placement if the exploration fails. The trained models of both trials are candidates.
 
-Explorations are bounded. An exploring trial is stopped at a multiple of what the best known placement takes (as in
+Explorations are bounded. An exploring trial is stopped at a multiple of the incumbent's total (as in
 Zeus; You, Chung and Chowdhury, NSDI 2023, section 4.4). All explorations together may waste at most a share of the
 total of the job's runs. The constants were set on jobs drawn from the priors of `history.epochs`.
 """
@@ -30,8 +30,8 @@ from shunter.planner.decide import Decision, Exploration
 from shunter.planner.history import QUANTILES, History, PastRun, Posterior, knowledge_gradient
 from shunter.requests import Explore, Objective, Weights
 
-MOST_REGRET = 1.0  # no exploration with more than twice the expected total of the best known
-STOP_MULTIPLE = 2.0  # an exploration is stopped at this multiple of the best known's expected total
+MOST_REGRET = 1.0  # no exploration with more than twice the expected total of the incumbent
+STOP_MULTIPLE = 2.0  # an exploration is stopped at this multiple of the incumbent's expected total
 TRIALS = 8  # assumed trials of a search that time or energy ends
 LEAST_CHANCE = 0.05  # that an exploration pays off within the further runs
 # Least further runs assumed of a job of one training. With as many as it has had, the replay of recorded
@@ -60,7 +60,7 @@ class PastJob:
         return self.history.work_shares(batch_sizes, data=self.data, family=self.family)
 
     def good_batch_sizes(self) -> list[int]:
-        """Return the batch sizes of runs, and of extra trials within runs, that came to their end."""
+        """Return the batch sizes of finished runs, and of finished extra trials within runs."""
         placements = [run.placement for run in self.runs() if not run.is_censored]
         placements += [run.pair.placement for run in self.runs() if run.pair and not run.pair.is_stopped]
         return [placement.batch_size for placement in placements if placement is not None]
@@ -107,7 +107,7 @@ class _Options:
     """Rows of a decision with the belief about each row's objective.
 
     Args:
-        decision: Decision by what is known.
+        decision: Decision without exploration.
         shares: Belief about the logarithm of the work of each row.
         best_known: Index of the row with which other rows are compared.
         runs: Past runs of the job.
@@ -133,7 +133,7 @@ class _Options:
 
     @property
     def allowance(self) -> float:
-        """Waste still allowed for explorations, as a share of what the best known takes."""
+        """Waste still allowed for explorations, as a share of the incumbent's total."""
         return allowance(self._runs, self.best, self.weights)
 
     def best_exploration(self) -> int | None:
@@ -164,7 +164,7 @@ class _Options:
         return below / self.decision.table[index].candidate.expected_runs
 
     def expected_waste(self, index: int) -> float:
-        """Return the expected cost of an exploration beyond the best known, as a share of the best known's.
+        """Return the expected cost of an exploration beyond the incumbent, as a share of the incumbent's cost.
 
         An exploration that is stopped, or ends without the requested quality, is wasted; so is the share of a search
         that an extra trial takes.
@@ -176,12 +176,12 @@ class _Options:
         return float(np.mean(chance * if_good + (1 - chance) * np.minimum(cost, STOP_MULTIPLE)))
 
     def _is_possible(self, index: int) -> bool:
-        """Return True if a run can explore there: an extra trial needs what the search has reserved."""
+        """Return True if a run can explore this placement: an extra trial uses the reservation of the search."""
         tried, known = self.decision.table[index].candidate.placement, self.best.candidate.placement
         return self._is_alone or _is_beside(tried, known)
 
     def _expected_cost(self, index: int) -> float:
-        """Return the expected cost of a run, plus a run of the best known if it fails."""
+        """Return the expected cost of a run, plus a run of the incumbent if it fails."""
         if index == self._best_index:
             return 1.0
         if not self._is_alone:
@@ -191,7 +191,7 @@ class _Options:
         return float(np.mean(np.minimum(cost, STOP_MULTIPLE) + fails))
 
     def _costs(self, index: int) -> tuple[np.ndarray, float]:
-        """Return the cost quantiles of one run relative to the best known, and its chance to reach the quality."""
+        """Return the cost quantiles of one run relative to the incumbent, and its chance to reach the quality."""
         runs = self.decision.table[index].candidate.expected_runs
         mean = float(self._belief.mean[index] - self._belief.mean[self._best_index])
         return np.exp(mean + self._deviation[index] * QUANTILES) / runs ** _power(self.weights), 1 / runs
@@ -257,14 +257,14 @@ def _taken(chosen: Assessment, others: Sequence[Assessment]) -> dict[str, object
 
 
 def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float:
-    """Return the waste still allowed for explorations, as a share of the best known's total; negative if exceeded.
+    """Return the waste still allowed for explorations, as a share of the incumbent's total; negative if exceeded.
 
-    Each second counts once: of a run that explored, what it took beyond the best known; of an extra trial that was
-    slower than its partner, its own time.
+    Each second counts once. A run that explored counts with its time beyond the incumbent's. An extra trial that was
+    slower than its partner counts with its own time.
 
     Args:
         runs: Past runs of the job.
-        best: Best known placement.
+        best: Incumbent placement.
         weights: Quantities to minimise.
     """
     least = _score_of_past(runs, best, weights) or best.score(weights)
@@ -282,7 +282,7 @@ def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> fl
 
 
 def _score_of_past(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float | None:
-    """Return the median objective of past runs at a placement; None if none came to its end there."""
+    """Return the median objective of past runs at a placement; None if no run finished there."""
     known = best.candidate.placement
     scores = [
         _score(run, weights)
@@ -330,9 +330,9 @@ def _is_beside(tried: Placement, known: Placement) -> bool:
 
 def _reason(exploration: Exploration, tried: Assessment) -> str:
     chance = f"with a chance of {exploration.chance:.0%} this pays within the further runs"
-    stop = f"it is stopped at {STOP_MULTIPLE:g} times what the best known takes"
+    stop = f"it is stopped at {STOP_MULTIPLE:g} times the incumbent's total"
     if exploration.paired is None:
-        return f"{_label(tried)} is tried although {exploration.best_known.label} is the best known: {chance}; {stop}."
+        return f"{_label(tried)} is tried although {exploration.best_known.label} is the incumbent: {chance}; {stop}."
     return f"One extra trial repeats a setting at {_label(tried)}: {chance}; {stop}."
 
 

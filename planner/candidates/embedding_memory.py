@@ -111,7 +111,7 @@ def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], 
     why = "as asked" if was_asked else "for the memory does not hold them"
     return [
         f"The embedding tables take {workload.table_bytes / MIB:,.3g} MiB with their optimiser's state: on the "
-        f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest lies in a file, {why} "
+        f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest is in a file, {why} "
         "(--embedding-memory); estimated steps wait for the rows that they are expected to read, as far as the disk "
         "was measured (shunter profile). In fp16 (--set table_precision=fp16) they would take "
         f"{half_table_bytes(workload) / MIB:,.3g} MiB, all in the memory of one process."

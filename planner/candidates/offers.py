@@ -24,7 +24,7 @@ class Offer(Frozen):
     is_here: bool = Field(description="Whether it is in this machine; else its figures are the catalogue's.")
     price_per_hour: float | None = None
     price_source: PriceSource | None = None
-    note: str | None = Field(default=None, description="What of its row is not to be relied on, in words.")
+    note: str | None = Field(default=None, description="Doubtful figures of its row, as text.")
 
     @property
     def name(self) -> str:
@@ -73,8 +73,8 @@ def catalogue_offers(
     Args:
         asked: Accelerators to offer: `local` for none, `all` for those of the kinds that are trained on, or names with
             commas.
-        profiles: Profiles of this machine; `all` leaves out what is here already.
-        catalogue: Catalogue to look in; if None, the shipped one with the user's rows.
+        profiles: Profiles of this machine; `all` leaves out the accelerators of this machine.
+        catalogue: Catalogue to search; if None, the shipped one with the user's rows.
         today: Day to judge the age of a row by; if None, the current one.
 
     Raises:

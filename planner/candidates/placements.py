@@ -22,8 +22,8 @@ def placements(
 ) -> list[Placement]:
     """Return all candidate placements on the profiled accelerators; memory and limits are checked later.
 
-    Other settings are chosen elsewhere. Depth and readers of the prefetch follow the measured times during training
-    (`shunter.engine.data.pipeline.plan_prefetch`). A GPU's power limit is tried at the leader alone
+    Other settings are chosen by other modules. Depth and readers of the prefetch follow the measured times during
+    training (`shunter.engine.data.pipeline.plan_prefetch`). A GPU's power limit is tried at the leader alone
     (`shunter.planner.predict.power`). Interop threads are left to torch, because eager training does not use them.
     `benchmarks/knobs.py` measures each.
 

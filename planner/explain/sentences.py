@@ -64,11 +64,11 @@ def explain_infeasible(ranking: Ranking, relaxations: Sequence[Relaxation]) -> s
     nearest = "; ".join(f"{row.candidate.placement.label} ({_misses(row)})" for row in ranking.table[:NEAREST_SHOWN])
     remedy = "use a machine with more memory or one whose energy and price are known"
     if terms_of_quality := [miss for miss in ranking.table[0].excluded_by if miss.at_least]:
-        remedy = f"ask for less than {terms_of_quality[0].limit.removeprefix('probability of ')}"
+        remedy = f"require less than {terms_of_quality[0].limit.removeprefix('probability of ')}"
     if relaxations:
         remedy = f"relax {' or '.join(relaxation.text for relaxation in relaxations)}"
     head = f"None of {ranking.considered} placements keeps the limits, the nearest are {nearest}"
-    return f"{head}: {remedy}, or ask for less."
+    return f"{head}: {remedy}, or relax a limit."
 
 
 def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
@@ -133,14 +133,14 @@ def _misses(row: Assessment) -> str:
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
     """Describe how sure the order of two candidates is, without a probability, because no record supports one."""
     if _mixes_energies(best, loser, weights):
-        return "how sure that is cannot be said, because the power of one is measured and that of the other estimated"
+        return "the certainty is unknown, because the power of one is measured and that of the other estimated"
     spreads = [candidate.prediction.step_seconds_spread for candidate in (best.candidate, loser.candidate)]
     if spreads[0] is None or spreads[1] is None:
-        return "how sure that is cannot be said, because the spread of the steps is unknown for one of them"
+        return "the certainty is unknown, because the spread of the steps is unknown for one of them"
     pair = (best.candidate, loser.candidate)
     is_one_model = all(candidate.prediction.step_seconds_source == "estimated" for candidate in pair)
     if is_one_model and pair[0].placement.accelerator == pair[1].placement.accelerator:
-        return "both are estimates for one accelerator, which err alike, so their order is surer than their figures"
+        return "both are estimates for one accelerator with similar errors, so their order is surer than their figures"
     exponent = sum(weights.used.values()) if len(weights.used) > 1 else 1.0
     best_at_most = best.score(weights) * spreads[0][1] ** exponent
     if loser.score(weights) * spreads[1][0] ** exponent > best_at_most:
@@ -208,8 +208,8 @@ def _quality(best: Assessment, terms: Terms) -> list[str]:
     chance = best.candidate.quality_probability
     if chance is None:
         return [
-            f"Whether it reaches AUC {terms.limits.min_auc:g} is unknown, for no past run tells; it excludes nothing "
-            f"here and is checked after training."
+            f"Whether it reaches AUC {terms.limits.min_auc:g} is unknown without past runs; it excludes no "
+            f"placement and is checked after training."
         ]
     return [f"By past runs it reaches AUC {terms.limits.min_auc:g} with probability {percent(chance)}."]
 

@@ -4,8 +4,8 @@ Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, algorit
 were stopped early) enter one after the other by matching the moments of the truncated normal: assumed density filtering
 (Minka, "A family of algorithms for approximate Bayesian inference", 2001, section 3.2).
 
-The priors are fixed, not fitted, because with a dozen observations the marginal likelihood has no clear maximum.
-scikit-learn's regressor supports no bounds and takes ten times as long on problems this small.
+The priors are fixed, not fitted, because with a dozen observations the marginal likelihood has no clear maximum. The
+regressor of scikit-learn supports no bounds and takes ten times as long on problems this small.
 """
 
 from collections.abc import Callable, Sequence

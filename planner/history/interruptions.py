@@ -71,9 +71,9 @@ class Interruptions:
         seen = {0: "never", 1: "once"}.get(round(self.restores), f"{self.restores:.0f} times")
         return [
             f"Checkpoints add {self.lost_share(interval_seconds):.2%} to the time: {self.stall_share:.2%} of waiting "
-            f"and {self.recomputed_share(interval_seconds):.2%} of doing again what interruptions take back (measured "
-            f"over {trainings} of {self.seconds / 3600:.2g} h together, gone on with from a checkpoint {seen}; "
-            f"one every {interval_seconds / 60:g} min is reckoned with)."
+            f"and {self.recomputed_share(interval_seconds):.2%} of repeating work that interruptions lost (measured "
+            f"over {trainings} of {self.seconds / 3600:.2g} h together, resumed from a checkpoint {seen}; "
+            f"one every {interval_seconds / 60:g} min is expected)."
         ]
 
 

@@ -68,7 +68,7 @@ def inspect_machines(
         outliers += [
             Exclusion(
                 run_id=own[index][0],
-                reason=f"its step time at {own[index][1].placement.label} stands alone among its likes",
+                reason=f"its step time at {own[index][1].placement.label} is unlike those of similar placements",
             )
             for index in found.outliers
         ]

@@ -29,9 +29,9 @@ class QualityOutlook(Frozen):
 def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int | None = None) -> QualityOutlook | None:
     """Return the predictive probability of an AUC of at least `min_auc`; None without informative runs.
 
-    The log odds of the AUC are assumed normal with unknown mean and variance; the next value then follows Student's
-    distribution (Gelman et al., "Bayesian Data Analysis", 3rd ed., section 3.3), each run weighted by how near its
-    batch size is.
+    The log odds of the AUC are assumed normal with unknown mean and variance. The next value then follows Student's
+    distribution (Gelman et al., "Bayesian Data Analysis", 3rd ed., section 3.3). Each run is weighted by the distance
+    of its batch size.
 
     Args:
         runs: Runs of the same data and family.

@@ -1,4 +1,4 @@
-"""What batch size and precision cost in NE, learned from past runs of the same job and from their exploring trials."""
+"""Loss of NE by batch size and precision, learned from past runs of the same job and from their exploring trials."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def quality_losses(
     Args:
         runs: Past runs of the job.
         placements: Placements to estimate.
-        most: Largest permitted loss, as a share; None permits what lies within the noise of seeds.
+        most: Largest permitted loss, as a share; None permits a loss within the noise of seeds.
     """
     seen = [(run.placement, run.ne) for run in runs if run.placement and run.ne and not run.is_censored]
     for run in runs:

@@ -63,7 +63,7 @@ def flow_evidence(
     decision, price = notes.decision, request.pricing.price_per_hour
     price = price if price is not None or decision is None else decision.given_price_per_hour
     ending = ending_of(auc=auc, asked_auc=asked, reason=notes.stop_reason, error=error)
-    if error is None and decision and decision.is_exploration and notes.pair is not None:  # the best known took over
+    if error is None and decision and decision.is_exploration and notes.pair is not None:  # the incumbent took over
         is_stopped = notes.pair.is_stopped
         ending = Ending(outcome="stopped", limit="early_stop") if is_stopped else Ending(outcome="missed")
     if decision and notes.pair is not None:

@@ -261,7 +261,7 @@ def admit_step(run: PastRun, step: StepObservation) -> Exclusion | None:
     if math.isfinite(error) and 1 / MOST_ERROR <= error <= MOST_ERROR:
         return None
     times = f"{step.measured_seconds:.3g} s a step where {step.predicted_seconds:.3g} s were predicted"
-    return Exclusion(run_id=run.run_id, reason=f"at {step.placement.label} it took {times}: no model errs as much")
+    return Exclusion(run_id=run.run_id, reason=f"at {step.placement.label} it took {times}: no model error explains it")
 
 
 def _is_utc(text: str) -> bool:

@@ -27,7 +27,7 @@ class FixedSeconds(Frozen):
 def corrected(
     candidates: Sequence[Candidate], found: Mapping[Placement, Measurement | None], workload: Workload
 ) -> list[Candidate]:
-    """Return candidates with measured figures where available, and with corrected estimates elsewhere.
+    """Return candidates with measured figures where available, and with corrected estimates otherwise.
 
     The cost model's errors at neighbouring placements are alike in two terms: the constant time of a step, and the time
     of each sample. Two probes that differ only in batch size separate the terms; the nearest probe then scales the

@@ -70,7 +70,7 @@ def with_moved_rows(
 
 
 def _rows(spec: ModelSpec, dataset: Dataset, placement: Placement) -> int | None:
-    assert placement.embedding_memory_bytes is not None, "the tables lie in a file"
+    assert placement.embedding_memory_bytes is not None, "the tables are in a file"
     return cached_rows(spec, dataset.features, placement.embedding_memory_bytes)
 
 

@@ -172,7 +172,7 @@ def with_quality_loss(candidates: Sequence[Candidate], runs: Sequence[PastRun], 
     Args:
         candidates: Candidates without the loss.
         runs: Past runs of the job.
-        most: Largest permitted loss; None permits what lies within the noise of seeds.
+        most: Largest permitted loss; None permits a loss within the noise of seeds.
     """
     losses = quality_losses(runs, [candidate.placement for candidate in candidates], most)
     if losses is None:

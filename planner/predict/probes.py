@@ -128,10 +128,10 @@ class Probes:
             self.measure_candidate(candidate)
 
     def measure_on_each(self, batch_sizes: Collection[int]) -> None:
-        """Measure the best known batch size on every accelerator of this machine.
+        """Measure the incumbent batch size on every accelerator of this machine.
 
         Args:
-            batch_sizes: Batch sizes of past runs that reached the quality; the first in the ranking is the best known.
+            batch_sizes: Batch sizes of past runs that reached the quality; the first in the ranking is the incumbent.
         """
         table = [row for row in rank(self.candidates(), self._terms).table if row.candidate.fits]
         known = [row.candidate for row in table if row.candidate.placement.batch_size in batch_sizes]

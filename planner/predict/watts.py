@@ -91,7 +91,7 @@ def power_notes(profiles: Sequence[HardwareProfile], observations: Sequence[Step
             estimated.append(name)
             continue
         error = power.leave_one_out_error()
-        sure = "" if error is None else f", each of which the others tell within {error:.1%} (median)"
+        sure = "" if error is None else f", each predicted from the others within {error:.1%} (median)"
         notes.append(f"The power of {name} is learned from {power.measurements} measured training(s){sure}.")
     if notes and estimated:
         notes.append(

@@ -65,7 +65,7 @@ class Totals:
     """Totals of the whole job, one column `[candidates]` each; NaN if unknown.
 
     `*_low` and `*_high` are the ends of intervals as multiples of the figure. Time and energy intervals have the level
-    of the calibration where `is_calibrated` and `is_metered` are true; elsewhere they follow the step time alone.
+    of the calibration where `is_calibrated` and `is_metered` are true; otherwise they follow the step time alone.
     """
 
     calibration: Calibration
@@ -168,8 +168,8 @@ def _ends(
     Args:
         ratios: Measured totals of past jobs as multiples of their predictions.
         applies: Candidates to which the ratios apply.
-        low: Lower ends elsewhere.
-        high: Upper ends elsewhere.
+        low: Lower ends of the other candidates.
+        high: Upper ends of the other candidates.
         centre: Factor by which the figure was corrected; that of the ratios if None.
     """
     interval = ratios.interval()

@@ -160,7 +160,7 @@ class TestInfeasible:
         assert f"{further} (energy 0.2 kWh over the limit of 0.05 kWh by 300 %)" in message
         assert (
             f"relax --max-hours 1 --max-kwh 0.1 (for {near}) or --max-hours 2 (for cpu x1 fp32 b64) "
-            f"or --max-kwh 0.2 (for {further}), or ask for less." in message
+            f"or --max-kwh 0.2 (for {further}), or relax a limit." in message
         )
         assert message.count(". ") == 0, "one sentence"
 

@@ -159,5 +159,5 @@ def test_what_was_asked_for_is_said(dataset: Dataset) -> None:
     narrow = make_profile(cores=1, memory_bytes=process_bytes() + 60 * MIB).model_copy(update={"disk": slow})
     waiting = choose(dataset, request, [narrow], probe_seconds=0)
     assert waiting.prediction.step_seconds > 10 * with_file
-    assert "8 MiB of memory hold the rows in use and the rest lies in a file, as asked" in note
+    assert "8 MiB of memory hold the rows in use and the rest is in a file, as asked" in note
     assert embedding_memory_notes(describe(dataset, model_spec()), [], was_asked=False) == []
