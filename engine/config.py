@@ -26,7 +26,7 @@ class Hyperparameters(Record):
             weights are 1.
         learning_rate_schedule: Schedule of both learning rates over the training run. `plateau` multiplies them by
             `plateau_factor` after each epoch without a better validation figure. `cosine` lowers them along half a
-            cosine to 0 at the end of training.
+            cosine to 0 at the end of the training run.
         cosine_epochs: Epochs after which a cosine is at 0 and training ends; None: those of `Schedule.max_epochs`.
         cycles: Number of cosines within the training run; each starts at the full rates again (Loshchilov and
             Hutter, "SGDR", ICLR 2017). With several cycles, the weights at the end of each are saved beside the

@@ -84,8 +84,8 @@ def replacing_durably(path: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk by the latter
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CheckpointError(
-            f"The file {path} cannot be written ({reason}): free some space there and go on; what was written before "
-            "is kept."
+            f"The file {path} cannot be written ({reason}): free some space there and resume; the earlier files "
+            "are kept."
         ) from error
 
 

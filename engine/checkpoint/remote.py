@@ -100,7 +100,7 @@ class RemoteCopy:
                 self._fetch_state(directory, name)
             except Exception as error:
                 log.warning(
-                    "The checkpoint %s at %s is not whole (%s): the one before it is looked at.",
+                    "The checkpoint %s at %s is incomplete (%s): trying the one before it.",
                     name,
                     without_secrets(self._address),
                     _reason(error),
@@ -211,7 +211,7 @@ class RemoteCopy:
     def _warn(self, error: Exception) -> None:
         if not self._has_warned:
             log.warning(
-                "The checkpoint was not copied to %s (%s): it lies on this machine, and the next one is tried again.",
+                "The checkpoint was not copied to %s (%s): it stays local, and the next one is tried again.",
                 without_secrets(self._address),
                 _reason(error),
             )
@@ -275,7 +275,7 @@ def _check_inside(name: str) -> None:
     """Raise CheckpointError for a file name outside of the folder, because others may write names at the address."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise CheckpointError(f"its list names {name!r}, which lies in another folder")
+        raise CheckpointError(f"its list names {name!r}, which is in another folder")
 
 
 def _move(path: Path, target: Path) -> None:

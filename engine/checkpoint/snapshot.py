@@ -25,8 +25,8 @@ from shunter.models.embeddings.role import EmbeddingTables
 
 # Numbers read out of the tables at once: so few that torch uses only the calling thread, and a step waits only briefly.
 NUMBERS_AT_ONCE = 1 << 14
-# Half of the memory limit is used: some rows are copied once more to be written in the order of their numbers. Copies
-# are written when they fill half of that half or the number of bytes below, and in portions of that size.
+# Half of the memory limit is used, because rows are copied once more to be written in the order of their numbers.
+# Copies are written when they fill half of that half or the number of bytes below, and in portions of that size.
 SHARE_BEFORE_WRITING = 0.5
 MOST_BEFORE_WRITING_BYTES = 64 << 20
 

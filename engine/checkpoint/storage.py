@@ -269,7 +269,7 @@ def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:
     if named_bytes > found:
         raise CheckpointError(
             f"The file {path} is damaged, or the weights in it are those of another model (it has {found:,} bytes, its "
-            f"description asks for {named_bytes:,}): restore it or start anew."
+            f"description requires {named_bytes:,}): restore it or start anew."
         )
 
 

@@ -69,7 +69,7 @@ def load_stored_model(
         return load_model(directory)
     if any(spec.table_precision != "fp32" for spec in specs):
         raise RequestError(
-            f"The embedding tables of this model are kept in fp16, which lie in memory and take {sum(sizes):,} bytes "
+            f"The embedding tables of this model are kept in fp16, which are in memory and take {sum(sizes):,} bytes "
             f"of the {memory_bytes:,} of --memory: raise it, or leave it out."
         )
     if any(spec.has_mixed_tables for spec in specs):
@@ -177,7 +177,7 @@ def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Featur
     if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
         raise CheckpointError(f"The weights in {path} are those of another model (its tables are not {name}).")
     if tensor["start"] % FLOAT_BYTES:
-        raise CheckpointError(f"The numbers in {path} lie at no multiple of their size: save the model again.")
+        raise CheckpointError(f"The numbers in {path} are not aligned to their size: save the model again.")
     return tensor["start"]
 
 

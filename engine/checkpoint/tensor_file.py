@@ -104,7 +104,7 @@ class TensorFile:
             if min(shape, default=0) < 0 or size != int(one["data_offsets"][1]) - int(one["data_offsets"][0]):
                 raise ValueError(f"the size of {name} is not that of its shape")
             if start < 0 or start + size > os.fstat(self._file.fileno()).st_size:  # before memory is allocated
-                raise ValueError(f"{name} lies outside of it")
+                raise ValueError(f"{name} is outside of it")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise self._damaged(error) from error
         return dtype, shape, size, start

@@ -93,7 +93,7 @@ class WarmStart:
         members = found.models if isinstance(found, Ensemble) else (found,)
         if not keeps_weights(found):
             raise CheckpointError(
-                f"The model in {self.directory} is compressed, which leaves weights that cannot learn: go on from the "
+                f"The model in {self.directory} is compressed, whose weights cannot be trained: continue from the "
                 "version that it was made of, which its tag `compression.of` names."
             )
         if self.member >= len(members):

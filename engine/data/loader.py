@@ -157,7 +157,7 @@ class _SplitArrays:
         )
 
     def targets(self, rows: slice | np.ndarray) -> Targets:
-        """Return labels and weights of some rows."""
+        """Return labels and weights of the given rows."""
         labels = _rows_of(self.labels, rows)
         if self.weights is None and labels.ndim == 1:
             return Targets(labels=labels)
@@ -166,7 +166,7 @@ class _SplitArrays:
     def _learned(
         self, rows: slice | np.ndarray, whole: slice | np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None, tuple[float, ...] | None]:
-        """Return labels of some rows, the share of each in the mean loss of the whole batch, and the total weights."""
+        """Return the labels of rows, the share of each in the mean loss of the whole batch, and the total weights."""
         targets = self.targets(rows)
         if self.weights is None and targets.labels.ndim == 1:
             return targets.labels, None, None

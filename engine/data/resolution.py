@@ -49,12 +49,12 @@ def too_few_to_choose(positives: int, rows: int) -> str | None:
         rows: Rows of the validation part.
     """
     if positives in (0, rows):
-        return f"The validation part holds only one label on {rows:,} rows, so its AUC cannot tell settings apart."
+        return f"The validation part holds only one label on {rows:,} rows, so its AUC cannot rank settings."
     error = auc_error(positives, rows - positives)
     if error <= AUC_APART:
         return None
     return (
         f"The validation part holds {positives:,} positive rows of {rows:,}, so chance alone moves its AUC by "
-        f"{error:.3f}: it cannot tell settings apart that differ by less, and which of them, of the baselines' rates "
+        f"{error:.3f}: it cannot rank settings that differ by less, and which of them, of the baselines' rates "
         f"and of the members won is largely chance; about {positives_needed(positives, rows):,} positives would do."
     )

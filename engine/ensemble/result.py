@@ -108,7 +108,7 @@ class MemoryFit(Frozen):
             return ""
         by_count = ", ".join(f"{one.ne_under_errors:.4f} with {one.members}" for one in self.tried)
         return (
-            f" Where a bit in {1 / self.error_rate:,.0f} flips, check bits put right what they can and damaged members "
+            f" Where a bit in {1 / self.error_rate:,.0f} flips, check bits correct a part of them and damaged members "
             f"are left out, NE is (by members) {by_count} on the half of validation that fitted no weights."
         )
 

@@ -1,6 +1,6 @@
 """Selection of ensemble members with low error and high disagreement, by a quadratic program or greedily.
 
-Weights w of the members minimise `w e - balance * w K w` with w >= 0 and sum 1. e is the error of each member and K the
+Weights w of the members minimise `w e - balance * w K w` with w >= 0 and sum 1. e is the error of each member. K is the
 disagreement of each pair, clipped so that extreme disagreement adds nothing. The members with the largest weights are
 selected (SEERL; Saphal et al., AAMAS 2021). The module needs neither torch nor knowledge of the members: policies are
 selected by it, too.

@@ -120,7 +120,7 @@ def within_limits(
         known = [index for index in within if costs[index].joules is not None]
         if not known:
             raise InfeasibleError(
-                "Nothing on this machine tells the energy of a prediction, so --max-predict-joules cannot be kept: "
+                "The energy of a prediction is unknown on this machine, so --max-predict-joules cannot be checked: "
                 "leave it out."
             )
         drawn = [costs[index].joules or 0.0 for index in known]

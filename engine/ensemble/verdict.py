@@ -32,8 +32,8 @@ class Verdict:
         weights: float64 `[members]` of the result, with sum 1; a single weight is 1 if the result is a single model.
             With several tasks `[members, tasks]`, with sum 1 for each task.
         best_single: Number of the best member on all rows.
-        ensemble: Quality of the ensemble on rows that did not fit its weights: each half by the fit on the other half,
-            or the second half alone if another way to combine has won. None if there is nothing to combine.
+        ensemble: Quality of the ensemble on rows that did not fit its weights. Each half is predicted by the fit on the
+            other half; if another way to combine won, only the second half counts. None if there is nothing to combine.
         single: Quality of the best single on the same rows, picked for each half on the other half.
         scale: float64, factor of the result's log odds, 1 if no scale is worthwhile; `[tasks]` with several tasks.
         combination: Combination that replaces the weighted mean of log odds; None if no other way is better.
@@ -134,16 +134,16 @@ class _Given:
     best_single: int
 
     def weights_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the weights of some rows."""
+        """Return the weights of the given rows."""
         return None if self.row_weights is None else self.row_weights[rows]
 
     def best_single_of(self, rows: np.ndarray) -> int:
-        """Return the number of the best member on some rows."""
+        """Return the number of the best member on the given rows."""
         here = self.labels[rows], self.logits[:, rows], self.weights_of(rows)
         return _best_single(*task_rows(*here, 0), self.by)
 
     def fitted(self, rows: np.ndarray, pull: float) -> np.ndarray:
-        """Return the weights of the members fitted on some rows."""
+        """Return the weights of the members fitted on the given rows."""
         return fit_most(self.labels[rows], self.logits[:, rows], self.weights_of(rows), self.most, pull)
 
     def metrics(self, logits: np.ndarray) -> Metrics:

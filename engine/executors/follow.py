@@ -1,4 +1,4 @@
-"""Remote training: forwards its messages to the hooks of this process, and sends orders to it."""
+"""Remote training, whose messages go to the hooks of this process and which receives orders."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -185,4 +185,4 @@ class _Process:
             )
         if self._process.was_ended_from_outside:
             return ProcessLostError(f"The process of the trial {ending}, by whom it does not say: train it again.")
-        return TrainingError(f"The process of the trial {ending} ({last_words}): look into what it trained.")
+        return TrainingError(f"The process of the trial {ending} ({last_words}): check the model and its data.")

@@ -1,4 +1,4 @@
-"""Executor that trains in a group of processes of this machine, which share each batch and the embedding tables."""
+"""Executor that trains in a group of processes of this machine, which divide each batch and the embedding tables."""
 
 import tempfile
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class ProcessGroup(Executor):
             memory = job.execution.embedding_memory_bytes
             rows = None if memory is None else cached_rows(job.spec, job.dataset.features, memory)
             done = self._train(job, hooks, kept, Path(name))
-            assert isinstance(done.weights, Path), "they lie in parts in the checkpoint"
+            assert isinstance(done.weights, Path), "the checkpoint has them in parts"
             on_gpu = job.execution.device.startswith("cuda")
             device = "cuda:0" if on_gpu else job.execution.device
             is_in_file = rows is not None or (not on_gpu and _are_too_large(job))

@@ -1,4 +1,4 @@
-"""This machine as a compute target."""
+"""Compute target of this machine."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -14,8 +14,8 @@ _step_of_torch = inspect.unwrap(torch.optim.Adam.step)
 class FusedAdam(Uncompiled, torch.optim.Adam):
     """Fused Adam of torch with a short path around its per-step Python code; updates and state are equal bit for bit.
 
-    torch prepares its fused operator anew at each step and for each parameter, which takes as long as the update of a
-    small model. `step` calls the operator directly if every parameter has a gradient and a state. All other steps,
+    At each step torch prepares its fused operator for each parameter, which takes as long as the update of a small
+    model. The method `step` calls the operator directly if every parameter has a gradient and a state. All other steps,
     including the first, run torch's own code.
 
     Args:

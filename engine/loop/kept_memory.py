@@ -21,8 +21,8 @@ _within: list[None] = []  # one entry for each open `kept_memory` block
 def kept_memory() -> Iterator[None]:
     """Retain memory that this process frees within the block, and return it to the system afterwards.
 
-    The main thread retains up to half a GiB. Other threads retain all memory that they had in use at once, because
-    nothing bounds their heaps: as much as their largest step took, so that the peak does not rise.
+    The main thread retains up to half a GiB. Other threads have no such bound. They retain as much memory as their
+    largest step used, so that the peak does not rise.
 
     By default glibc returns freed arrays of some megabytes to the system at once. The next step gets them again page by
     page, filled with zeros, which takes a quarter of the time of a step over wide embeddings. Where another library

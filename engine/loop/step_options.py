@@ -7,7 +7,7 @@ from shunter.errors import TrainingError
 from shunter.models.registry import Model
 from shunter.registry import Entry, Registry
 
-# Named as the field of `Execution` that asks for the option.
+# Named as the field of `Execution` that enables the option.
 STEP_OPTIONS = Registry(
     "option of a training step",
     {

@@ -168,8 +168,7 @@ def _check_cycles(job: ClickJob, processes: OneProcess | None, cache: EmbeddingC
         )
     if processes is not None or cache is not None:
         raise RequestError(
-            "Snapshots of a training whose tables lie with several processes or in a file are not kept: leave out its "
-            "cycles."
+            "Snapshots of a training whose tables are divided or are in a file are not kept: leave out its cycles."
         )
 
 
@@ -292,7 +291,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train to the end of the current epoch; return the reason if a condition ends training before."""
+        """Train until the end of the current epoch; return the reason if a condition ends training before."""
         state = self.state
         total_steps = self.schedule.max_epochs * len(self.loader)
         rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)

@@ -91,7 +91,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
 
     @abstractmethod
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train to the end of the current epoch; return the reason if a condition ends training before."""
+        """Train until the end of the current epoch; return the reason if a condition ends training before."""
 
     @abstractmethod
     def _validate(self) -> Quality:

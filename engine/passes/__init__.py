@@ -1,4 +1,4 @@
-"""Passes: changes to a training or to a finished model that are tried, measured, and kept only where they gain.
+"""Passes: changes to a training job or to a finished model that are tried, measured, and kept only if they gain.
 
-`role` says what a pass is, `trial` tries one, `record` is what is kept of the trial, and `registry` names the passes.
+`role` defines a pass, `trial` tries passes, `record` stores the outcomes, and `registry` lists the passes by name.
 """

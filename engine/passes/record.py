@@ -1,4 +1,4 @@
-"""What is kept of a pass that was tried: what it gained, or why it was refused."""
+"""Records of tried passes: their gains, or the reasons for their rejection."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,10 +9,10 @@ Source = Literal["measured", "counted", "simulated"]
 
 
 class GainFigure(Frozen):
-    """One figure without a pass and with it.
+    """Figure without a pass and with it.
 
     Attributes:
-        name: What it is, with the unit at its end, such as `batch_milliseconds`.
+        name: Name with its unit, such as `batch_milliseconds`.
         before: Without the pass.
         after: With it.
         source: Where both come from.
@@ -25,14 +25,14 @@ class GainFigure(Frozen):
 
 
 class PassRecord(Frozen):
-    """A pass that was tried.
+    """Record of a tried pass.
 
     Attributes:
         name: Name of the pass.
-        subject: What it was tried on, as people call it, such as `dlrm, member-0`.
+        subject: Label of the model that it was tried on, such as `dlrm, member-0`.
         is_kept: Whether what it made is used.
         reason: Why it was kept or refused, in one sentence.
-        figures: What was found; empty where it was refused before anything was.
+        figures: Measured figures; empty if the pass was refused before a measurement.
     """
 
     name: str
@@ -43,7 +43,7 @@ class PassRecord(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures for the run that it was tried in, and whether it was kept."""
+        """Return the figures as metrics of the run, and whether the pass was kept."""
         found = {f"{figure.name}.{side}": getattr(figure, side) for figure in self.figures for side in SIDES}
         return {f"pass.{self.name}.{name}": float(value) for name, value in {"kept": self.is_kept, **found}.items()}
 
@@ -52,7 +52,7 @@ SIDES = ("before", "after")
 
 
 def rows_of(records: Sequence[PassRecord]) -> list[tuple[str, str, str, str]]:
-    """Passes as a table for people: the pass, what it was tried on, what became of it, its figures."""
+    """Return a table of passes: name, subject, outcome, figures."""
     return [
         (
             record.name,

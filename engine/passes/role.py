@@ -1,4 +1,4 @@
-"""What every pass can do: the role that flows try, one after the other."""
+"""Interface of all passes."""
 
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
@@ -33,13 +33,13 @@ class Tried(Generic[Subject]):
 
 
 class Pass(Protocol[Subject]):
-    """A change to a training (before it begins) or to a finished model (before it is registered).
+    """Change to a training job (before it begins) or to a finished model (before it is registered).
 
-    In the order of time, all in one thread (`shunter.engine.passes.trial.try_pass`):
+    Calls in their order, all in one thread (`shunter.engine.passes.trial.try_pass`):
 
-        applies     asked first; it only looks
-        apply       makes the changed subject; what it was given stays as it is
-        gain        compares both, by measuring where it can
+        applies     first: whether the pass suits the subject, without a change
+        apply       returns the changed subject; the given subject stays unchanged
+        gain        compares both subjects, by measurement if possible
 
     The subject is a `shunter.engine.passes.training.TrainingSubject` for the stage `training`, and for `compression`,
     whose passes lose some quality and are rivals instead of steps, a

@@ -1,4 +1,4 @@
-"""What all passes of a training share: what they are tried on, when they can be, and how steps are compared."""
+"""Shared parts of all training passes: their subject, their conditions, and the comparison of steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Trying passes: what gains is kept, all else is left as it was, and both are written down."""
+"""Trials of passes: a pass that gains is kept, others change nothing, and all outcomes are recorded."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -35,7 +35,7 @@ def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRe
 
 
 def try_in_turn(passes: Sequence[Pass[Subject]], tried: Tried[Subject]) -> tuple[Subject, tuple[PassRecord, ...]]:
-    """Try passes one after the other, each on what those before it have left."""
+    """Try passes one after the other, each on the subject that the passes before it have returned."""
     records: list[PassRecord] = []
     subject = tried.subject
     for one in passes:

@@ -1,1 +1,1 @@
-"""Learning to rank: graph models are trained by comparing what a user chose with what they did not."""
+"""Learning to rank: training, evaluation and storage of graph models."""

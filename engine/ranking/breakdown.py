@@ -1,6 +1,6 @@
-"""What a ranking is like beside one figure: by length of its lists, for which items, for whom, and how bold it is.
+"""Breakdown of ranking quality: by list length, groups of items and users, coverage and novelty.
 
-Of each user u the items C that they chose are looked for among the first k items L of those that they have not seen:
+For each user u, C is the set of chosen items, and L the first k ranked items that u has not seen:
 
     recall@k    = |C in L| / |C|
     precision@k = |C in L| / k
@@ -10,15 +10,15 @@ Of each user u the items C that they chose are looked for among the first k item
 
 each the mean over users. Of the first 20 of all these users together:
 
-    coverage@20 = known items that stand in any list / known items (catalogue coverage of Ge, Delgado-Battenfeld and
+    coverage@20 = known items in any list / known items (catalogue coverage of Ge, Delgado-Battenfeld and
                   Jannach, "Beyond accuracy: evaluating recommender systems by coverage and serendipity", RecSys 2010)
     novelty@20  = mean over users of the mean over their list of log2(users / users who chose the item), in bits: the
                   self-information of Zhou et al., "Solving the apparent diversity-accuracy dilemma of recommender
                   systems", PNAS 2010. An item that nobody chose counts as one that one user chose.
 
-Groups of items: in the order of their interactions, the most first and equal ones by id, the *head* are those before
-which less than a fifth of all interactions lie, the *tail* those before which four fifths or more lie, and the *middle*
-the rest. Interactions are those that the rankings leave out as seen, so that the groups are the same for all models.
+Items are grouped in descending order of their interactions, equal ones by id. The *head* has the items up to a fifth of
+all interactions, the *tail* the items beyond four fifths, and the *middle* the rest. Counted are the interactions that
+rankings leave out as seen, so that the groups are equal for all models.
 """
 
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ class Breakdown:
 def break_down(
     ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> Breakdown:
-    """Rank all items for every user who chose one, and look at the lists from all sides.
+    """Rank all items for every user who chose one, and return the breakdown of the lists.
 
     Args:
         ranker: Scores.
@@ -127,7 +127,7 @@ def groups_of_items(counts: np.ndarray) -> np.ndarray:
     """The group of each item, index in `GROUPS`, `[items]`.
 
     Args:
-        counts: Interactions of each item, `[items]`; that of the unknown item is not looked at.
+        counts: Interactions of each item, `[items]`; that of the unknown item is ignored.
     """
     known = counts.copy()
     known[UNKNOWN] = 0
@@ -140,9 +140,9 @@ def groups_of_items(counts: np.ndarray) -> np.ndarray:
 
 
 def quarters_of_users(history: np.ndarray) -> np.ndarray:
-    """Quarters of the users by the length of their history, 0 the shortest to 3, `[users]`.
+    """Return the quarter of each user by the length of their history, 0 the shortest to 3, `[users]`.
 
-    Users of equal length are in the same one, so that a quarter may be larger than another, or empty.
+    Users with histories of equal length are in the same quarter, so quarters differ in size and may be empty.
     """
     return np.searchsorted(np.quantile(history, QUARTERS, method="inverted_cdf"), history)
 
@@ -150,7 +150,7 @@ def quarters_of_users(history: np.ndarray) -> np.ndarray:
 def _parts(
     ranker: Ranker, chosen: Interactions, seen: Interactions, information: np.ndarray, groups: np.ndarray
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """The figures of some users at a time, in the order in which `break_down` puts them together."""
+    """Yield the figures of batches of users, in the order in which `break_down` concatenates them."""
     users, starts = np.unique(chosen.users, return_index=True)
     ends = np.append(starts[1:], len(chosen))
     for start in range(0, len(users), USERS_AT_ONCE):

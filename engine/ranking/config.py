@@ -1,4 +1,4 @@
-"""What a graph model is learned with, and what a training reports."""
+"""Hyperparameters of a graph model's training, and its reports."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,14 +15,14 @@ from shunter.record import OPTIONAL, Record
 class RankingHyperparameters(Record):
     """Hyperparameters of training, besides the architecture.
 
-    The defaults are the best of a few short trainings of LightGCN on a tenth and on two fifths of MovieLens-1M's users,
-    judged on a validation part that was cut from the training part, in batches of which an epoch has 25 or more
+    The defaults are the best of a few short training runs of LightGCN on a tenth and on two fifths of MovieLens-1M's
+    users. They were selected on a validation part of the training part, with at least 25 batches in an epoch
     (`shunter.planner.candidates.placements`).
 
     Attributes:
         learning_rate: Step size of Adam.
-        weight_decay: share of half the squared embeddings of a sample (user, positive and negatives) that is added to
-            its loss; only their own, not what came along the edges.
+        weight_decay: weight of half the squared embeddings of a sample (user, positive and negatives) in its loss; only
+            their own embeddings, without propagation.
         negatives: drawn for each positive.
         batch_scale: how many times as large as the placement's the batches are.
         searched: What a search tries of them.
@@ -49,8 +49,8 @@ class RankingReport(Record):
         epoch: passes over the edges so far, from 1; an unfinished pass counts.
         step: optimiser steps so far.
         samples_seen: positives so far.
-        train_loss: mean loss over the epoch, weight decay left out, taken while the weights were changing; None of what
-            is solved without one.
+        train_loss: mean loss over the epoch while the weights change, without weight decay; None for a model in closed
+            form.
         validation: quality on the validation part.
         train_seconds: wall clock so far, validation and checkpoints included.
         wait_seconds: part of it that drawing the batches took.

@@ -1,4 +1,4 @@
-"""Full ranking: every item that a user has not seen yet is ranked, and the first twenty are looked at.
+"""Evaluation by full ranking: every item that a user has not seen is ranked, and the first twenty are evaluated.
 
 The protocol of NGCF and LightGCN (Wang et al., "Neural Graph Collaborative Filtering", SIGIR 2019, section 4.2.1):
 
@@ -10,7 +10,7 @@ for each user, then the mean over users. Users without a chosen item in the part
 Items of equal score are ranked by their id, so that a constant score cannot profit from any order.
 
 A (user, item) pair of an earlier part is a repeat. The protocol above drops repeats: they need not be found, and what a
-user has seen is not ranked. Where people choose the same item again, repeats are kept: all items are ranked.
+user has seen is not ranked. If users choose the same item again, repeats are kept: all items are ranked.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -31,13 +31,13 @@ USERS_AT_ONCE = 1_024  # that are judged together
 # Whose memory is used again: more than 32 MiB is given back to the system by malloc and mapped anew each time, which
 # took a third of an evaluation on 22,438 items, by hand.
 SCORES_AT_ONCE = 2**22
-FIRST_WIDTH = 1_024  # items among which equal scores are looked for first
+FIRST_WIDTH = 1_024  # items among which equal scores are searched first
 NOTHING = Interactions(users=np.empty(0, np.int64), items=np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedRows(Record):
-    """Rows of a part on which a ranking is judged, and those on which it is not.
+    """Rows of a part by their use in the evaluation of a ranking.
 
     Attributes:
         left_out: positives of users or items that training did not know, which no ranking can hold.
@@ -67,7 +67,7 @@ class RankingMetrics(JudgedRows):
     users: int
 
     def figure_by(self, select_by: SelectBy) -> float:
-        """The figure by which one ranking is better than another, the higher the better."""
+        """Return the figure that compares rankings, higher is better."""
         return self.recall20 if select_by == "recall@20" else self.ndcg20
 
 
@@ -98,11 +98,11 @@ class UserFigures:
 
 
 class ScoresItems(Protocol):
-    """Whatever ranks: a `Ranker`, or what stands for one."""
+    """Protocol of anything that ranks: a `Ranker`, or a replacement of one."""
 
     @property
     def device(self) -> torch.device:
-        """Device where it takes ids and gives scores."""
+        """Device of its input ids and output scores."""
         ...
 
     @property
@@ -152,7 +152,7 @@ def evaluate_users(
 def judged_pairs(
     chosen: Interactions, seen: Interactions, repeats: Repeats, *, name: str
 ) -> tuple[Interactions, Interactions, JudgedRows]:
-    """Return the pairs to be found, those that are not ranked, and how many rows are judged.
+    """Return the pairs to find, the pairs that are not ranked, and the number of evaluated rows.
 
     Args:
         chosen: Pairs of the part.
@@ -179,9 +179,9 @@ def judged_pairs(
 
 
 def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
-    """The best items for each user among those not seen: int64 `[users, count]`, the best first.
+    """Return the best unseen items for each user: int64 `[users, count]`, the best first.
 
-    Where fewer are left, the rest of the row is `UNKNOWN`, which is never ranked.
+    If fewer items are unseen, the rest of the row is `UNKNOWN`, which is never ranked.
     """
     if isinstance(ranker, VectorRanker) and ranker.is_popularity:
         return _first_items_of_all(ranker.popularity().cpu(), users, seen, count)
@@ -201,7 +201,7 @@ def judge(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, np.nda
 
 
 def hits_of(top: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
-    """Which items of each row of `top` are among those that the user chose, bool `[users, cutoff]`."""
+    """Return for each item in `top` whether the user chose it, bool `[users, cutoff]`."""
     assert len(top) == len(chosen), f"{len(top)} rows and {len(chosen)} users"
     base = 1 + max(int(top.max()), *(int(items.max()) for items in chosen))
     users = np.repeat(np.arange(len(chosen)), [len(items) for items in chosen])
@@ -221,7 +221,7 @@ def judge_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _first_items_of_all(scores: Tensor, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
-    """Return the same where the scores are those of all users, `[items]`: the items are ranked once."""
+    """Return the best unseen items if all users have the same scores, `[items]`: the items are ranked once."""
     lowest, highest = np.searchsorted(seen.users, [users, users + 1])
     lengths = highest - lowest
     order = UNKNOWN + 1 + scores[UNKNOWN + 1 :].argsort(descending=True, stable=True).numpy()
@@ -251,7 +251,7 @@ def _first_items_of_some(ranker: ScoresItems, users: np.ndarray, seen: Interacti
 
 
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest of each row, equal ones by their position, which `topk` alone leaves open."""
+    """Return the largest values of each row, equal ones by their position, which `topk` does not guarantee."""
     values, items = scores.topk(min(count + 1, scores.shape[1]))
     is_cut = (values[:, count:] == values[:, count - 1 : count]).any(1)  # the last value has more items than places
     values, items = values[:, :count], items[:, :count]
@@ -263,9 +263,9 @@ def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _put_first_of_last(scores: Tensor, values: Tensor, items: Tensor, rows: Tensor) -> None:
-    """Replace the items of the last value of some rows, in place, by the first positions that have this value.
+    """Replace the items with the last value of the given rows, in place, by the first positions that have this value.
 
-    The value is mostly that of the many items without a weight, so that few positions need to be looked at.
+    The value is mostly that of the many items without a weight, so that few positions need to be searched.
     """
     for width in (FIRST_WIDTH, scores.shape[1]):
         last = values[rows, -1:]

@@ -1,4 +1,4 @@
-"""Which models rank better together: chosen on the validation part alone, and kept only where the gain is no chance."""
+"""Selection of graph models that rank better together: by the validation part, and only if the gain is significant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from shunter.statistics.bootstrap import mean_interval
 
 @dataclass(frozen=True)
 class Fusion:
-    """Models that rank the validation part better together than the best of them alone.
+    """Models that together rank the validation part better than the best single model.
 
     Attributes:
         members: Their names, the best first.
         by: What is added up.
         validation: Quality together.
-        gain: Mean over users of what they gain over the best alone, by the figure that selects.
+        gain: Mean gain over users against the best single model, in the figure that selects.
         low: Lower bound of that with 95 % confidence, above 0.
         high: Upper bound.
     """
@@ -41,7 +41,7 @@ def choose_fusion(
     select_by: SelectBy,
     repeats: Repeats = "drop",
 ) -> Fusion | None:
-    """Beginning with the best, add whatever raises the figure most, as long as anything does; by each way of adding up.
+    """Select models greedily for each way to combine scores, each time the one that raises the figure most.
 
     Args:
         rankers: What may be a member, by name: none has learned from `chosen`.

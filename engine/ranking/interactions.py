@@ -1,4 +1,4 @@
-"""The positives of an ingested data set as a graph, and what a graph model is validated and tested on."""
+"""Positives of an ingested data set as a graph, and the validation and test interactions of a graph model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ class Interactions:
     Attributes:
         users: int64 `[pairs]`, each pair once, by user and then item.
         items: int64 `[pairs]`.
-        order: int64 `[pairs]`, ascending in the order in which they came first; None where that is not known.
-        rows: int64 `[pairs]`, rows of the part that hold each pair; None where that is not known.
-        left_out: positives of users or items that training did not know, which therefore cannot be told apart.
+        order: int64 `[pairs]`, rank of each pair's first occurrence; None if unknown.
+        rows: int64 `[pairs]`, rows of the part that hold each pair; None if unknown.
+        left_out: positives of users or items outside of the training part, which share one unknown id.
     """
 
     users: np.ndarray
@@ -37,7 +37,7 @@ class Interactions:
 
     @classmethod
     def of(cls, users: np.ndarray, items: np.ndarray) -> "Interactions":
-        """From positives in their order; those of unknown users and items are left out."""
+        """Build interactions from positives in their order, without unknown users and items."""
         known = (users != UNKNOWN) & (items != UNKNOWN)
         users, items = users[known].astype(np.int64), items[known].astype(np.int64)
         base = int(items.max()) + 1 if len(items) else 1
@@ -50,7 +50,7 @@ class Interactions:
 
     @property
     def known_rows(self) -> int:
-        """Rows that hold the pairs, those of unknown users and items not among them."""
+        """Return the rows that hold the pairs, without unknown users and items."""
         return len(self) if self.rows is None else int(self.rows.sum())
 
     def without(self, other: "Interactions") -> "Interactions":
@@ -61,12 +61,12 @@ class Interactions:
         return replace(self, users=self.users[new], items=self.items[new], order=order, rows=rows)
 
     def union(self, other: "Interactions") -> "Interactions":
-        """Return the pairs of both, those of `other` last."""
+        """Return the pairs of both objects, those of `other` last."""
         sides = [side.in_order() for side in (self, other)]
         return Interactions.of(*(np.concatenate(arrays) for arrays in zip(*sides, strict=True)))
 
     def in_order(self) -> tuple[np.ndarray, np.ndarray]:
-        """Users and items in the order in which they came, as far as it is known."""
+        """Return users and items in the order of their occurrence, if it is known."""
         if self.order is None:
             return self.users, self.items
         came = self.order.argsort(kind="stable")
@@ -92,7 +92,7 @@ def read_before_test(dataset: Dataset) -> Interactions:
 
 
 class _Stored:
-    """A data set as its files are: equal to another whose arrays are the same."""
+    """Data set that is equal to another one with the same arrays."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -126,7 +126,7 @@ def _before_test(stored: _Stored) -> Interactions:
 
 
 def read_graph(dataset: Dataset) -> Graph:
-    """The graph of the training part, with what its other fields say of users and items; shared likewise.
+    """Return the graph of the training part, with the properties of users and items from other fields; cached.
 
     Raises:
         RequestError: the schema does not say which columns are user and item.
@@ -203,7 +203,7 @@ def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:
-    """Every other field that is a property of the users or of the items; context, such as the hour, is neither."""
+    """Return the other fields that are properties of users or items; context, such as the hour, is neither."""
     nodes: dict[Side, np.ndarray] = {
         "user": _single(dataset, "train", user).astype(np.int64),
         "item": _single(dataset, "train", item).astype(np.int64),
@@ -225,7 +225,7 @@ def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:
 
 
 def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) -> float:
-    """Share by which the values of all rows of a node outnumber those of its first row, over all nodes."""
+    """Return the share by which the values of all rows of a node outnumber those of its first row, over all nodes."""
     _, first_rows = np.unique(of_row, return_index=True)
     is_first = np.zeros(len(of_row), bool)
     is_first[first_rows[of_row[first_rows] != UNKNOWN]] = True

@@ -66,8 +66,8 @@ class MeasuredIndex:
 class ItemIndex(Search):
     """Approximate search of the item lists whose centres are nearest to the user (FAISS, inverted lists).
 
-    The exact search is used for users without interactions, for more items than the largest k whose recall was
-    measured, and for users for whom the index finds too few items.
+    The exact search is used for users without interactions, and for users for whom the index finds too few items. It is
+    also used for more items than the largest k with a measured recall.
 
     Args:
         ranker: Ranking model, on the CPU.

@@ -1,4 +1,4 @@
-"""A short measurement of a graph model's real training step, for the choice of a placement."""
+"""Short measurement of a graph model's real training step, for the choice of a placement."""
 
 from collections.abc import Iterable
 
@@ -24,10 +24,10 @@ def time_ranking_steps(
     warmup_steps: int = 3,
     seed: int = 0,
 ) -> StepTiming:
-    """Train a fresh model for a few steps and measure them, then forget it.
+    """Train a new model for a few steps, measure the steps, and discard the model.
 
     Args:
-        graph: Graph to learn from; where it has fewer batches than steps, it is read again.
+        graph: Graph to learn from; if it has fewer batches than steps, it is read again.
         spec: the architecture.
         hyperparameters: Settings that it is learned with.
         execution: the placement to measure.

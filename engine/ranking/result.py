@@ -1,4 +1,4 @@
-"""What the training of a graph model hands on, and keeps beside the model."""
+"""Result of the training of a graph model, also saved beside the model."""
 
 from typing import Self
 
@@ -10,14 +10,14 @@ from shunter.statistics.bootstrap import mean_interval
 
 
 class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics, RankingReport]):
-    """A graph model, trained to the end; its vectors are for `shunter.engine.ranking.storage.load_ranker`.
+    """Trained graph model; `shunter.engine.ranking.storage.load_ranker` loads its vectors.
 
     Attributes:
-        test: Quality on the test part, which nothing before has seen; what a user saw in validation is not ranked. Of 0
-            users where it was not judged, as of trials that are not compared with anything there.
-        popularity: The same of the same items in the order of their popularity; None where it was not judged.
-        gain: Where the mean over users of its NDCG@20 less that of the order by popularity lies with 95 %
-            confidence, by a paired bootstrap over the users; None where it was not judged.
+        test: Quality on the test part, which no earlier step has read; items that a user saw in validation are not
+            ranked. Of 0 users if it was not evaluated, as for trials.
+        popularity: The same quality of the order by popularity; None if it was not evaluated.
+        gain: Confidence interval (95 %) of the mean over users of its NDCG@20 less that of the order by popularity, by
+            a paired bootstrap over the users. None if it was not evaluated.
         parameters: Learned numbers.
     """
 
@@ -27,7 +27,7 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
     parameters: int
 
     def judged(self, figures: UserFigures, popularity: UserFigures) -> Self:
-        """Return the model with its quality on the test part, and write that beside it.
+        """Return the model with its quality on the test part, and write the quality beside the model.
 
         Args:
             figures: Quality on the test part, by user.

@@ -1,4 +1,4 @@
-"""What a graph model takes that is solved instead of trained: its passes, each judged on the validation part."""
+"""Solution of graph models with a closed form, in passes that are evaluated on the validation part."""
 
 import time
 
@@ -23,12 +23,12 @@ LEAST_GAIN = 0.002
 def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None = None) -> SolvedResult:
     """Solve one model, and keep the pass that ranks the validation part best.
 
-    It takes seconds, so that nothing is saved on the way: what was interrupted begins anew, and ends the same.
+    The solution takes seconds, so no intermediate state is saved: an interrupted call starts over with the same result.
 
     Args:
         job: The training; of an iterative model at most `max_epochs` passes are made, and it ends by patience, for
             which a gain below `LEAST_GAIN` is none.
-        hooks: Functions that are called while it goes on.
+        hooks: Functions that are called after each pass.
 
     Raises:
         RequestError: An option makes no model, or the model is larger than memory.
@@ -88,7 +88,7 @@ class _Passes:
         self._gained_at, self._gained = 0, 0.0  # the last pass that was clearly better
 
     def enter(self, ranker: Ranker, report: RankingReport) -> None:
-        """Enter a pass, and keep its ranker where it is the best."""
+        """Record a pass, and keep its ranker if it is the best."""
         self._history.append(report)
         figure = self._figure(report)
         if self._best is None or self._only_last or figure > self._figure(self._best[1]):
@@ -98,7 +98,7 @@ class _Passes:
 
     @property
     def without_gain(self) -> int:
-        """Passes since the last that was clearly better than those before."""
+        """Number of passes since the last clear improvement."""
         return self._history[-1].epoch - self._gained_at
 
     def result(self, reason: StopReason, memory_bytes: int) -> SolvedResult:
@@ -123,10 +123,10 @@ class _Passes:
 
 
 def check_solvable(spec: GraphSpec, graph: Graph, device: torch.device) -> None:
-    """Refuse what makes no model, or one larger than the memory of the device.
+    """Raise if the request gives no model, or a model larger than the memory of the device.
 
     Raises:
-        RequestError: The message says what is wrong, and what takes less memory.
+        RequestError: The message names the fault and a model that needs less memory.
     """
     check_graph_spec(spec)
     solved_model(spec.family).check_fits(spec, graph, available_memory_bytes(device))

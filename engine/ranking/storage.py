@@ -1,4 +1,4 @@
-"""Rankers as files: safetensors for the vectors, JSON for the rest; nothing that is executed when it is loaded.
+"""Rankers as files: safetensors for the vectors, JSON for the rest; loading executes no code from them.
 
 model.json           which fields are user and item, the architecture, the kind of ranker, checksum of its tensors
 model.safetensors    vectors, or weights between items and what the users chose; degrees
@@ -28,11 +28,11 @@ KIND = "ranker"
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRanker:
-    """A ranker and what its ids mean.
+    """Ranker with the meaning of its ids.
 
     Attributes:
         ranker: The ranker, on the CPU.
-        spec: the architecture that it comes from.
+        spec: its architecture.
         features: Features of the data that it was trained on.
         user: name of the field that holds the user.
         item: name of the field that holds the item.
@@ -46,7 +46,7 @@ class StoredRanker:
 
 
 def save_ranker(stored: StoredRanker, directory: Path) -> None:
-    """Write a ranker into `directory`, replacing one that is there."""
+    """Write a ranker into `directory`, replacing an existing one."""
     directory.mkdir(parents=True, exist_ok=True)
     checksum = write_tensors(directory / "model.safetensors", dict(stored.ranker.state_dict()))
     description = {

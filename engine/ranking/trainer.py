@@ -44,7 +44,7 @@ class RankingData:
         graph: the edges, which are learned from.
         validation: decides when to stop.
         fingerprint: Fingerprint of the data, so that no checkpoint meets another.
-        learns_validation: Whether the validation part is among the edges, so that nothing can be judged on it.
+        learns_validation: Whether the validation part is among the edges, so that it cannot evaluate models.
         repeats: Whether pairs of the training part are to be found in the validation part too.
     """
 
@@ -56,7 +56,7 @@ class RankingData:
 
     @classmethod
     def of(cls, dataset: Dataset, *, learn_validation: bool = False, repeats: Repeats = "drop") -> "RankingData":
-        """The clicks of a data set as a graph: those of the training part, and if asked for of validation too.
+        """Return the clicks of a data set as a graph: the training part, and on request the validation part.
 
         Raises:
             DataError: The schema names no user and item, or no user of the graph can be validated on.
@@ -74,14 +74,14 @@ class RankingData:
         )
 
     def judge(self, ranker: Ranker) -> RankingMetrics:
-        """Quality on the validation part, of 0 users where it is learned from."""
+        """Return the quality on the validation part, of 0 users if the validation part is learned."""
         if self.learns_validation:
             return RankingMetrics(recall20=0.0, ndcg20=0.0, users=0)
         return evaluate_ranking(ranker, self.validation, self.seen, name="validation", repeats=self.repeats)
 
     @property
     def seen(self) -> Interactions:
-        """The edges, as what needs no recommendation any more."""
+        """Return the edges, as interactions that need no recommendation."""
         return self._edges(self.graph)
 
     @staticmethod
@@ -93,19 +93,19 @@ GraphJob = TrainingJob[RankingData, GraphSpec, RankingHyperparameters]
 
 
 def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> RankingResult:
-    """Train one graph model to the end, or on from its checkpoint.
+    """Train one graph model to completion, or resume from its checkpoint.
 
-    As `shunter.engine.loop.trainer.train`, with NDCG@20 or recall@20 on validation in the place of its NE: interrupted
-    and called again with the same job, it ends with bitwise the same weights, on the same processor with the same
-    number of threads; on a GPU the sums over edges come in any order.
+    This function is like `shunter.engine.loop.trainer.train`, with NDCG@20 or recall@20 on validation instead of NE.
+    Called again after an interruption, it ends with bitwise the same weights, on the same processor with the same
+    number of threads. On a GPU the sums over edges have no fixed order.
 
     Args:
         job: The training; its batch size counts positives.
-        hooks: Functions that are called while it goes on.
+        hooks: Functions that are called during training.
         checkpointing: Where the state is saved; None keeps it in memory only.
 
     Raises:
-        RequestError: the model cannot be built, no epoch is asked for, or bf16 is.
+        RequestError: the model cannot be built, no epoch is requested, or bf16 is requested.
         DataError: the graph has no edge, or no user in it can be validated on.
         TrainingError: the loss is not a number any more; the last good checkpoint is kept.
         CheckpointError: the checkpoint is damaged or belongs to another training.
@@ -202,7 +202,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train to the end of the current epoch; return the reason if a condition ends the training before."""
+        """Train until the end of the current epoch; return the reason if a condition ends the training before."""
         total_steps = self.schedule.max_epochs * len(self.batches)
         drawing = Drawing(self.batches, self.device)
         self.clock = step_clock(self.device, lambda: drawing.seconds)
@@ -223,7 +223,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         return None
 
     def _train_batch(self, triples: Triples, index: int) -> None:
-        """One step; an exception within it leaves weights that are no state to save."""
+        """Make one step; after an exception within it the weights must not be saved."""
         state = self.state
         self.model.reseed(step_seed(self.schedule.seed, state.epoch, index))
         self.may_save = False
@@ -305,15 +305,16 @@ def _identity(job: GraphJob) -> dict[str, Any]:
 
 @torch.no_grad()
 def take_vectors(model: GraphModel, start: WarmStart) -> int:
-    """Let the embeddings of known users and items begin at the vectors by which the former model ranks, in place.
+    """Initialise the embeddings of known users and items, in place, with the vectors by which the former model ranks.
 
-    A file holds the final vectors and not the embeddings that these came of, so that what passes along edges, or
-    through a tower, passes once more: a place to begin at, not the same ranking. Users and items that are new, or had
-    no edge, begin where they were initialised, as do all other weights.
+    A file has the final vectors and not the embeddings before propagation or towers. The new model therefore propagates
+    them once more, and its first ranking differs from that of the former model. New users and items, those without an
+    edge, and all other weights keep their initial values.
 
     Args:
         model: The model as it was initialised.
-        start: The former model, and which ids of its user and its item field mean the same; a member of a fused one.
+        start: The former model, with the ids of its user and its item field that have the same meaning. For a fused
+            model it is one of its members.
 
     Returns:
         Vectors taken; 0 of a former model that has none, or others of another width.
@@ -342,5 +343,5 @@ def take_vectors(model: GraphModel, start: WarmStart) -> int:
 
 
 def member_of(ranker: Ranker, member: int) -> Ranker:
-    """A member of a fused ranker; any other is its own only member."""
+    """Return a member of a fused ranker; any other ranker is its only member."""
     return ranker.rankers[member] if isinstance(ranker, FusedRanker) else ranker

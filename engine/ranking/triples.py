@@ -1,4 +1,4 @@
-"""Batches of a user, an item that they chose and items that they did not, for learning by comparison."""
+"""Batches of triples: a user, a chosen item and items that the user did not choose."""
 
 import math
 import time
@@ -46,18 +46,18 @@ MOST_CELLS = 2**27  # bytes of a table of who chose what, up to which it is fast
 
 
 class TripleBatches:
-    """The edges of a graph in batches, each with negatives drawn for it.
+    """Batches of the edges of a graph, each edge with sampled negatives.
 
-    Order and negatives follow from seed, epoch and batch alone, so that any batch can be made again. A negative is any
-    known item with equal probability, and never one that the user chose in the training part. Edges of a user who
-    chose every item are left out: there is nothing to compare them with.
+    Order and negatives depend only on seed, epoch and batch, so that any batch can be reproduced. A negative is any
+    known item with equal probability, except items that the user chose in the training part. Edges of a user who chose
+    every item are left out.
 
     Args:
         graph: the edges.
         batch_size: positives a batch; the last one of an epoch may be smaller.
         negatives: for each positive.
         seed: Seed of order and negatives.
-        by_user: Whether the edges of a user lie together, the users in an order that is drawn, instead of edges alone.
+        by_user: Whether the edges of a user are consecutive, with the users shuffled; otherwise all edges are shuffled.
 
     Raises:
         DataError: every user chose every item.
@@ -107,7 +107,7 @@ class TripleBatches:
         return random.permutation(self.samples)
 
     def _negatives(self, users: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Draw an item for each user, and again for those who chose it; a rejected draw leaves the rest uniform."""
+        """Draw an item for each user, and draw again for users who chose it (rejection sampling)."""
         items = random.integers(UNKNOWN + 1, self._item_count, len(users))
         wrong = np.flatnonzero(self._is_chosen(users, items))
         while len(wrong):
@@ -124,7 +124,7 @@ class TripleBatches:
 
 
 class Drawing:
-    """Draws batches for a device, and counts how long that takes.
+    """Sampler of batches for a device, which measures its own time.
 
     Args:
         batches: Batches to draw.

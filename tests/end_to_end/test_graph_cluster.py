@@ -80,7 +80,7 @@ def test_a_graph_model_is_trained_on_nodes_one_of_which_is_killed(
         assert [report.epoch for report in one.history] == list(range(1, len(one.history) + 1))
     parent = MlflowClient(summary.tracking_uri).get_run(summary.run_id)
     assert f"on node {dead} was lost" in parent.data.tags["cluster.moves"]
-    assert f"It goes on at cpu@{alive}" in parent.data.tags["cluster.moves"]
+    assert f"It continues at cpu@{alive}" in parent.data.tags["cluster.moves"]
     assert isinstance(summary.result, TrainedRanker)
     assert summary.result.test.ndcg20 > 0.5
     assert "ease" in [one.name for one in summary.baselines]

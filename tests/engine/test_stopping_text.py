@@ -31,7 +31,7 @@ SENTENCES = [
     (StopReason(SHARE, ENERGY), "its share of the energy is used"),
     (
         StopReason(StopKind.EXPLORATION, TIME, {"multiple": 2.0}),
-        "The exploration has taken 2 times what the best known is expected to take.",
+        "The exploration has taken 2 times the expected total of the incumbent.",
     ),
     (StopReason(StopKind.PRUNED), "Others were better at the same point."),
     (StopReason(StopKind.PRUNED, None, {"epochs": 3}), "others were better by this epoch"),
@@ -85,7 +85,7 @@ def test_the_text_that_an_earlier_version_kept_is_shown_as_it_was(reason: StopRe
         ("The 0.05 kWh of the search are used up.", SEARCH, ENERGY),
         ("budget: The search's 0.05 kWh are used up.", SEARCH, ENERGY),
         (
-            "budget: The exploration has taken 2 times what the best known is expected to take.",
+            "budget: The exploration has taken 2 times the expected total of the incumbent.",
             StopKind.EXPLORATION,
             TIME,
         ),

@@ -58,7 +58,7 @@ class Elsewhere:
 
     Args:
         choices: Choices of the flow.
-        seats: Returns the processes of a placement, each with its node.
+        seats: Function that returns the worker slots of a placement.
     """
 
     def __init__(self, choices: Choices, seats: Callable[[Placement], list[Seat]]) -> None:
@@ -75,7 +75,7 @@ class Elsewhere:
 
         Args:
             here: Its placement.
-            seats: Its processes; all wait for the slowest.
+            seats: Its worker slots; all processes wait for the slowest.
             going: Its progress.
         """
         totals = self.choices.totals(here)
@@ -102,7 +102,7 @@ def are_free(seats: Sequence[Seat], released: Sequence[Seat] = ()) -> bool:
     """Return True if Ray currently has the resources of the processes.
 
     Args:
-        seats: Processes with their nodes.
+        seats: Worker slots.
         released: Processes that would be released first.
     """
     free = free_resources()

@@ -165,7 +165,7 @@ class Cluster:
         return [OnNode(self, place, self.ledger.branch(), shared_by=shared_by) for place, shared_by in places]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train to the end; after the loss of a node, resume on another node from the last checkpoint.
+        """Train to completion; after the loss of a node, resume on another node from the last checkpoint.
 
         Args:
             task: The training; its checkpoints are copied into their folder on this machine.
@@ -188,7 +188,7 @@ class Cluster:
                     return self.attempt_together(task, seats, watched, ledger, on_begin=on_begin)
                 return self.attempt(task, placement, watched, ledger, on_begin=on_begin, memory_bytes=memory)
             except MoveError as move:
-                self._note_move(f"{self._label(move.to)} is free: what trained at {_label(seats)} goes on there.")
+                self._note_move(f"{self._label(move.to)} is free: the training at {_label(seats)} continues there.")
                 placement = move.to
             except NodeLostError as error:
                 restarts += 1
@@ -197,7 +197,7 @@ class Cluster:
                 if is_together:
                     wait_until_known(seats)
                 placement = self._alive(placement, exclude=None if is_together else placement.node)
-                self._note_move(f"{error} It goes on at {self._label(placement)}.")
+                self._note_move(f"{error} It continues at {self._label(placement)}.")
 
     def _begun_at(self, placement: Placement) -> Placement:
         """Return the first placement of trainings: theirs, unless it is in use and another is free."""
@@ -283,7 +283,7 @@ class Cluster:
         on_begin: Callable[[], None] = lambda: None,
         on_checkpoint: Callable[[], None] = lambda: None,
     ) -> Done:
-        """Train to the end with one process on each seat only; see `attempt`."""
+        """Train to completion with one process on each worker slot only; see `attempt`."""
         checkpointing = task.checkpointing
 
         def keep(files: Files) -> None:

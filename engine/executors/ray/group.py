@@ -23,7 +23,7 @@ from shunter.hardware.types import EnergyReading, Placement
 END_SECONDS = 5.0  # time for processes to exit after the last message of the first process
 KNOWN_SECONDS = 60.0  # time until Ray detects a lost node; lost processes are detected at once
 REACH_SECONDS = 10.0  # time until processes that cannot reach each other count as lost
-CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # words in torch's errors about a lost process
+CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # parts of torch's errors about a lost process
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def train_on_nodes(
     on_checkpoint: Callable[[Files], None],
     on_begin: Callable[[], None] = lambda: None,
 ) -> Done:
-    """Train to the end in one process on each seat; all nodes have the data.
+    """Train to completion in one process on each worker slot; all nodes have the data.
 
     Args:
         seats: Worker slots, those of one node next to each other.

@@ -100,7 +100,7 @@ class GroupTrainer(NodeTrainer):
 
     def _run(self, task: Task, files: Files) -> None:
         member = self._member
-        assert member is not None, "it was told who it is"
+        assert member is not None, "the group is known"
         try:
             wants_model = task.wants_model and member.rank == 0
             self._tell(attended(lambda: self._train_as(member, task, files), wants_model=wants_model))

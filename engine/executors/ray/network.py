@@ -40,7 +40,7 @@ class NetworkProbe(GroupTrainer):
 
     def durations(self) -> dict[tuple[Collective, int], list[float]]:
         """Return the seconds of each repetition, by operation and message size."""
-        assert self._member is not None, "it was told who it is"
+        assert self._member is not None, "the group is known"
         torch.set_num_threads(1)
         with self._group(self._member, "cpu"):
             return dict(timed())

@@ -45,7 +45,7 @@ def spread(
         placement: the chosen placement, which comes first.
         count: number of trainings.
         nodes: Nodes of the cluster, by name.
-        asked: Wording: trials, or the processes of one training.
+        asked: Noun for messages: trials, or the processes of one training.
 
     Raises:
         RequestError: there are fewer GPUs of that model than trainings.

@@ -31,7 +31,7 @@ def train_on_node(
     on_begin: Callable[[], None] = lambda: None,
     memory_bytes: int = 0,
 ) -> Done:
-    """Train to the end on a node that has the data.
+    """Train to completion on a node that has the data.
 
     Args:
         node: Node of the training.

@@ -73,7 +73,9 @@ def test_it_moves_through_its_checkpoint_to_the_cores_that_another_gives_back(
         assert [lease.cores for _, lease in all_leases()] == [2]
         assert place.executor(ONE.placement).placement == TWO.placement, "the next member begins there"
     (member,) = read_tree(run_id).children
-    assert member.tags["training.moves"] == "cpu x2 fp32 b512 is free: what trained at cpu x1 fp32 b512 goes on there."
+    assert (
+        member.tags["training.moves"] == "cpu x2 fp32 b512 is free: the training at cpu x1 fp32 b512 continues there."
+    )
     assert load_model(tmp_path / "model") is not None
 
 

@@ -340,7 +340,7 @@ def test_when_its_node_dies_the_training_goes_on_elsewhere_from_its_checkpoint(
         result = run(cluster, dataset, "doomed", tmp_path / "checkpoint", on_epoch=kill_node, checkpoint_steps=1)
         assert len(cluster.moves) == 1
         assert "doomed" in cluster.moves[0]
-        assert cluster.moves[0].endswith("It goes on at cpu@steady x1 fp32 b128.")
+        assert cluster.moves[0].endswith("It continues at cpu@steady x1 fp32 b128.")
         assert_same_weights(result, run_here(dataset))
         assert [report.epoch for report in result.history] == list(range(1, EPOCHS + 1))
         assert run(cluster, dataset, "doomed").validation == result.validation, "a dead node is not asked again"
@@ -438,7 +438,7 @@ def test_a_training_is_ordered_on_the_cluster_moves_to_the_better_node_and_is_tr
     steady = placement.label.replace("second", "steady")
     assert run.data.tags["cluster.moves"] == (
         f"{placement.label} is taken: it begins at {steady}. {placement.label} is taken: it begins at {steady}. "
-        f"{placement.label} is free: what trained at {steady} goes on there."
+        f"{placement.label} is free: the training at {steady} continues there."
     )
     assert run.data.params["placement.accelerator"] == placement.accelerator
     assert summary.energy.joules is None or "nodes: " in summary.energy.source

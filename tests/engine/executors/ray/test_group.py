@@ -148,7 +148,7 @@ def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those
     assert epochs[:2] == [1, 2]
     assert epochs[-1] == EPOCHS
     assert len(opened.moves) == 1
-    assert opened.moves[0].endswith("It goes on at steady.")
+    assert opened.moves[0].endswith("It continues at steady.")
     assert opened.nodes_together == ["steady", "second"]
     assert_same_weights(result, on_one_machine)
     assert [report.epoch for report in result.history] == list(range(1, EPOCHS + 1))
@@ -182,7 +182,7 @@ def test_a_training_begins_where_there_is_room_and_moves_to_the_better_node_that
     result = opened.executor(better, kept.directory).run(job, Hooks(on_epoch=give_way), kept)
     assert opened.moves == [
         f"{better.label} is taken: it begins at {steady.label}.",
-        f"{better.label} is free: what trained at {steady.label} goes on there.",
+        f"{better.label} is free: the training at {steady.label} continues there.",
     ]
     assert_same_weights(result, train(job))
 
