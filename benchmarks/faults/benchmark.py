@@ -294,6 +294,7 @@ def main() -> None:
         for part in begun:
             part.result()
     figures, details = findings.headline(), findings.details()
+    published = _published(quick=arguments.quick)  # again, for another run may have published other parts meanwhile
     found, now = tuple(details), datetime.now(UTC).isoformat(timespec="seconds")
     table("Faults", ("figure", "count"), [(name, str(value)) for name, value in figures.items()])
     if published:  # parts that did not run keep their figures

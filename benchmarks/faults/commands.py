@@ -15,7 +15,7 @@ from itertools import count, cycle
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.faults.command import TRAIN, Started, outcome_of
+from benchmarks.faults.command import MODEL, TRAIN, Started, outcome_of
 from benchmarks.faults.kills import POLL_SECONDS, References, keep_decision, store_of
 from tests.faults.household import COMMANDS, NEW, SERVERS, write_household
 
@@ -131,7 +131,7 @@ class SharedHome:
     def _arguments(self, command: str) -> tuple[str, ...]:
         number = str(next(self._numbers))
         if command == "rollback":
-            return ("--to", next(self._targets))
+            return ("--model", MODEL, "--to", next(self._targets))
         if command == "clean":
             return ("--remove",)  # of what others write now, nothing is as old as it asks for
         if command == "train":
@@ -185,14 +185,14 @@ class SharedHome:
             return ["serve gave no address"]
         served = self._served(address)
         wanted = "1" if served != "1" else "2"
-        self._must_run("rollback", "--to", wanted)
+        self._must_run("rollback", "--model", MODEL, "--to", wanted)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self._served(address) != wanted and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         return [] if self._served(address) == wanted else [f"rollback to {wanted} unseen by serve"]
 
     def _served(self, address: str) -> str:
-        with urllib.request.urlopen(f"{address}/v2/models/shunter", timeout=PATIENCE_SECONDS) as answer:
+        with urllib.request.urlopen(f"{address}/v2/models/{MODEL}", timeout=PATIENCE_SECONDS) as answer:
             return json.load(answer)["versions"][0]
 
     def _address(self, server: Started) -> str:
