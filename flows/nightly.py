@@ -10,7 +10,7 @@ MOVED = Registry(
 
 
 def __getattr__(name: str) -> Any:
-    """Import and return the flow, which Prefect asks for by its name."""
+    """Import and return the flow, which Prefect loads by its name."""
     if name not in MOVED.entries:
         raise AttributeError(name)
     return MOVED.load(name)

@@ -94,7 +94,7 @@ class TrainSummary(BaseModel):
         noise: Variation of the metric of the search between seeds; None if no setting was trained twice.
         towers: Quality of a model with towers compared with a flat model of as many parameters; None without towers.
         promise: Quality that the version guarantees, with its bounds; None if none was requested.
-        minutes: Use of the minutes of the search, in words; None without a limit.
+        minutes: Use of the minutes of the search, as text; None without a limit.
         repeat: Whether the weights equal those of the repeated run; None if no run was repeated.
         quality: Metrics of click models on the test part, with their intervals.
     """

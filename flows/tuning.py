@@ -1,4 +1,4 @@
-"""Flow that only tunes: settings are tried on the chosen placement and ranked; none is trained to the end."""
+"""Flow that only tunes: it tries settings on the chosen placement and ranks them, without a final training."""
 
 from contextlib import ExitStack
 from functools import partial

@@ -166,7 +166,7 @@ def login_advice() -> str:
     """Return a sentence that says where to find the password of Prefect's web interface."""
     is_own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or not password_path().exists()
     where = "of PREFECT_SERVER_API_AUTH_STRING" if is_own else f"in {password_path()}"
-    return f"Prefect's page asks once for the text {where}."
+    return f"Prefect's page requires once the text {where}."
 
 
 def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
@@ -205,7 +205,7 @@ def _check_server_of_worker(prefect: Service) -> None:
     last = Ports.chosen(None, None).prefect
     if find("Worker") and not find("Prefect") and prefect.port != last:
         raise RequestError(
-            f"The worker looks for Prefect on port {last}: leave out --prefect-port {prefect.port}, or stop it with "
+            f"The worker expects Prefect on port {last}: leave out --prefect-port {prefect.port}, or stop it with "
             f"`shunter down` first."
         )
 

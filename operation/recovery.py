@@ -21,7 +21,7 @@ from shunter.tasks.notify import notify_about
 MOST_ATTEMPTS = 3  # a run that makes its worker crash each time must not be resumed for ever
 GRACE_SECONDS = 60.0
 POLL_SECONDS = 0.5
-SILENCE = timedelta(minutes=10)  # after which a worker elsewhere counts as gone; workers send two heartbeats a minute
+SILENCE = timedelta(minutes=10)  # after which a foreign worker counts as gone; workers send two heartbeats a minute
 WORKER_LABEL = "prefect.worker.name"  # label that Prefect's worker gives to a run before it starts the run's process
 UNFINISHED = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
 
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> None:
     """Clean up the runs of a worker that was killed or was lost with its machine.
 
-    These are the runs of this home's worker, and those of workers elsewhere that have sent no heartbeat for `SILENCE`
+    These are the runs of this home's worker, and those of other workers that have sent no heartbeat for `SILENCE`
     while the server was up. Runs of other workers are skipped. Remaining processes of the cleaned-up runs on this
     machine are stopped. A run that was being cancelled is cancelled. Any other run is marked as crashed, and the next
     worker resumes it from its last checkpoint, in at most `MOST_ATTEMPTS` attempts.
@@ -51,7 +51,7 @@ def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> No
             client.set_flow_run_state(run.id, crashed, force=True)
             if run.run_count < MOST_ATTEMPTS:
                 _resume(client, run)
-                say(f"{run.name} has lost its worker: it goes on from its last checkpoint.")
+                say(f"{run.name} has lost its worker: it resumes from its last checkpoint.")
             else:
                 notify_about(client.read_flow(run.flow_id).name, run, crashed)
                 say(f"{run.name} has lost its worker {run.run_count} times: start it again once you know why.")
@@ -78,7 +78,7 @@ def interrupt(say: Say) -> None:
             if state is not None and state.is_completed():
                 continue
             _resume(client, run)
-            say(f"{run.name} was stopped: it goes on from its last checkpoint with the next `shunter up`.")
+            say(f"{run.name} was stopped: it resumes from its last checkpoint with the next `shunter up`.")
 
 
 def processes_of(flow_run_id: UUID) -> list[int]:
@@ -126,7 +126,7 @@ def _name_others(runs: list[FlowRun], say: Say) -> None:
 
 
 def _resume(client: SyncPrefectClient, run: FlowRun) -> None:
-    client.set_flow_run_state(run.id, AwaitingRetry(message="It goes on from its last checkpoint."), force=True)
+    client.set_flow_run_state(run.id, AwaitingRetry(message="It resumes from its last checkpoint."), force=True)
 
 
 def _stop_processes(flow_run_id: UUID) -> None:

@@ -130,7 +130,7 @@ def check_prefect(where: Exposure) -> None:
     password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
     if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
         raise RequestError(
-            f"Prefect is not started on {where.host} without a password, for whoever reaches it can run things here: "
+            f"Prefect is not started on {where.host} without a password, for anyone who reaches it can run code: "
             "set PREFECT_SERVER_API_AUTH_STRING=user:password, and PREFECT_API_AUTH_STRING to the same."
         )
 
@@ -146,7 +146,7 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
     if not settings.mlflow_basic_auth:
         if where.is_public:
             raise RequestError(
-                f"MLflow is not started on {where.host} without a password, for whoever reaches it can change runs and "
+                f"MLflow is not started on {where.host} without a password, as anyone could change runs and "
                 "models: set SHUNTER_MLFLOW_BASIC_AUTH=true."
             )
         return (), {}

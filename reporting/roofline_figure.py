@@ -86,7 +86,7 @@ def roofline_figure(roofline: Roofline) -> "Figure":
         axes.annotate(text, (intensity, rate / 1e9), xytext=(9, -3), textcoords="offset points", fontsize=9, zorder=5)
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte moved", ylabel="GFLOP/s")
     axes.set_title(
-        f"{roofline.accelerator}, all measured\n{roofline.title}; what lies in the caches can exceed the memory's roof",
+        f"{roofline.accelerator}, all measured\n{roofline.title}; data in the caches can exceed the memory's roof",
         fontsize=10,
         loc="left",
     )

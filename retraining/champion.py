@@ -62,8 +62,8 @@ class Origin:
     def explain(self, known_rows: int, rows: int) -> str:
         """Return in one sentence which model a training starts from."""
         what = f"member {self.member + 1} of {self.members}" if self.members > 1 else "the champion"
-        learned = "" if self.is_known else ", with default settings, for those it was trained with were not found"
-        return f"It goes on from {what}, which knows {known_rows:,} of {rows:,} embedding rows{learned}."
+        learned = "" if self.is_known else ", with default settings, because its own were not found"
+        return f"It continues from {what}, which knows {known_rows:,} of {rows:,} embedding rows{learned}."
 
 
 def open_champion(version: Version, folder: Path) -> Champion:

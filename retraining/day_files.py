@@ -67,7 +67,7 @@ def find_days(data: str) -> FoundDays:
             days.setdefault(day, []).append(path)
     if not days:
         raise DataError(
-            f"No file of {data} bears a date: check the path, and write {{date}} where the date stands, as in "
+            f"No file of {data} bears a date: check the path, and write {{date}} in place of the date, as in "
             "logs/day_{date}.parquet."
         )
     return FoundDays({day: tuple(sorted(days[day])) for day in sorted(days)}, tuple(undated))

@@ -42,7 +42,7 @@ class KeySketch:
         self.complete = True
 
     def add(self, keys: NDArray[np.uint64]) -> None:
-        """Add the keys of some rows; key 0 is a missing value."""
+        """Add the keys of a batch of rows; key 0 is a missing value."""
         keys = keys[keys != 0]
         if not len(keys):
             return

@@ -41,7 +41,7 @@ def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) ->
     if 0 < figures.positives < figures.rows and usual / ratio <= rate <= usual * ratio:
         return None
     sentence = (
-        f"Of {figures.day} {rate:.2%} of the labels are positive, of the median day {usual:.2%}: the day is set aside, "
+        f"Of {figures.day} {rate:.2%} of the labels are positive, of the median day {usual:.2%}: the day is excluded, "
         f"neither learned nor judged on, until most days are like it or --max-base-rate-ratio allows it."
     )
     return Finding(day=figures.day, kind="base rate", words=sentence)

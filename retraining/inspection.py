@@ -81,7 +81,7 @@ def _without_copies(
             if path.stat().st_size == 0:
                 inspected.report(day, "empty", f"{path} is empty and was passed over.")
             elif path.suffix == ".gz" and path.name.removesuffix(".gz") in names:
-                inspected.report(day, "duplicated", f"{path} lies there decompressed as well and was passed over.")
+                inspected.report(day, "duplicated", f"{path} is there decompressed as well and was skipped.")
             else:
                 digest = file_hashes((path,), cache)[0]
                 if digest in distinct:

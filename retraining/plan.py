@@ -43,8 +43,8 @@ def window(days: Collection[date], request: NightlyRequest, newest: date) -> tup
 
     Args:
         days: All days that were found.
-        request: Request that says how far to look back.
-        newest: Newest day that may be judged on.
+        request: Request with the number of days to read.
+        newest: Newest day that may be evaluated.
     """
     oldest = newest - timedelta(days=request.days.train_days + (0 if request.days.day else request.days.max_late_days))
     early = [
@@ -69,7 +69,7 @@ def plan_night(
         figures: Statistics of the readable days.
         found: Findings so far.
         request: Request with the limits.
-        newest: Newest day that may be judged on.
+        newest: Newest day that may be evaluated.
         missing_before: Days that were missing in the last night.
 
     Raises:

@@ -22,7 +22,7 @@ class DayCheck(Frozen):
         day: The day.
         is_broken: Whether the day contradicts the promise with its confidence: the opposite bound fails the limit.
         is_sure: Whether the day confirms the promise with its confidence.
-        words: The check in one sentence.
+        words: Result of the check, one sentence.
         bounds: Bounds on the day.
     """
 

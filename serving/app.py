@@ -138,9 +138,9 @@ class Endpoints:
         model = self._keeper.current()
         name, version = request.path_params["name"], request.path_params.get("version", model.version)
         if name != model.name:
-            raise UnknownError(f"There is no model {name[:60]!r} here: ask for {model.name}.")
+            raise UnknownError(f"There is no model {name[:60]!r} here: use {model.name}.")
         if version != model.version:
-            raise UnknownError(f"There is no version {version[:60]!r} of {name} here: ask for {model.version}.")
+            raise UnknownError(f"There is no version {version[:60]!r} of {name} here: use {model.version}.")
         return model
 
     async def _read(self, request: Request, read: Callable[[bytes], Value], *, is_json: bool) -> Value:

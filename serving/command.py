@@ -50,7 +50,7 @@ def serving_token(where: Exposure) -> str | None:
     if token is None:
         if where.is_public:
             raise RequestError(
-                f"The model is not served on {where.host} without a token, for whoever reaches it can ask it: set "
+                f"The model is not served on {where.host} without a token, for anyone who reaches it can use it: set "
                 "SHUNTER_SERVE_TOKEN to a long random text."
             )
         return None

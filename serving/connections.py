@@ -53,7 +53,7 @@ class ImpatientProtocol(H11Protocol):
 
     @property
     def _is_unfinished(self) -> bool:
-        """True if the first request, or the body of a request, is not yet complete."""
+        """Return True if the first request, or the body of a request, is not yet complete."""
         return self.cycle is None or (self.cycle.more_body and not self.cycle.response_complete)
 
     def _others(self) -> "list[ImpatientProtocol]":

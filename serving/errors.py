@@ -69,7 +69,7 @@ class UnusableRowsError(RefusedError):
 
 
 class BusyError(RefusedError):
-    """Too many requests are waiting."""
+    """Error of a server with too many waiting requests."""
 
     code = "busy-server"
     status = 503

@@ -103,7 +103,7 @@ class Keeper:
         return True
 
     def _look_for_increments(self, folder: Path) -> bool:
-        """Apply new increments to the model; if not all of them can be applied, apply as many as possible.
+        """Apply new increments to the model, as many as possible; return True if any was applied.
 
         An increment that fails may be incomplete: it is tried again at each check, and its error is logged once.
         """
@@ -172,7 +172,7 @@ class Keeper:
         self._metrics.takeovers.labels("failed").inc()
         if isinstance(error, ShunterError) and title != "?":
             self._refused = title
-        _log.warning("%s goes on: %s", self._current.title, error)
+        _log.warning("%s stays in use: %s", self._current.title, error)
 
     def _alias(self) -> tuple[str, str] | None:
         """Return name and alias; None if the name is that of a version or a folder."""

@@ -23,7 +23,7 @@ class Bench:
     Attributes:
         dataset: Data set that the models were trained on.
         execution: Threads and precision of the scoring.
-        score: Function that scores some rows with a model, as in serving.
+        score: Function that scores rows with a model, as in serving.
         rows: Rows in the format of `score`.
         stopwatch: Function that measures times; replaced in tests.
         batch_rows: Number of the rows.

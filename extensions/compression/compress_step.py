@@ -192,7 +192,7 @@ def register_compressed(run_id: str, found: Compressed, winner: str, *, promote:
         TrackingError: The tracking store fails.
     """
     card, name = found.card, found.card.title.rpartition("/")[0]
-    waits = None if promote else f"It is {card.title} compressed by {winner}, which nobody asked to promote."
+    waits = None if promote else f"It is {card.title} compressed by {winner}, whose promotion was not requested."
     with tempfile.TemporaryDirectory(prefix="shunter-compressed-") as folder:
         save_model(found.model, Path(folder))
         registered = register_model(

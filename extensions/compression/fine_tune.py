@@ -78,7 +78,7 @@ def divergence(model: nn.Module, teacher: nn.Module, inputs: tuple[torch.Tensor,
     Args:
         model: Compressed layers.
         teacher: Original layers.
-        inputs: Inputs of both for some rows (`Recommender.layer_inputs`).
+        inputs: Inputs of both for a sample of rows (`Recommender.layer_inputs`).
     """
     said, other = (layers(*inputs).double() for layers in (teacher, model))
     log = nn.functional.logsigmoid

@@ -1,8 +1,8 @@
 """Linear layers with 8-bit integer weights, with a scale for each output, and 7-bit integer inputs.
 
-Each row of the input is divided by its own largest number. No calibration is needed, an outlier in one row does not
-affect others, and a row's score depends on that row alone. Sums of products are 32-bit integers, which are exact in any
-order. Inputs have 7 bits because CPUs without VNNI add two products in 16 bits, which two 8-bit products could
+Each row of the input is divided by its own largest number. No calibration is needed. An outlier in one row does not
+affect other rows, and a row's score depends on that row alone. Sums of products are 32-bit integers, which are exact in
+any order. Inputs have 7 bits because CPUs without VNNI add two products in 16 bits, which two 8-bit products could
 overflow; a model thus gives equal scores on both kinds of CPUs.
 """
 

@@ -34,10 +34,10 @@ JUDGED_BATCHES = 3  # of 4,096 rows, for the evaluation under bit flips
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """Some members in packed form.
+    """Ensemble with a part of its members in packed form.
 
     Attributes:
-        verdict: Weights of all members.
+        verdict: Ensemble selection with the weights of all members.
         logits: Log odds on validation, of packed members with their packed weights, `[members, rows]`.
         packed: Packed members by index.
     """

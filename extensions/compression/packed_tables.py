@@ -212,7 +212,7 @@ def load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ense
     sizes = [sum(table.bytes_as(PACKED) for table in tables) for tables in packed]
     if sum(sizes) > memory_bytes:
         raise RequestError(
-            f"The tables of this model lie in few bits, which stay in memory and take {sum(sizes):,} bytes of the "
+            f"The tables of this model are packed, which stay in memory and take {sum(sizes):,} bytes of the "
             f"{memory_bytes:,} of --memory: raise it, or serve the model that was packed."
         )
     built = iter(

@@ -4,9 +4,9 @@ The input is divided into sub-vectors, and the nearest of a few prototypes is fo
 prototype with the weights is stored in a table, and the layer's output is the sum of the selected table rows. A layer
 of `inputs` by `outputs` thus takes `inputs * prototypes` multiplications, and `inputs / length` additions per output.
 
-Distances are integers: inputs are rounded to a grid on which the prototypes lie, so that every sum is exact in float32
-in any order, and the score of a row depends on that row alone. Each distance is multiplied by the number of prototypes,
-and the prototype's index is added. The minimum then gives the index: one matrix product and one minimum.
+Distances are integers: inputs are rounded to the grid of the prototypes. Every sum is therefore exact in float32 in any
+order, and the score of a row depends on that row alone. Each distance is multiplied by the number of prototypes, and
+the prototype's index is added. The minimum then gives the index: one matrix product and one minimum.
 """
 
 from typing import Any, Self

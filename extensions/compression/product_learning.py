@@ -41,7 +41,7 @@ class LearnedProduct(nn.Module):
 
     Args:
         linear: Linear layer to replace.
-        seen: Inputs of the layer for some rows, `[rows, inputs]`.
+        seen: Inputs of the layer for a sample of rows, `[rows, inputs]`.
         options: `length`, `prototypes` and `bits`.
         seed: Seed of the first prototypes.
     """

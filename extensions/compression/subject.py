@@ -98,7 +98,7 @@ def with_members(model: Model | Ensemble, members: list[Model]) -> Model | Ensem
 
 @torch.no_grad()
 def inputs_of_layers(model: Model | Ensemble, batch: Batch) -> dict[Place, Tensor]:
-    """Return the inputs of each compressible layer for some rows, float32 `[rows, inputs]`."""
+    """Return the inputs of each compressible layer for a batch, float32 `[rows, inputs]`."""
     places = hidden_linears(model)
     seen: dict[Place, Tensor] = {}
 

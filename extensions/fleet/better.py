@@ -61,7 +61,7 @@ class BetterOfThisMachine:
         return None if label is None else free[label].candidate.placement
 
     def take(self, here: Placement, after: Placement) -> bool:
-        """See `Mover.take`."""
+        """Exchange the lease; return True if the new placement was free, see `Mover.take`."""
         rows = self._rows(here)
         was, row = _row_of(here, rows), _row_of(after, rows)
         assert was is not None, "it was chosen"
@@ -71,7 +71,7 @@ class BetterOfThisMachine:
         until = datetime.now(UTC) + timedelta(seconds=seconds)
         if not self.held.exchange(after, row.candidate.prediction.memory_bytes, until):
             return False
-        tell(f"{after.label} is free: what trains at {here.label} goes on there, from its checkpoint.")
+        tell(f"{after.label} is free: the training at {here.label} continues there, from its checkpoint.")
         self._now = after
         return True
 

@@ -255,12 +255,12 @@ class Cluster(Finite):
 
     @cached_property
     def has_watts(self) -> bool:
-        """True if the power of every type is known."""
+        """Return True if the power of every type is known."""
         return all(self.type_of(name).busy_watts for name in self.types)
 
     @cached_property
     def has_prices(self) -> bool:
-        """True if the price of every type is known."""
+        """Return True if the price of every type is known."""
         return all(self.type_of(name).price_per_hour for name in self.types)
 
     def require(self, asks: Mapping[str, int], job: str) -> None:
@@ -277,7 +277,7 @@ class Cluster(Finite):
             return
         most = max((self.count_of.get(name, 0) for name in asks), default=0)
         raise RequestError(
-            f"job {job!r} asks for {min(asks.values(), default=1)} accelerators of one type that it can use, and the "
+            f"job {job!r} needs {min(asks.values(), default=1)} accelerators of one type that it can use, and the "
             f"cluster has {most}: take the job out, or describe a larger cluster"
         )
 

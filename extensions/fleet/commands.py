@@ -22,7 +22,7 @@ PAGE = inspect.Parameter(
     annotation=Annotated[Path, typer.Option("--out", help="File of the page with the schedules' pictures.")],
 )
 
-STOPPED = "Interrupted: what ran has saved its state; give the same command again, and the fleet goes on from there."
+STOPPED = "Interrupted: what ran has saved its state; give the same command again to resume the fleet."
 
 MOST_TIMES = 8  # rows in a terminal
 # Columns that fit into a terminal; the page has all columns.

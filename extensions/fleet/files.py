@@ -149,7 +149,7 @@ class OwnJob(Finite):
 
     def job(self) -> Job:
         """Return the job for the scheduler, whose iterations take one second each on the fastest type."""
-        assert self.train_seconds, f"nobody has foretold how long {self.name} takes"
+        assert self.train_seconds, f"the duration of {self.name} is not predicted"
         fastest = min(self.train_seconds.values())
         compute = {name: seconds / fastest for name, seconds in self.train_seconds.items()}
         spread = {

@@ -167,12 +167,12 @@ class Foreteller:
             found |= {name: (seconds, Source.ESTIMATED) for name, seconds in estimates.items()}
         if not found:
             raise RequestError(
-                f"nothing tells how long job {own.name!r} takes on "
+                f"the duration of job {own.name!r} is unknown on "
                 f"{', '.join(f'{own.asks(name)} x {name}' for name in types)}: give its train_seconds, or name "
                 "accelerators as the catalogue does"
             )
         if left := [name for name in types if name not in found]:
-            self._say(f"{own.name} is not run on {', '.join(left)}: nothing tells how long it takes there.")
+            self._say(f"{own.name} is not run on {', '.join(left)}: its duration there is unknown.")
         return {name: found[name] for name in types if name in found}
 
     def _estimated(

@@ -195,7 +195,7 @@ class Job:
 
     @property
     def move_seconds(self) -> float:
-        """Seconds to stop the job and restore it elsewhere."""
+        """Seconds to stop the job and restore it on other accelerators."""
         return self.checkpoint_seconds + self.restore_seconds
 
     def types(self, cluster: Cluster) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ def figures(schedule: Schedule) -> dict[str, float]:
     """Return all metrics of a schedule by their names in MLflow; energy and cost only if power and price are known.
 
     Waiting time is the time from arrival to end minus the running time. Communication is the share of running time that
-    ideal placements would save (restarts count as running time that would be saved). Fairness is the finish-time
-    fairness of Themis: the completion time divided by the time that the job would take alone on its share of the
-    cluster; 1 is fair, more is worse. Energy is that of all idle and busy accelerators from the first arrival to the
-    last end. The price is that of the accelerators that jobs held.
+    ideal placements would save (restarts count as running time that would be saved). The finish-time fairness is that
+    of Themis: the completion time divided by the time that the job would take alone on its share of the cluster; 1 is
+    fair, more is worse. Energy is that of all idle and busy accelerators from the first arrival to the last end. The
+    price is that of the accelerators that jobs held.
     """
     outcomes, cluster = schedule.outcomes, schedule.cluster
     waited = [outcome.completion_seconds for outcome in outcomes]

@@ -20,7 +20,7 @@ class Mover(Protocol):
         ...
 
     def take(self, here: Placement, after: Placement) -> bool:
-        """Exchange one lease for the other, once the training's state is saved; False if the new place is taken.
+        """Exchange the lease once the training's state is saved; return False if the new placement is in use.
 
         Called in the thread that started the training.
         """
@@ -32,7 +32,7 @@ class HereOrBetter(Here):
 
     Args:
         placement: First placement, which overrides the execution of the jobs.
-        mover: Chooses other placements; called regularly during training.
+        mover: Chooses other placements; called periodically during training.
 
     Attributes:
         placement: Current or last placement.
@@ -65,7 +65,7 @@ class HereOrBetter(Here):
         self._may_move = self._mover.take(self.placement, after)
         if not self._may_move:  # another process took the placement; this one continues and stays
             return
-        self.moves = [*self.moves, f"{after.label} is free: what trained at {self.placement.label} goes on there."]
+        self.moves = [*self.moves, f"{after.label} is free: the training at {self.placement.label} continues there."]
         self.placement = after
         if self._meter is not None:
             self._meter.count_only([after.accelerator])

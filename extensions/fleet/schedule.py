@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def is_late(self) -> bool:
-        """True if the job ended after its deadline."""
+        """Return True if the job ended after its deadline."""
         return self.deadline_seconds is not None and self.completion_seconds > self.deadline_seconds * (1 + 1e-9)
 
     @property

@@ -71,7 +71,7 @@ def simulate(
         jobs: The trace, in any order.
         cluster: Simulated cluster.
         policy: New policy object, because some policies have state.
-        on_progress: Called regularly with the number of ended jobs, and of all jobs.
+        on_progress: Called periodically with the number of ended jobs, and of all jobs.
 
     Raises:
         RequestError: Two jobs have the same name, or a job is larger than the cluster.

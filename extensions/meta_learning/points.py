@@ -21,7 +21,7 @@ class Domain:
     """Parameters of a space with their distributions, to sample, change and compare points.
 
     A number is encoded as its position in its range, from 0 to 1, on a log scale if it is searched so. A choice among
-    numbers is encoded as its rank, a choice among words one-hot.
+    numbers is encoded as its rank, a choice among names one-hot.
 
     Attributes:
         space: Search space.
@@ -70,7 +70,7 @@ class Domain:
     def translate(self, parameters: Mapping[str, Any]) -> Parameters | None:
         """Translate a point of another space to the nearest one of this space; None if they have too little in common.
 
-        Numbers are clipped to the range or set to the nearest choice; unknown words and missing parameters get the
+        Numbers are clipped to the range or set to the nearest choice; unknown names and missing parameters get the
         default. Points of a family that this space lacks, or with less than half of the parameters, give None:
         otherwise their results would be attributed to the default.
         """
@@ -98,7 +98,7 @@ def distributions_at(space: Space, parameters: Parameters) -> "dict[str, BaseDis
     from optuna.trial import FixedTrial
 
     trial = FixedTrial(parameters)
-    space.suggest(trial)  # pyright: ignore[reportArgumentType] - made to stand in for a trial
+    space.suggest(trial)  # pyright: ignore[reportArgumentType] - made to replace a trial
     return dict(trial.distributions)
 
 
@@ -122,7 +122,7 @@ def _is_single(distribution: Any) -> bool:
 
 
 def _columns(values: list[Any], distribution: Any) -> list[list[float]]:
-    """Return one column for numbers, or one for each word."""
+    """Return one column for numbers, or one for each name."""
     if not _is_categorical(distribution):
         return [[ABSENT if value is None else _place(value, distribution) for value in values]]
     numbers = _numbers(distribution)

@@ -125,9 +125,8 @@ class SupernetTraining:
     """Trainer of one super-net in stages: the warm-up, then rounds for one weight of the cost after the other.
 
     A sweep over the weights would need as many super-nets. Instead each weight continues from the one before, from the
-    smallest to the largest, so that a further point of a front takes one round, or a pass of theta alone. Each stage
-    has its own optimisers and random numbers. With `state` saved after each, an interrupted sweep gives the same
-    results.
+    smallest to the largest. A further point of a front then takes one round, or a pass of theta alone. Each stage has
+    its own optimisers and random numbers. With `state` saved after each, an interrupted sweep gives the same results.
 
     Args:
         network: Network on the device of `execution`.

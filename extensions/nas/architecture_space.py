@@ -44,8 +44,8 @@ class ArchitectureSpace(Frozen):
     """Search space in which every combination of factor values is a `ModelSpec` of the family dlrm.
 
     The factors are `interaction`; `bottom_0`, `bottom_1`, ... and `top_0`, ..., the hidden width of each layer, where 0
-    omits the layer; and `dim_<field>` and `share_<field>`, the width of a field's table and the share of its ids with a
-    row of their own. A table without factors has the full width and a row for each id.
+    omits the layer. Two more are `dim_<field>` and `share_<field>`, the width of a field's table and the share of its
+    ids with their own row. A table without factors has the full width and a row for each id.
     """
 
     features: Features = Field(description="Input of the models.")

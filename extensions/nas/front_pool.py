@@ -1,9 +1,9 @@
 """Selection of the architecture with the largest expected gain of the front, by the super-net's costs and the trials.
 
 The super-net samples architectures and gives their costs. Their NE is predicted from the trials alone, by a linear
-model of the choices. The NE with the super-net's shared weights is not used: on some data it predicts little
-(`benchmarks/search/one_shot.py`), it added two thirds to the search time, and gave no larger fronts on Frappe. This
-was chosen on Frappe. On MovieLens-1M, fronts of 16 trials have 1.14 times the area of samples by stages in turn.
+model of the choices. The NE with the super-net's shared weights is not used. On some data it predicts little
+(`benchmarks/search/one_shot.py`). It added two thirds to the search time, and gave no larger fronts on Frappe. This was
+chosen on Frappe. On MovieLens-1M, fronts of 16 trials have 1.14 times the area of samples by stages in turn.
 """
 
 import math
@@ -128,7 +128,7 @@ class FrontPool:
 
 
 def ridge(columns: np.ndarray, tried: Sequence[int], values: np.ndarray) -> np.ndarray:
-    """Predict all rows, `[rows]`, by a ridge regression on the values of some rows; their mean is not shrunk."""
+    """Predict all rows, `[rows]`, by a ridge regression on the values of the tried rows; their mean is not shrunk."""
     centred = columns - columns[tried].mean(0)
     of_tried, penalty = centred[tried], SHRINKAGE * np.eye(columns.shape[1])
     weights = np.linalg.solve(of_tried.T @ of_tried + penalty, of_tried.T @ (values - values.mean()))

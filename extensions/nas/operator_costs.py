@@ -63,7 +63,7 @@ class MeasuredCosts:
         if unit == "joules":
             watts = self._times.watts
             if watts is None:
-                raise HardwareError("Nothing here can tell the power, so architectures have no energy: weigh time.")
+                raise HardwareError("The power is unknown here, so architectures have no energy: weigh time.")
             self._scale, self.source = watts.value, watts.source
         architecture = network.coding.decode(dict.fromkeys(network.coding.sizes, 0))
         known = network.cost(architecture, cost_table(network, self))

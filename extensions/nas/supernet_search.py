@@ -317,7 +317,7 @@ def _learned(values: dict[str, Any]) -> Learned:
 
 def _format_stage(learned: Learned) -> str:
     if not learned.rounds:
-        return f"no round ended ({stop_text(learned.stop_reason) if learned.stop_reason else 'none was asked for'})"
+        return f"no round ended ({stop_text(learned.stop_reason) if learned.stop_reason else 'none was requested'})"
     last = learned.rounds[-1]
     cost = "" if last.cost is None else f", expected cost {last.cost:.4g}"
     return f"NE {last.theta_ne:.4f} of the mixture{cost}"

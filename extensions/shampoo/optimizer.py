@@ -157,7 +157,7 @@ class Shampoo(Optimizer):
         return {**super().state_dict(), "part": part}
 
     def full_state_dict(self) -> dict[str, Any] | None:
-        """Return the state of all processes on the CPU of the first rank, None elsewhere; all ranks must call this."""
+        """Return the state of all processes on the CPU of rank 0, None on other ranks; all ranks must call this."""
         return self._ranks.join(self.state_dict())
 
     @torch.no_grad()
@@ -231,7 +231,7 @@ class Shampoo(Optimizer):
         bad = next(name for name, gradient in named if not bool(torch.isfinite(gradient).all()))
         raise TrainingError(
             f"The gradient of {bad} holds NaN or infinity where finite numbers were expected: "
-            "lower the learning rate or look for bad values in the data."
+            "lower the learning rate or check the data for bad values."
         )
 
     def _parameters(self) -> Iterator[tuple[dict[str, Any], Tensor, str]]:

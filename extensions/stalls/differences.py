@@ -4,7 +4,7 @@
     prep          P = T4 - T2      reading and assembling batches, as far as prefetching does not hide it
     fetch         F = T3 - T4      the same, from disk
     network       N = T5 - T2      between machines, simulated
-    slow memory   M = T7 - T1      embedding tables in a file, with some rows in memory
+    slow memory   M = T7 - T1      embedding tables in a file, with a cache of rows in memory
 
 The differences satisfy T1 + I + P + F = T3. With one device P is T4 - T1. A run's time T is the median over rounds of
 the mean of its steps: stalls occur in few long steps, which a median over the steps would hide.

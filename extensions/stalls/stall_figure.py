@@ -58,7 +58,7 @@ def stall_figure(report: StallReport) -> "Figure":
     axes.set_title(
         f"{report.model} on {report.data_name}: {report.devices} x {report.accelerator}, {report.threads} thread(s), "
         f"{report.batch_size} samples each, {report.precision}\n"
-        "whiskers: interval of 95 %; hatched: differences that cannot be told from zero",
+        "whiskers: interval of 95 %; hatched: differences that are not significant",
         fontsize=10,
         loc="left",
     )

@@ -53,7 +53,7 @@ def _print(checked: "Checked", data: str, out: Path | None) -> None:
     for finding in checked.findings:
         say(f"- {finding.words}")
     if not checked.findings:
-        say("Nothing stands out.")
+        say("No findings.")
     if checked.schema is None:
         if out is not None:
             say(f"Nothing was written to {out}: the log has its schema.")
@@ -61,5 +61,5 @@ def _print(checked: "Checked", data: str, out: Path | None) -> None:
     if out is None:
         print_line(checked.schema.rstrip("\n"))
     file = out or "schema.yaml"
-    kept = "Written" if out else "Keep it with `> schema.yaml`, look through it"
+    kept = "Written" if out else "Keep it with `> schema.yaml`, check it"
     say(f"{kept}, then: shunter train --data {data} --schema {file}")

@@ -1,7 +1,7 @@
 """Registry of the commands of `shunter`; the module of a command is imported when the command is looked up.
 
 Other distributions add commands by entry points of the group `shunter.commands`, which name the result of
-`command_entry`. A name of two words is a command of a group: `fleet run`.
+`command_entry`. A name with a space is a command of a group: `fleet run`.
 """
 
 import sys
@@ -183,12 +183,12 @@ COMMANDS = Registry(
 
 
 class RegisteredCommands(Mapping[str, Command]):
-    """Commands of `shunter` or of a group by their last word; looking one up imports its module.
+    """Commands of `shunter` or of a group by the last part of their names; looking one up imports its module.
 
     Commands of absent applications and extensions are not listed; looking one up raises MissingExtensionError.
 
     Attributes:
-        prefix: First word of the commands, with a space; empty for those of `shunter`.
+        prefix: First part of the commands' names, with a space; empty for those of `shunter`.
     """
 
     def __init__(self, prefix: str) -> None:

@@ -23,7 +23,7 @@ def told(done: ExportedIncrement, folder: Path) -> list[str]:
     return [
         f"{described.title} since {described.since} is in {folder}: {done.size:,} bytes, {done.size / done.whole:.1%} "
         f"of the {done.whole:,} of the whole model; {described.changed_rows:,} of {described.rows:,} rows.",
-        "Whoever has that model gets the new one bit by bit."
+        "Applied to that model, it restores the new one bit by bit."
         if described.bits == FULL_PRECISION
         else f"Its rows are in {described.bits} bits: measured, they are off by {described.row_error:.2g} of their "
         "size (root mean square).",

@@ -109,7 +109,7 @@ def export(
     with one_sentence_errors():
         if since is None:
             if bits is not CheckpointBits.FULL or rows is not None:
-                raise RequestError("--bits and --rows are of increments: name with --since what they go on from.")
+                raise RequestError("--bits and --rows are for increments: name the base model with --since.")
             from shunter.tracking.registry.named import export_model
 
             done = export_model(model, folder, increment or ())

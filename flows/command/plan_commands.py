@@ -18,7 +18,7 @@ OUT = inspect.Parameter(
     "out",
     inspect.Parameter.KEYWORD_ONLY,
     default=Path("plan.yaml"),
-    annotation=Annotated[Path, typer.Option("--out", help="File of the plan; its picture and trace lie beside it.")],
+    annotation=Annotated[Path, typer.Option("--out", help="File of the plan, with picture and trace beside it.")],
 )
 
 

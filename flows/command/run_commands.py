@@ -104,7 +104,7 @@ def sync() -> None:
         from shunter.tracking.store import deliver as deliver_all
 
         done = deliver_all()
-        print_line(f"{done.delivered} entries delivered, {done.refused} refused and set aside, {done.waiting} wait.")
+        print_line(f"{done.delivered} entries delivered, {done.refused} refused and quarantined, {done.waiting} wait.")
 
 
 def clean(

@@ -74,8 +74,8 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
                     continue
                 abandon()
                 raise ShunterError(
-                    f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
-                    "goes on."
+                    f"Prefect's server stopped during the run ({first_line(error)}): give the same command again to "
+                    "resume."
                 ) from error
     if watched is not None and watched.has_started:
         hand_over()

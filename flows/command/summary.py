@@ -71,7 +71,7 @@ def figures_table(summary: TrainSummary) -> TextTable:
 
 
 def _in_words(placement: Placement) -> str:
-    """Return a placement in words."""
+    """Return a placement as text."""
     threads = f"{placement.threads} thread{'s' if placement.threads > 1 else ''}"
     return f"{threads}, {placement.precision}, batch {placement.batch_size}"
 

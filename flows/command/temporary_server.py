@@ -82,7 +82,7 @@ class TemporaryServer:
     """
 
     process: "subprocess.Popen[bytes]"
-    ended = "Prefect's temporary server has ended: it is started again, and the run goes on."
+    ended = "Prefect's temporary server has ended: it is restarted, and the run continues."
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -153,7 +153,7 @@ class SharedServer(TemporaryServer):
         daemon: Running server of `shunter up`.
     """
 
-    ended = "Prefect's server has ended: a temporary one takes its place, and the run goes on."
+    ended = "Prefect's server has ended: a temporary one replaces it, and the run continues."
 
     def __init__(self, daemon: Daemon) -> None:
         login = {"PREFECT_SERVER_API_AUTH_STRING": os.environ.get("PREFECT_API_AUTH_STRING", "")}

@@ -53,7 +53,7 @@ def best_items_of_file(
     """
     check_out(out)
     if top < 1:
-        raise RequestError(f"--top {top} asks for no item: use at least 1.")
+        raise RequestError(f"--top {top} requests no item: use at least 1.")
     with open_model(named) as model:
         scorer = model.scorer()
         if not isinstance(scorer, RankingScorer):

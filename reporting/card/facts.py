@@ -52,7 +52,7 @@ def gather(
     Args:
         run_id: MLflow run of the training.
         dataset: Data set of training and test.
-        members: Members that were trained to the end.
+        members: Members that were trained to completion.
         result: Result of combining the members.
         execution: Device and precision of the scoring.
         baselines: Baselines beside the result.

@@ -165,7 +165,7 @@ class MemberFacts(Frozen):
         samples_per_second: Measured throughput of its training.
         energy_joules: Energy of its training; None if not available.
         energy_method: `measured`, `estimated` or `unavailable`.
-        energy_source: Energy counter or power model, in words.
+        energy_source: Energy counter or power model, as text.
         validation_auc: AUC on the validation part, at `best_epoch`.
         stopped_because: Reason why its training ended.
     """

@@ -64,9 +64,7 @@ def _fields(data: DataFacts) -> list[str]:
     missing = [
         f"{field.name} ({field.missing_share:.0%})" for field in data.fields if field.missing_share > MOST_MISSING
     ]
-    sentences = [
-        "Values that training did not hold, or too seldom to be given an id of their own, all look the same to it."
-    ]
+    sentences = ["Values that are absent or too rare in the training part share one embedding row."]
     if unknown:
         sentences.append(f"Many values of the test part are unknown to it or missing: {', '.join(unknown)}.")
     if missing:

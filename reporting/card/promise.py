@@ -52,9 +52,9 @@ class Promise(Frozen):
         found, confidence = self.bounds, f"{self.confidence:.4g}"
         parts = []
         if self.min_auc is not None:
-            parts.append(f"AUC {found.auc:.4f} is at least {found.auc_low:.4f}, {self.min_auc:g} being asked for")
+            parts.append(f"AUC {found.auc:.4f} is at least {found.auc_low:.4f} (required {self.min_auc:g})")
         if self.max_ne is not None:
-            parts.append(f"NE {found.ne:.4f} is at most {found.ne_high:.4f}, {self.max_ne:g} being asked for")
+            parts.append(f"NE {found.ne:.4f} is at most {found.ne_high:.4f} (required {self.max_ne:g})")
         drift = f" {self.drift}" if self.drift else ""
         return f"With confidence {confidence}, by {found.rows:,} rows{self._units}, {'; '.join(parts)}.{drift}"
 

@@ -19,7 +19,7 @@ class RankedBaseline(Frozen):
 
     model: TrainedRanker = Field(description="The best of its settings, learned from both parts where that was done.")
     chosen: TrainedRanker = Field(description="The same, as the validation part judged it.")
-    is_asked: bool = Field(default=False, description="Whether it is the model that was asked for.")
+    is_asked: bool = Field(default=False, description="Whether it is the requested model.")
     tried: int = Field(description="Settings that were tried.")
     train_seconds: float = Field(description="Of all its trainings.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
@@ -29,7 +29,7 @@ class RankingBaseline(Frozen):
     """Baseline, or requested model that is not the result, beside the result of the run."""
 
     name: str
-    options: str = Field(description="Its options, in words.")
+    options: str = Field(description="Its options, as text.")
     validation_ndcg20: float = Field(description="On the validation part, before that was learned from.")
     ndcg20: float = Field(description="On the test part, as are the following.")
     recall20: float
@@ -39,12 +39,12 @@ class RankingBaseline(Frozen):
     gain_low: float = Field(description="Lower bound of it with 95 % confidence.")
     gain_high: float
     is_result: bool = Field(default=False, description="Whether it is the result itself.")
-    is_asked: bool = Field(default=False, description="Whether it is the model that was asked for.")
+    is_asked: bool = Field(default=False, description="Whether it is the requested model.")
 
     @property
     def verdict(self) -> str:
         """Comparison of the result with the baseline, in one sentence."""
-        name = f"model {self.name} that was asked for" if self.is_asked else f"baseline {self.name}"
+        name = f"requested model {self.name}" if self.is_asked else f"baseline {self.name}"
         if self.is_result:
             return f"The {name} is the result: nothing ranks the validation part better."
         by = f"{self.gain:+.4f} NDCG@20, {self.gain_low:+.4f} to {self.gain_high:+.4f} with 95 % confidence"

@@ -262,7 +262,7 @@ def _data(card: ModelCard) -> list[Part]:
                 ("hash of the source's bytes, schema, seed and ingestion", data.fingerprint),
                 ("divided by", data.split_by),
                 ("time of the rows", time),
-                ("unreadable rows set aside", f"{data.quarantined_rows:,}"),
+                ("unreadable rows, quarantined", f"{data.quarantined_rows:,}"),
             ),
         ),
         Table(("part", "rows", "share of positives"), rows),

@@ -99,7 +99,7 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
         ("kwh", f"energy of the whole job ({units['kwh'].name}, predicted)", "max_kwh"),
         ("cost", "cost of the whole job (predicted)", "max_cost"),
         ("memory_gib", "memory (GiB, predicted)", "max_memory_gib"),
-        ("quality_probability", "probability of the asked quality (from past runs)", "min_auc_probability"),
+        ("quality_probability", "probability of the required quality (from past runs)", "min_auc_probability"),
     ]
     y = [
         Axis(

@@ -112,7 +112,7 @@ def _tiles(tree: RunTree) -> list[Tile]:
         tiles.append(Tile("placement", params["placement.label"], is_text=True))
     if "request.model" in params:
         tiles.append(
-            Tile("model asked for", params["request.model"], run.tags.get("model.registered", ""), is_text=True)
+            Tile("requested model", params["request.model"], run.tags.get("model.registered", ""), is_text=True)
         )
     if "data.rows" in metrics:
         note = f"base rate {metrics['data.base_rate']:.4g}" if "data.base_rate" in metrics else ""

@@ -27,7 +27,7 @@ class RequestBudget(Budget):
         """Raise `TooLargeRequestError` if `count` more bytes exceed the budget."""
         if self.max_bytes is not None and self.bytes_read + count > self.max_bytes:
             raise TooLargeRequestError(
-                f"The file comes to more than {self.max_bytes:,} bytes, decoded: send several requests, or use "
+                f"The file has more than {self.max_bytes:,} bytes, decoded: send several requests, or use "
                 "`shunter predict` for a file."
             )
 

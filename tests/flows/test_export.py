@@ -162,7 +162,7 @@ def test_the_commands(folder: Path, rows: Path, capsys: pytest.CaptureFixture[st
     assert len((folder / "scores.csv").read_text().splitlines()) == ROWS + 1
     with pytest.raises(SystemExit):
         export("shop/2", folder / "again", bits=CheckpointBits.FOUR)
-    assert "name with --since what they go on from" in " ".join(capsys.readouterr().err.split())
+    assert "name the base model with --since" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_night_keeps_what_changed_beside_the_whole_version(folder: Path, rows: Path) -> None:

@@ -203,7 +203,7 @@ def test_training_outlives_the_loss_of_its_worker_and_of_the_server_and_is_cance
     wait_for(lambda: find("Worker") is None, "the end of the worker")
     said: list[str] = []
     up(Ports.chosen(None, None), PROJECT_ROOT, said.append)
-    assert f"{read_run(run).name} has lost its worker: it goes on from its last checkpoint." in said
+    assert f"{read_run(run).name} has lost its worker: it resumes from its last checkpoint." in said
     saved = step_of(tmp_path)
     wait_for(lambda: step_of(tmp_path) > saved, "a further checkpoint")
     assert read_run(run).run_count == 2

@@ -205,7 +205,7 @@ def one_input(**values: Any) -> dict[str, Any]:
         ({}, 400, "`inputs` is a JSON null: give a list"),
         (one_input(name="prize"), 400, "The model has no input 'prize': give age, genres, item, price, user"),
         (one_input(datatype="STRING"), 400, "The input price has the datatype 'STRING': give BOOL"),
-        (one_input(data=["x"]), 400, "The input price is said to be FP64, and holds a str"),
+        (one_input(data=["x"]), 400, "The input price is declared as FP64, and holds a str"),
         (one_input(shape=[2]), 400, r"The input price has the shape \[2\] and 1 values: give"),
         (one_input(shape=[10**9, 0], data=[]), 413, "The request has 1,000,000,000 rows, at most 400"),
         (one_input(shape=["1"]), 400, "give .rows. or"),
@@ -244,7 +244,7 @@ def test_no_values_whatever_make_it_fail(client: TestClient, inputs: Any, parame
 
 
 def test_other_addresses_models_and_hosts_are_refused(client: TestClient) -> None:
-    assert "There is no model 'shap' here: ask for shop" in client.get("/v2/models/shap").json()["error"]
+    assert "There is no model 'shap' here: use shop" in client.get("/v2/models/shap").json()["error"]
     assert "There is no version '1' of shop here" in client.get("/v2/models/shop/versions/1").json()["error"]
     for answer in (client.get("/nothing"), client.get("/invocations")):
         assert answer.status_code in {404, 405}

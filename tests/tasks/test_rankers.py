@@ -191,7 +191,7 @@ def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_a
     others = [judge_on_test(dataset, one.model)[1].figures for one in (ease, asked)]
     rows = compare_rankings([ease, asked], others, ease.model, others[0])
     assert [(one.name, one.is_asked) for one in rows] == [("ease", False), ("lightgcn", True)]
-    assert "the model lightgcn that was asked for" in rows[1].verdict
+    assert "the requested model lightgcn" in rows[1].verdict
 
 
 def test_models_that_rank_better_together_are_one_model_of_learned_again_members(

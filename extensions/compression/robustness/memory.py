@@ -3,8 +3,8 @@
 Three mechanisms detect damage without labels. Check bits, if stored with the weights, correct bit flips
 (`shunter.extensions.compression.check_bits`). Numbers outside of their tensor's original range, or NaN, are replaced by
 zero or the number of the range nearest to zero (the correction of implausible values of EDEN; Koppula et al., MICRO
-2019). For some rows, the original log odds of each member are stored. Members are excluded such that the result is
-nearest to the original one.
+2019). The original log odds of each member are stored for a sample of rows. Members are excluded such that the result
+is nearest to the original one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -135,7 +135,7 @@ class Memory:
 
     @property
     def has_check_bits(self) -> bool:
-        """True if check bits are stored that can correct bit flips."""
+        """Return True if check bits are stored that can correct bit flips."""
         return any(CHECKS in member.tensors for member in self._members)
 
     @contextmanager
@@ -180,7 +180,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Detector:
-    """Detector of damaged members, by the original predictions on some rows.
+    """Detector of damaged members, by the original predictions on a sample of rows.
 
     Attributes:
         memory: Model in memory.

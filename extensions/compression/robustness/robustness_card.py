@@ -10,7 +10,7 @@ from shunter.reporting.card.document import Paragraph, Section, Table
 
 TITLE = "Under errors of the memory"
 _CHECKS = {
-    True: "as far as the check bits that are stored with it tell",
+    True: "as far as the stored check bits show",
     False: "which changes nothing here, for no check bits are stored with it",
 }
 COLUMNS = ("rate", "errors", "AUC", "in range", "put right", "left out", "members", "best alone")

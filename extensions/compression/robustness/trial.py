@@ -102,7 +102,7 @@ def members_logits(memory: Memory, rows: SomeRows) -> np.ndarray:
 
 
 def quality_on(rows: SomeRows, logits: np.ndarray) -> Metrics:
-    """Return the quality of the main label on some rows, with their weights; rows without a label have weight 0.
+    """Return the quality of the main label on the given rows, with their weights; rows without a label have weight 0.
 
     Args:
         rows: Evaluation sample.

@@ -189,7 +189,7 @@ class Planner:
         return allowed
 
     def _fitting(self, view: View, row: int, column: int, counts: np.ndarray, budget: float) -> np.ndarray:
-        """Return which numbers of accelerators are allowed; jobs with a promised deadline get what they asked for."""
+        """Return which numbers of accelerators are allowed; jobs with a promised deadline get the requested number."""
         state = view.jobs[row]
         exact = counts == state.job.asks(view.pools[column].accelerator)
         if state.name in self.promises.kept and exact.any():

@@ -1,9 +1,9 @@
 """Guaranteed deadlines: a place is reserved for each job whose deadline is feasible with those already promised.
 
 A reservation begins as late as the deadline allows; that of a job that cannot be stopped as early as possible. Until
-then other jobs may use the place, and the job itself may run elsewhere. Jobs that are on the place when the reservation
-begins are stopped. A promise holds unless machines fail or slow down; a promise that such an event breaks is renewed if
-possible.
+then other jobs may use the place, and the job itself may run on other accelerators. Jobs that are on the place when the
+reservation begins are stopped. A promise holds unless machines fail or slow down; a promise that such an event breaks
+is renewed if possible.
 """
 
 from math import inf

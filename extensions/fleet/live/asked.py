@@ -45,7 +45,7 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
     told = f"job {own.name!r}"
     if request.model == AUTO or is_ranking(request.model):
         raise RequestError(
-            f"{told} asks for the model {request.model}, and a fleet trains one model of clicks at fixed settings: "
+            f"{told} names the model {request.model}, and a fleet trains one model of clicks at fixed settings: "
             "name a family such as dlrm"
         )
     read_fixed(request.model, request.architecture.set)
@@ -58,6 +58,6 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
         others.append("several batch sizes")
     if others:
         raise RequestError(
-            f"{told} asks for {', '.join(others)}, and a fleet trains it once, at fixed settings: "
+            f"{told} requests {', '.join(others)}, and a fleet trains it once, at fixed settings: "
             "leave that out, or run `shunter train`"
         )

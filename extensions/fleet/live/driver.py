@@ -148,7 +148,7 @@ class Driver:
         machines = self._trainings.machines()
         came, went = self._ground.look(machines)
         for name in sorted(went):
-            self._around.say(f"Machine {name} is gone: what ran on it goes on elsewhere.")
+            self._around.say(f"Machine {name} is gone: its jobs continue on other machines.")
         moving = [one for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)]
         busy = {beside for one in moving for name, _ in one.places for beside in self._ground.beside(name)}
         changed = self._ground.trust_again(self.now)
@@ -199,13 +199,13 @@ class Driver:
             asked, most, part = job.asks(kind), room[kind], job.part_on(kind)
             if part is None:
                 raise RequestError(
-                    f"job {job.name!r} asks for {asked} accelerators, and the largest machine of the "
-                    f"cluster that it can use has {most}: ask for fewer, add a larger machine, or let it train in "
+                    f"job {job.name!r} needs {asked} accelerators, and the largest machine of the "
+                    f"cluster that it can use has {most}: request fewer, add a larger machine, or let it train in "
                     "several processes (train: {processes: 2})"
                 )
             raise RequestError(
-                f"job {job.name!r} asks for {asked} accelerators, {part} for each process, and the "
-                f"machines of the cluster that it can use have room for {most}: ask for fewer, or add a machine"
+                f"job {job.name!r} needs {asked} accelerators, {part} for each process, and the "
+                f"machines of the cluster that it can use have room for {most}: request fewer, or add a machine"
             )
 
     def _arrive(self) -> bool:
@@ -330,7 +330,7 @@ class Driver:
             one.because = f"It was lost {one.losses} times in a row at {one.saved_share:.0%} ({event.because})"
             self._around.say(f"{one.name} failed and is not tried again: {one.because}")
             return
-        self._around.say(f"{one.name} was lost ({event.because}): it goes on at {one.saved_share:.0%}.")
+        self._around.say(f"{one.name} was lost ({event.because}): it resumes at {one.saved_share:.0%}.")
         one.fall_back()
         self._end(one, Status.WAITING)
 
@@ -361,7 +361,7 @@ class Driver:
         if self.now - self._stuck_since >= STUCK_SECONDS:
             raise InfeasibleError(
                 f"{len(unfit)} jobs, such as {unfit[0].name!r}, wait for a machine that can take them and none has "
-                f"come for {STUCK_SECONDS:.0f} s: add one to the cluster and give the same command again, they go on."
+                f"come for {STUCK_SECONDS:.0f} s: add one to the cluster and repeat the command to resume them."
             )
 
     def _tell(self) -> None:

@@ -45,7 +45,7 @@ class Costs:
         self.seen[self._accelerator] = before.model_copy(update=more)
 
     def stop(self, now: float) -> None:
-        """Record that the job was told to stop."""
+        """Record that the job was ordered to stop."""
         self._stopped_at = now
 
     def cease(self, now: float, *, is_lost: bool) -> None:

@@ -76,7 +76,7 @@ class Mover:
         return is_free and moves < MOST_MOVES and has_run >= QUANTUM_SECONDS * 2**moves
 
     def _try_swap(self, state: JobState, victims: list[JobState], goal: int, board: Board) -> bool:
-        """Swap the jobs if that saves accelerator time; otherwise restore their placements."""
+        """Swap the jobs and return True if that saves accelerator time; otherwise restore their placements."""
         concerned = [state, *victims]
         before: list[Placement] = []
         held = [one.held for one in concerned]
@@ -109,7 +109,7 @@ class Mover:
 
 
 def upgrade(state: JobState, board: Board) -> bool:
-    """Move a running job to a tighter free placement, if that saves twice the time of the move."""
+    """Move a running job to a tighter free placement if that saves twice the time of the move; return True if moved."""
     before = state.placement
     assert before is not None
     assert state.conditions is not None

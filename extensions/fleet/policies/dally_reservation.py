@@ -32,7 +32,7 @@ class Reservation:
     spare: int
 
     def allows(self, state: JobState, placement: Placement, board: Board) -> bool:
-        """Return True if another job may use a placement: elsewhere, within the spare, or if it ends in time."""
+        """Return True if another job may use a placement: not reserved, within the spare, or if it ends in time."""
         inside = _inside(placement, self.machines)
         return inside <= self.spare or self._is_through(state, placement, board)
 

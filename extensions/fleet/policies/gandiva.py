@@ -1,4 +1,4 @@
-"""After Gandiva (Xiao et al., OSDI 2018): time slicing, and migration to tighter placements.
+"""Policy of Gandiva (Xiao et al., OSDI 2018): time slicing, and migration to tighter placements.
 
 Jobs that Gandiva packs onto one accelerator run in turns instead, because the simulation does not model sharing.
 """

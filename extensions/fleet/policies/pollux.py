@@ -1,4 +1,4 @@
-"""After Pollux (Qiao et al., OSDI 2021): accelerators go to jobs that gain most goodput, with fairness; batches adapt.
+"""Policy of Pollux (Qiao et al., OSDI 2021): accelerators go to jobs with the most gain of goodput; batches adapt.
 
 Pollux searches allocations by a genetic algorithm and learns each job's goodput while it runs. This version allocates
 greedily with the same objective and known goodput; a job with a fixed batch is rigid.

@@ -231,7 +231,7 @@ class RayTrainings:
             except Exception as error:  # any exception of Ray when its head is lost
                 self._machines = HardwareError(
                     f"The Ray cluster at {self._address} does not answer any more ({first_line(error)}): start it "
-                    "again and give the same command, the jobs go on from their last checkpoints."
+                    "again and give the same command: the jobs resume from their last checkpoints."
                 )
 
     def _look(self) -> list[LiveMachine]:
@@ -311,7 +311,7 @@ def kind_of(node: ClusterNode) -> str:
 
 
 class Spot(NamedTuple):
-    """Some accelerators of one machine.
+    """Accelerators of one machine.
 
     Attributes:
         node: Node that contains the machine.

@@ -1,7 +1,8 @@
 """Possible hidden layers of a super-net's MLP, represented as paths through its widths.
 
-After each layer the activations have one of several widths: those that the layer may have and, if it may be omitted,
-those before it. `INPUT` is the MLP's own input, as long as all layers are omitted. Every width after every layer has a
+After each layer the activations have one of several widths. These are the widths of the layer and, if it may be
+omitted, the widths before it. `INPUT` is the MLP's own input, as long as all layers are omitted. Every width after
+every layer has a
 choice: the width before it from which this layer computes it, or `SKIP` if it is passed on unchanged. A last choice
 selects the width that the output layer reads. An architecture is one path, read from the output backwards, as in DNAS
 (arXiv 2110.14812). For two layers (32, 64) and (32, 64, 0), where 0 omits the layer:

@@ -59,9 +59,7 @@ def test_what_is_stated_stays_what_was_measured_is_taken_and_the_rest_is_estimat
         ("wider", "A100"): Source.ESTIMATED,
     }
     assert all(one.seconds > 0 for one in foretell.times)
-    assert told == [
-        f"{name} is not run on Mystery: nothing tells how long it takes there." for name in ("known", "wider")
-    ]
+    assert told == [f"{name} is not run on Mystery: its duration there is unknown." for name in ("known", "wider")]
 
 
 def test_memory_is_predicted_and_two_jobs_that_a_server_has_no_room_for_do_not_run_together(dataset: Dataset) -> None:
@@ -118,7 +116,7 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
 
 def test_a_job_of_which_nothing_is_known_anywhere_is_refused(dataset: Dataset) -> None:
     foretell = Foreteller(lambda _: training_of(TRAIN, dataset), past=PastJobs())
-    with pytest.raises(RequestError, match="nothing tells how long job 'a' takes on 1 x Mystery: give its train_sec"):
+    with pytest.raises(RequestError, match="the duration of job 'a' is unknown on 1 x Mystery: give its train_sec"):
         foretell([own()], ["Mystery"])
 
 
@@ -148,7 +146,7 @@ def test_a_file_is_checked_before_anything_is_foretold(tmp_path: Path) -> None:
     (tmp_path / "j.yaml").write_text("jobs: [{name: a, accelerators: 3, train: {data: 'synthetic:2000', model: dnn}}]")
     (tmp_path / "c.yaml").write_text("machines: [{name: m, accelerator: A100, count: 2}]")
     request = FleetRequest(jobs=str(tmp_path / "j.yaml"), cluster=str(tmp_path / "c.yaml"))
-    with pytest.raises(RequestError, match="'a' asks for 3"):
+    with pytest.raises(RequestError, match="'a' needs 3"):
         check_fleet(request)
     (tmp_path / "c.yaml").write_text("machines: [{name: m, accelerator: A100, count: 4}]")
     check_fleet(request)

@@ -197,7 +197,7 @@ def test_the_processes_of_a_job_lie_on_several_machines_and_are_lost_together() 
 
 def test_a_part_is_never_divided() -> None:
     there = machines([wide := job("wide", 10, accelerators=4, part=2)], ONE, ONE_MORE, TWO)
-    with pytest.raises(RequestError, match=r"'wide' asks for 4 accelerators, 2 for each process, .* room for 2"):
+    with pytest.raises(RequestError, match=r"'wide' needs 4 accelerators, 2 for each process, .* room for 2"):
         driver([wide], there).run()
 
 
@@ -308,7 +308,7 @@ def test_ctrl_c_lets_what_runs_save_its_state() -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (job("wide", 10, accelerators=3), "job 'wide' asks for 3 accelerators, and the largest machine .* has 2"),
+        (job("wide", 10, accelerators=3), "job 'wide' needs 3 accelerators, and the largest machine .* has 2"),
         (Job("odd", 0.0, 1, Iterations(1, {"TPU": 1.0})), "job 'odd' runs on TPU, and the cluster has cpu"),
     ],
 )

@@ -35,7 +35,7 @@ def write(folder: Path, train: str) -> Path:
         ("data: 'synthetic:2000', processes: 2", "job 'a': 1 accelerators cannot be shared evenly by 2 processes"),
         ("data: 'synthetic:2000', embedding_memory: 1GiB", "job 'a' asks for embedding_memory, and a fleet trains it"),
         ("data: 'synthetic:2000', batch_sizes: '64,128'", "job 'a' asks for .*several batch sizes"),
-        ("data: 'synthetic:2000', model: lightgcn", "job 'a' asks for the model lightgcn"),
+        ("data: 'synthetic:2000', model: lightgcn", "job 'a' names the model lightgcn"),
         ("data: 'synthetic:2000', model: dlmr", "dlmr"),
         ("data: 'synthetic:2000', set: [nothing=1]", "nothing"),
     ],
