@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks import report
 from benchmarks.load import Others, refuse_if_loaded
 from benchmarks.train_step.race import TABLE_ROWS
-from shunter.engine.loop.kept_memory import kept_memory
+from shunter.engine.loop.malloc_retention import malloc_retention
 from shunter.errors import RequestError
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.models.embeddings.kernel_choice import Chosen
@@ -112,7 +112,7 @@ def main() -> None:
     """Measure and publish."""
     quick, others = report.parse_arguments(__doc__).quick, Others()
     torch.set_num_threads(usable_cores())
-    with kept_memory():
+    with malloc_retention():
         found = {
             size.label: measure(size, QUICK_TURNS if quick else TURNS) for size in (QUICK_SIZES if quick else SIZES)
         }

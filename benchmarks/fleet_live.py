@@ -29,8 +29,8 @@ from benchmarks.core_shares import held_to
 from benchmarks.report import parse_arguments, publish, table
 from shunter.errors import HardwareError
 from shunter.extensions.fleet.cluster import Cluster, Machine
+from shunter.extensions.fleet.duration_model import Foreteller, PredictedTime, Source
 from shunter.extensions.fleet.files import OwnJob
-from shunter.extensions.fleet.foretell import Foreteller, ForetoldTime, Source
 from shunter.extensions.fleet.live.driver import Driver, Surroundings
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.past import read_past_jobs
@@ -124,7 +124,7 @@ def run(jobs: Sequence[FleetJob], address: str, directory: Path, policy: str = P
 
 def foreseen(
     jobs: Sequence[FleetJob], names: Sequence[str] = tuple(NODES)
-) -> tuple[list[FleetJob], list[ForetoldTime]]:
+) -> tuple[list[FleetJob], list[PredictedTime]]:
     """The jobs with times and costs of past runs alone."""
     training = {job.name: job.training for job in jobs}
     foretell = Foreteller(lambda own: training[own.name], past=read_past_jobs())

@@ -106,14 +106,14 @@ def ingested(case: Case, *, quick: bool) -> "Iterator[Dataset]":
 def job_of(name: str, dataset: "Dataset", kept: Kept, seed: int, epochs: int) -> "ClickJob":
     """A training of a case, with its tables kept in a precision."""
     from shunter.engine.config import Execution, Hyperparameters, Schedule
-    from shunter.engine.fixed import read_fixed
     from shunter.engine.job import TrainingJob
+    from shunter.engine.overrides import read_overrides
     from shunter.models.registry import model_spec
     from shunter.requests import TrainRequest
 
     case = cases()[name]
     asked = {**case.set, "table_precision": "fp32" if kept == "fp32" else "fp16"}
-    fixed = read_fixed(case.family, TrainRequest(model=case.family, set=asked).architecture.set)
+    fixed = read_overrides(case.family, TrainRequest(model=case.family, set=asked).architecture.set)
     return TrainingJob(
         dataset,
         model_spec(case.family, **fixed.architecture),

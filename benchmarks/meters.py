@@ -39,7 +39,7 @@ from shunter.engine import stopping
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.here import Here
+from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.job import Hooks, TrainingJob
 from shunter.engine.stopping import Budget, RunClock, StopKind, StopReason
 from shunter.hardware.meters.component import Component
@@ -216,7 +216,7 @@ def compare(dataset: Dataset, batch_size: int, seconds: float) -> dict[str, Any]
     job = TrainingJob(dataset, SPEC, Hyperparameters(), execution_of(placement), schedule)
     alternation = Alternation(seconds)
     try:
-        Here(placement).run(job, alternation.hooks())
+        InProcessExecutor(placement).run(job, alternation.hooks())
     finally:
         alternation.end()
     prices = {

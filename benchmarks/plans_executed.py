@@ -21,7 +21,7 @@ from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.here import Here
+from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.executors.process_group import ProcessGroup
 from shunter.engine.executors.process_group import machine_of as memory_of
 from shunter.engine.job import Checkpointing, TrainingJob
@@ -122,7 +122,7 @@ def against_one_process(*, quick: bool) -> dict[str, Any]:
         turns: list[tuple[float, float]] = []
         for turn in range(1 if quick else TURNS):
             kept = Checkpointing(Path(name) / f"alone{turn}")
-            alone = typical_step_seconds(Here(place).run(job, checkpointing=kept).history)
+            alone = typical_step_seconds(InProcessExecutor(place).run(job, checkpointing=kept).history)
             assert alone is not None, "it has trained for whole epochs"
             turns.append((alone, measured_step(job, choices, profiles[0], 2)))
     return {

@@ -18,7 +18,7 @@ from shunter.checked_json import json_object, read_or_quarantine
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.errors import ShunterError, TrainingError
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.regularly import regularly
+from shunter.periodic import periodic
 
 if TYPE_CHECKING:
     from shunter.hardware.types import EnergyReading
@@ -38,7 +38,7 @@ class StopKind(StrEnum):
     SHARE = "share"  # the part of the search's budget that one step may use
     EXPLORATION = "exploration"  # the time of an exploration
     PRUNED = "pruned"  # other trials were better
-    LOOK = "look"  # a short trial of a model family has ended
+    SCREENING = "look"  # a short trial of a model family has ended
     INTERRUPTED = "interrupted"  # a person or another process ended it
 
 
@@ -199,7 +199,7 @@ class RunClock:
         if self._file is None:
             self._file = directory / CLOCK_FILE
             self._read(self._file)
-        with regularly(self.save):
+        with periodic(self.save):
             try:
                 yield
             except BaseException:

@@ -109,6 +109,6 @@ _TEXTS: dict[tuple[StopKind, StopLimit | None], Callable[[Details], str]] = {
         f"The exploration has taken {details['multiple']:g} times the expected total of the incumbent."
     ),
     (StopKind.PRUNED, None): _pruned,
-    (StopKind.LOOK, None): lambda _: "It was the screening of its family.",
+    (StopKind.SCREENING, None): lambda _: "It was the screening of its family.",
     (StopKind.INTERRUPTED, None): lambda _: "stopped by the first process",
 }

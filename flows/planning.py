@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.errors import RequestError
 from shunter.hardware.types import HardwareProfile
 from shunter.ingestion.sources.guard import is_foreign_request
@@ -45,8 +45,8 @@ def plan(
     """
     source = {name: value for name, value in request.source.model_dump().items() if value is not None}
     dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
-    fixed = read_fixed(request.architecture.model, request.architecture.set)
-    spec = spec_of(request.architecture.model, request.architecture.towers, fixed.architecture)
+    overrides = read_overrides(request.architecture.model, request.architecture.set)
+    spec = spec_of(request.architecture.model, request.architecture.towers, overrides.architecture)
     assert isinstance(spec, ModelSpec), "the request refuses graph models"
     profiles = profile_machine()
     run_id = start_run(f"{spec.family} on {dataset.name}", "plan", flow_run_id=flow_run.get_id())

@@ -11,7 +11,7 @@ from shunter.models.names import check_model
 from shunter.planner.decide import Decision
 from shunter.requests import SelectRequest, shown
 from shunter.tasks.accelerators import free
-from shunter.tasks.evidence import keeping_evidence
+from shunter.tasks.evidence import recorded_run
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
@@ -34,7 +34,7 @@ def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] =
         run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
         with (
             closing(run_id),
-            keeping_evidence(run_id, "select", request, dataset) as notes,
+            recorded_run(run_id, "select", request, dataset) as notes,
             free([] if cluster else profiles) as is_free,
         ):
             log_request(run_id, request, "select")

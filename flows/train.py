@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.executors.registry import requested_cluster
-from shunter.engine.executors.role import Choice, Cluster, Place
-from shunter.engine.fixed import read_fixed
+from shunter.engine.executors.role import Choice, Cluster, ComputeTarget
+from shunter.engine.overrides import read_overrides
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.stopping import Budget, StopConditions, StopReason
@@ -35,9 +35,9 @@ from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.requests import Explore, Objective, TrainRequest, shown
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
-from shunter.tasks.accelerators import hold, holds_all, installed_move, keep_chosen, tell
+from shunter.tasks.accelerators import announce, holds_all, installed_move, keep_chosen, reserve_for_flow
 from shunter.tasks.ensemble import UNTRAINED, expected_ending
-from shunter.tasks.evidence import keeping_evidence
+from shunter.tasks.evidence import recorded_run
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import is_profiled, profile_cluster, profile_hardware
@@ -152,7 +152,7 @@ def train(
     check_model(request.model)
     request.search.check_is_installed()
     request.ensemble.check_is_installed()
-    read_fixed(request.model, request.architecture.set)
+    read_overrides(request.model, request.architecture.set)
     check_model_key()
     clock = StepClock(seconds_before_run())
     with clock.step("ingest"):
@@ -162,7 +162,7 @@ def train(
     except ShunterError as error:
         if find_cause(error, DamagedDataError) is None:
             raise
-        tell(str(find_cause(error, DamagedDataError)))
+        announce(str(find_cause(error, DamagedDataError)))
     with clock.step("ingest"):  # the damaged data set is quarantined, and the run resumes on the same data
         dataset = ingest(request)
     return train_on(request, dataset, clock, repetition=repetition)
@@ -239,7 +239,7 @@ def _train_held(job: _Job) -> TrainSummary:
         with job.clock.command.paused():
             priority = job.request.training.priority
             held = stack.enter_context(
-                hold(here, together=together, decision=chosen, estimate=estimated, priority=priority)
+                reserve_for_flow(here, together=together, decision=chosen, estimate=estimated, priority=priority)
             )
         better = None
         may_move = job.repetition is None and together == 1
@@ -249,7 +249,7 @@ def _train_held(job: _Job) -> TrainSummary:
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held, better)
 
 
-def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainSummary:
+def _train_tracked(job: _Job, held: Reservation, better: ComputeTarget | None) -> TrainSummary:
     """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""
     dataset, state, clock = job.dataset, job.state, job.clock
     with ExitStack() as stack:
@@ -257,7 +257,7 @@ def _train_tracked(job: _Job, held: Reservation, better: Place | None) -> TrainS
             run_id = stack.enter_context(tracked_run(job.request, dataset, state))
             stack.enter_context(system_metrics(run_id))
             spent = stack.enter_context(spending(state, clock.command, job.cluster, clock.energy))
-            notes = stack.enter_context(keeping_evidence(run_id, "train", job.request, dataset, spent))
+            notes = stack.enter_context(recorded_run(run_id, "train", job.request, dataset, spent))
             log_config(run_id, "profiles", job.profiles)
         decision = _decide(job, spent.budget(charged(job.request)))
         notes.decision = decision
@@ -348,7 +348,7 @@ def _decide(job: _Job, budget: Budget) -> Decision:
         is_on_processor = decision.placement.device == "cpu"  # for other devices, the prediction is device memory
         cluster.prefer(
             choices,
-            better_place=installed_move("cluster"),
+            select_upgrade=installed_move("cluster"),
             may_begin_elsewhere=decision.objective == Objective.TIME.value,
             memory_bytes=decision.prediction.memory_bytes if is_on_processor else 0,
         )

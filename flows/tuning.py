@@ -7,7 +7,7 @@ from typing import Annotated
 from prefect import flow
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import RunClock
 from shunter.errors import RequestError
 from shunter.hardware.devices.power_limit import limited
@@ -20,8 +20,8 @@ from shunter.requests import Explore, TrainRequest, shown
 from shunter.search.job import SearchJob
 from shunter.search.minutes import Minutes
 from shunter.search.result import TuneResult
-from shunter.tasks.accelerators import hold, keep_chosen
-from shunter.tasks.evidence import keeping_evidence, note_search
+from shunter.tasks.accelerators import keep_chosen, reserve_for_flow
+from shunter.tasks.evidence import record_search, recorded_run
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_hardware
@@ -49,7 +49,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     """
     check_model(request.model)
     request.search.check_is_installed()
-    read_fixed(request.model, request.architecture.set)
+    read_overrides(request.model, request.architecture.set)
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster
         raise RequestError(f"Tuning alone works on this machine: leave out the cluster {cluster}, or train.")
@@ -66,7 +66,9 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
             with clock.paused():
                 priority = request.training.priority
                 held = stack.enter_context(
-                    hold(profiles, together=together, decision=chosen, estimate=estimated, priority=priority)
+                    reserve_for_flow(
+                        profiles, together=together, decision=chosen, estimate=estimated, priority=priority
+                    )
                 )
             result = state.recovering(_tune_tracked, request, dataset, held.of(profiles), state, held, clock=clock)
         state.finish()
@@ -86,7 +88,7 @@ def _tune_tracked(
     with (
         tracked_run(request, dataset, state, kind="tune") as run_id,
         spending(state, clock) as spent,
-        keeping_evidence(run_id, "tune", request, dataset, spent) as notes,
+        recorded_run(run_id, "tune", request, dataset, spent) as notes,
     ):
         decision = state.recall("decision", Decision)
         if decision is None:
@@ -111,7 +113,7 @@ def _tune_tracked(
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             result = tune(job, should_stop=budget.exhausted)
-        note_search(notes, result)
+        record_search(notes, result)
         log_config(run_id, "settings", result)
         publish_search(run_id, result, job.directory)
         open_run(run_id).log_energy(spent.total)

@@ -55,7 +55,7 @@ def slots(name: str) -> list[str]:
 
 
 @contextmanager
-def looking() -> Iterator[None]:
+def lease_lock() -> Iterator[None]:
     """Hold the lease lock while the block runs, so that processes take and inspect slots one at a time."""
     path = Settings().locks / "looking"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def write_lease(slot: str, lease: Lease) -> None:
 def leases_of_others(name: str) -> list[Lease]:
     """Return the leases of other processes on an accelerator, one for each process, oldest first."""
     found: dict[int, Lease] = {}
-    with looking():
+    with lease_lock():
         for slot in slots(name):
             lease = _read_held(_path(slot))
             if lease is not None and lease.pid != os.getpid():
@@ -93,7 +93,7 @@ def leases_of_others(name: str) -> list[Lease]:
 def all_leases() -> list[tuple[str, Lease]]:
     """Return all leases on this machine as pairs of `cpu`, or a GPU's lock name, and lease."""
     found: dict[tuple[str, int], Lease] = {}
-    with looking():
+    with lease_lock():
         for path in sorted(Settings().locks.glob("*.lock")):
             lease = _read_held(path)
             if lease is not None:

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 import psutil
 from filelock import FileLock
 
-from shunter.hardware.leases import CPU, Lease, leases_of_others, looking, slots, take_free, write_lease
+from shunter.hardware.leases import CPU, Lease, lease_lock, leases_of_others, slots, take_free, write_lease
+from shunter.hardware.reservation_queue import first_in_queue, in_queue
 from shunter.hardware.types import HardwareProfile, Placement
-from shunter.hardware.waiting_line import first_in_line, in_line
 from shunter.masked_console import Console
 from shunter.requests import TrainRequest
 
@@ -23,7 +23,7 @@ Tell = Callable[[str], None]
 Watch = Callable[[Collection[str]], None]
 
 
-class _HeldHere:
+class _ReservedHere:
     """All accelerators that this process holds through its nested reservations, with callbacks on changes."""
 
     def __init__(self) -> None:
@@ -56,10 +56,10 @@ class _HeldHere:
             self._watches.remove(watch)
 
 
-_here = _HeldHere()
+_here = _ReservedHere()
 
 
-def held_here() -> tuple[str, ...]:
+def reserved_here() -> tuple[str, ...]:
     """Return the accelerators that this process holds through any of its reservations."""
     return _here.names
 
@@ -78,7 +78,7 @@ def watching(watch: Watch) -> Iterator[None]:
         _here.leave(watch)
 
 
-def cores_held_here() -> int:
+def cores_reserved_here() -> int:
     """Return the number of CPU cores that this process holds."""
     return _here.cores
 
@@ -203,7 +203,7 @@ class Reservation:
             self._release(name)
 
     def _acquire(self, name: str, holder: str, *, in_part: bool = False) -> bool:
-        with looking():
+        with lease_lock():
             may_share = in_part and _memory_is_known(name)  # before slots are taken
             taken = take_free(name)
             if not taken or (len(taken) < len(slots(name)) and not may_share):
@@ -306,7 +306,7 @@ def _wait(
     waiting_for = None
     started = time.monotonic()
     while True:
-        ahead = first_in_line(priority, names)
+        ahead = first_in_queue(priority, names)
         if ahead is None:
             missing = reservation.take(groups, holder)
             if missing is None:
@@ -327,7 +327,7 @@ def _wait(
             waiting_for = None
             break
         if waiting_for is None:
-            line.enter_context(in_line(holder, priority, names))
+            line.enter_context(in_queue(holder, priority, names))
         if words != waiting_for:
             waiting_for = words
             tell(f"{words}: waiting for it.")

@@ -14,7 +14,7 @@ from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, Ti
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.learned_maps import with_learned_maps
-from shunter.ingestion.progress import Watch
+from shunter.ingestion.progress import ProgressReporter
 from shunter.ingestion.sample import merged_in
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_by, encode_here
@@ -57,7 +57,7 @@ def build(
     """
     # Histories are built in one process, which sees all rows in order.
     crew = None if source.schema.built_sequences else work.crew
-    watch = Watch(work.on_progress, source)
+    watch = ProgressReporter(work.on_progress, source)
     source, splitter = make_splitter(source, seed, max_bad_share, crew, watch)
     quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory) as spill, Histories(directory, source.schema) as histories:
@@ -109,7 +109,7 @@ def build(
 
 
 def make_splitter(
-    source: Source, seed: int, max_bad_share: float, crew: Crew | None, watch: Watch
+    source: Source, seed: int, max_bad_share: float, crew: Crew | None, watch: ProgressReporter
 ) -> tuple[Source, Splitter]:
     """Choose the splitter: predefined parts or days, else the schema's time (one pass over that column), else a hash.
 
@@ -145,7 +145,7 @@ def _user_column(schema: Schema) -> int | None:
 
 
 def _fit(
-    source: Source, found: Survey, spill: Spill, histories: Histories, watch: Watch
+    source: Source, found: Survey, spill: Spill, histories: Histories, watch: ProgressReporter
 ) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
     """Fit the encoder on the training split; return the encoder and the statistics of the fields."""
     base = source.base if isinstance(source, DaysSource) else None

@@ -11,7 +11,7 @@ from shunter.ingestion.batch import UNIT_BYTES, RawBatch, Rejection, Source, Uni
 from shunter.ingestion.encoding.history import Histories
 from shunter.ingestion.encoding.split import Splitter
 from shunter.ingestion.parallel import ordered_map
-from shunter.ingestion.progress import READING, Watch
+from shunter.ingestion.progress import READING, ProgressReporter
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.files import BLOCK_BYTES
 from shunter.ingestion.sources.guard import Budget
@@ -87,7 +87,7 @@ def survey(
     spill: Spill,
     histories: Histories,
     *,
-    watch: Watch,
+    watch: ProgressReporter,
     crew: Crew | None = None,
 ) -> Survey:
     """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`.
@@ -107,7 +107,7 @@ def survey(
 
 
 def _survey_here(
-    surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories, watch: Watch
+    surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories, watch: ProgressReporter
 ) -> Survey:
     """Survey chunk by chunk in threads."""
     found = nothing_found(surveyor.source.schema)
@@ -133,7 +133,7 @@ def _survey_here(
     return found
 
 
-def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Spill, watch: Watch) -> Survey:
+def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Spill, watch: ProgressReporter) -> Survey:
     """Survey unit by unit with a crew."""
     found = nothing_found(surveyor.source.schema)
     source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()

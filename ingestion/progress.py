@@ -34,7 +34,7 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-class Watch:
+class ProgressReporter:
     """Progress reporter that combines the stages into one share.
 
     Args:

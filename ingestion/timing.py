@@ -11,7 +11,7 @@ from shunter.ingestion.batch import Rejection, Unit
 from shunter.ingestion.encoding.split import TimeSplit, TooFewTimesError
 from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.parallel import ordered_map
-from shunter.ingestion.progress import TIMES, Watch
+from shunter.ingestion.progress import TIMES, ProgressReporter
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, only_time, see_times
 from shunter.ingestion.sources.units import LineCount
@@ -24,7 +24,7 @@ Tabular = CsvSource | ParquetSource
 
 
 def split_by_time(
-    source: Tabular, max_bad_share: float, watch: Watch, crew: Crew | None = None
+    source: Tabular, max_bad_share: float, watch: ProgressReporter, crew: Crew | None = None
 ) -> tuple[Tabular, TimeSplit]:
     """Detect the time format of a log and fit the split by time.
 
@@ -101,7 +101,7 @@ def _all_times(reader: _TimeReader, crew: Crew | None, budget: Budget) -> Iterat
 
 
 def _pass(
-    source: Tabular, max_bad_share: float, watch: Watch, crew: Crew | None
+    source: Tabular, max_bad_share: float, watch: ProgressReporter, crew: Crew | None
 ) -> tuple[TimeSplit | DataError, TimesSeen]:
     """Read the time column once; return the split, or the error that prevents the split, and the observed formats."""
     bad, good, seen, lines = Tally(), 0, TimesSeen(), LineCount()

@@ -74,7 +74,7 @@ class Candidate(Frozen):
         return not self.out_of_memory and self.prediction.memory_bytes <= self.accelerator_memory_bytes
 
 
-class Miss(Frozen):
+class LimitViolation(Frozen):
     """Limit that a candidate breaks."""
 
     limit: str = Field(description="Limited quantity: `time`, `energy`, `cost`, `memory`, ...")
@@ -131,7 +131,7 @@ class Assessment(Frozen):
     kwh: float | None
     cost: float | None
     memory_gib: float
-    excluded_by: tuple[Miss, ...]
+    excluded_by: tuple[LimitViolation, ...]
     watts: float | None = Field(default=None, description="Mean power while training; None if unknown.")
     carbon_grams: float | None = Field(
         default=None, description="CO2 equivalent of the energy; None if energy or carbon intensity is unknown."

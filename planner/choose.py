@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.engine.probes.measurement import Measurement, measure
 from shunter.hardware.catalogue.prices import Prices
 from shunter.hardware.cost.grid import Grid
@@ -35,7 +35,7 @@ from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
 from shunter.planner.describe import describe, job_size, spec_of, trainings_of
 from shunter.planner.expected_misses import with_expected_misses
 from shunter.planner.explain.elsewhere import better_elsewhere
-from shunter.planner.explore import PastJob, explored
+from shunter.planner.explore import PastJob, maybe_explore
 from shunter.planner.history import History, data_key
 from shunter.planner.predict.core_scaling import CoreScaling
 from shunter.planner.predict.in_training import InTraining
@@ -160,7 +160,7 @@ def choose(
     while True:
         decision = decided()
         if offered.is_local and not decision.shortened_by:
-            decision = explored(decision, job.past, request.placement.explore, trials=request.search.most_trials)
+            decision = maybe_explore(decision, job.past, request.placement.explore, trials=request.search.most_trials)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
             return with_expected_misses(decision, dataset, job.spec, _processes(request), epochs=request.longest_epochs)
 
@@ -238,8 +238,8 @@ class _Job:
         beside_seconds: float = 0.0,
     ) -> "_Job":
         family = representative(request.model, dataset.features)
-        fixed = read_fixed(request.model, request.architecture.set)
-        spec = spec_of(family, request.architecture.towers, fixed.architecture)
+        overrides = read_overrides(request.model, request.architecture.set)
+        spec = spec_of(family, request.architecture.towers, overrides.architecture)
         zeros = {"backward_speedups": dict(history.backward_speedups)}
         workload = describe(dataset, spec).model_copy(update=zeros)
         history = replace(history, job_kind=request.job_kind)

@@ -16,7 +16,7 @@ from shunter.hardware.cost.grid import Grid
 from shunter.hardware.cost.residual import StepObservation
 from shunter.hardware.types import Placement, Prediction, Workload
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.planner.assessment import Assessment, Candidate, Miss
+from shunter.planner.assessment import Assessment, Candidate, LimitViolation
 from shunter.planner.calibration import UNCALIBRATED, Calibration
 from shunter.planner.explain.sentences import explain, explain_infeasible, reason
 from shunter.planner.explain.table import shown_row, table_row
@@ -26,7 +26,7 @@ from shunter.planner.rank.ranking import rank, shortened
 from shunter.planner.rank.totals import Terms, parallel_seconds, totals_of, trial_seconds
 from shunter.requests import Billing, Limits, Weights
 
-__all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]
+__all__ = ["Assessment", "Candidate", "Decision", "LimitViolation", "NoFeasiblePlacementError", "decide"]
 
 
 class Exploration(Frozen):
@@ -79,7 +79,7 @@ class Decision(Frozen):
         description="That share of the process where it is highest; None where one process trains.",
         exclude_if=lambda value: value is None,
     )
-    shortened_by: tuple[Miss, ...] = Field(
+    shortened_by: tuple[LimitViolation, ...] = Field(
         default=(),
         description="Limits at which search and training are expected to end before they are complete.",
         exclude_if=lambda value: not value,
@@ -277,6 +277,6 @@ def decide(
     )
 
 
-def _worst_miss(row: Assessment) -> Miss:
+def _worst_miss(row: Assessment) -> LimitViolation:
     """Return the broken limit with the largest excess share."""
     return max(row.excluded_by, key=lambda miss: miss.excess)

@@ -59,12 +59,14 @@ def describe(
     )
 
 
-def spec_of(family: str, towers: int | None = None, fixed: Mapping[str, Any] | None = None) -> ModelSpec | GraphSpec:
+def spec_of(
+    family: str, towers: int | None = None, overrides: Mapping[str, Any] | None = None
+) -> ModelSpec | GraphSpec:
     """Return the architecture for which a placement is chosen: the family's defaults with the user's overrides."""
     if is_ranking(family):
-        return graph_spec(family, **(fixed or {}))
+        return graph_spec(family, **(overrides or {}))
     own = {} if towers is None else {"towers": towers}
-    return model_spec(family, **own, **(fixed or {}))
+    return model_spec(family, **own, **(overrides or {}))
 
 
 def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:

@@ -70,7 +70,7 @@ class PastJob:
         return self.history.alike(self.data, self.family)
 
 
-def explored(decision: Decision, job: PastJob, mode: Explore, *, trials: int | None = 1) -> Decision:
+def maybe_explore(decision: Decision, job: PastJob, mode: Explore, *, trials: int | None = 1) -> Decision:
     """Return the decision, or an exploration of another feasible placement if past runs make it worthwhile.
 
     Args:
@@ -89,7 +89,7 @@ def explored(decision: Decision, job: PastJob, mode: Explore, *, trials: int | N
     index = options.best_exploration()
     if index is None or (mode is Explore.BOUNDED and options.expected_waste(index) > options.allowance):
         return options.taken(best_known)
-    return options.explored(index)
+    return options.with_exploration(index)
 
 
 def _best_known(decision: Decision, job: PastJob) -> int | None:
@@ -196,7 +196,7 @@ class _Options:
         mean = float(self._belief.mean[index] - self._belief.mean[self._best_index])
         return np.exp(mean + self._deviation[index] * QUANTILES) / runs ** _power(self.weights), 1 / runs
 
-    def explored(self, index: int) -> Decision:
+    def with_exploration(self, index: int) -> Decision:
         """Return the decision with an exploration: by its only trial, or by one extra trial of the search."""
         tried = self.decision.table[index]
         known = _score_of_past(self._runs, self.best, self.weights) or _score_of_one(self.best, self.weights)

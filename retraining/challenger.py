@@ -35,9 +35,9 @@ from shunter.retraining.plan import NightPlan
 from shunter.retraining.promise import DayCheck, carried, check_day
 from shunter.retraining.shipping import keep_increment
 from shunter.retraining.warm_start import warm_start_from
-from shunter.tasks.accelerators import hold
+from shunter.tasks.accelerators import reserve_for_flow
 from shunter.tasks.events import announce
-from shunter.tasks.evidence import note_trainings
+from shunter.tasks.evidence import record_trainings
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.register import doubt_of, misses, register
 from shunter.tasks.run_context import exploration_limit
@@ -178,7 +178,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     trained = _train(
         tonight, dataset, champion.files, origin, name="challenger", epochs=tonight.request.challenger.nightly_epochs
     )
-    note_trainings(tonight.notes, [trained])
+    record_trainings(tonight.notes, [trained])
     tonight.notes.auc = trained.validation.auc
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "judgement", champion.files, files)
@@ -206,7 +206,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     reason = (
         f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}{overtaken}"
     )
-    version = note_version(tonight, registered, tonight.run_id, reason)
+    version = record_version(tonight, registered, tonight.run_id, reason)
     keep_increment(tonight.run_id, registered.name, registered.version, since=champion.version.version)
     night = tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
     night = respond(night, degradation, registered.name, tonight.request.promotion.when_broken)
@@ -300,7 +300,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
         f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.explain()}"
     )
     open_run(trained.run_id).log_metrics(judgement.headline())
-    note_version(tonight, registered, trained.run_id, reason)
+    record_version(tonight, registered, trained.run_id, reason)
     keep_increment(trained.run_id, registered.name, registered.version, since=winner.version.version)
     forget(dataset)
     figures = {"reason": reason, "champion": registered.version, "registered": registered.version}
@@ -323,8 +323,8 @@ def _train(
     with placed(tonight, dataset, request.one_training()) as (decision, profile):
         placement = decision.placement
         if decision.tier_miss_rate is not None:  # predicted for the requested model, which may differ from the champion
-            missed = expected_miss_rate(placement, dataset, origin.spec, epochs=epochs)
-            open_run(run_id).log_metrics({"prediction.tier_miss_rate": missed})
+            shortfall = expected_miss_rate(placement, dataset, origin.spec, epochs=epochs)
+            open_run(run_id).log_metrics({"prediction.tier_miss_rate": shortfall})
         return train_member(
             TrainingJob(
                 dataset,
@@ -351,7 +351,7 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
         Decision and profile of the accelerator.
     """
     decision, profiles = tonight.state.recall("decision", Decision), profile_hardware()
-    with hold(profiles, decision=decision) as held:
+    with reserve_for_flow(profiles, decision=decision) as held:
         if decision is None:
             decision = select(dataset, request, held.of(profiles))
             tonight.state.remember("decision", decision)
@@ -377,7 +377,7 @@ def _judge(
     return judgement
 
 
-def note_version(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
+def record_version(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
     """Write the reason of the registration on the page of the version."""
     version = version_of_run(registered.name, run_id)
     assert version is not None, "it was registered a moment ago"

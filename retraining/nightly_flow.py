@@ -29,7 +29,7 @@ from shunter.retraining.plan import NightPlan, yesterday
 from shunter.retraining.ranker_challenger import challenge_ranker, check_night_of_rankers
 from shunter.settings import Settings
 from shunter.tasks.events import announce
-from shunter.tasks.evidence import keeping_evidence
+from shunter.tasks.evidence import recorded_run
 from shunter.tasks.notify import notify
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import charged, spending
@@ -114,7 +114,7 @@ def _night(
         closing(identity.run_id),
         clock.command.kept_in(state.directory),
         spending(state, clock.command, outside=clock.energy) as spent,
-        keeping_evidence(identity.run_id, "nightly", request, spent=spent) as notes,
+        recorded_run(identity.run_id, "nightly", request, spent=spent) as notes,
     ):
         stop = StopConditions(clock.command, (spent.budget(charged(request)).exhausted,))
         tonight = Tonight(request, plan, logs, state, identity.run_id, stop, notes)

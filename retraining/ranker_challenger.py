@@ -21,13 +21,13 @@ from shunter.model_families import is_solved
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline, judge_on_test
 from shunter.requests import Promote
-from shunter.retraining.challenger import Tonight, changed_meanwhile, note_version, placed, why_nothing_new
+from shunter.retraining.challenger import Tonight, changed_meanwhile, placed, record_version, why_nothing_new
 from shunter.retraining.champion import Champion, check_same_log, version_tags
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_steps import ingest_days, judge_rankers
 from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
 from shunter.retraining.warm_start import warm_start_from
-from shunter.tasks.evidence import note_trainings
+from shunter.tasks.evidence import record_trainings
 from shunter.tasks.fusion import fused_of
 from shunter.tasks.register import doubt_of_ranker, register
 from shunter.tasks.run_context import exploration_limit
@@ -94,7 +94,7 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     )
     overtaken = "" if judgement.is_better else " The champion ranks no better than the items' popularity any more."
     reason = f"Version {registered.version} replaces version {number}: {judgement.explain()}{overtaken}"
-    note_version(tonight, registered, tonight.run_id, reason)
+    record_version(tonight, registered, tonight.run_id, reason)
     forget(dataset)
     return tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
 
@@ -142,7 +142,7 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
                     else expect(dataset, origin.spec, placement, profile, decision.observations),
                 )
             )
-    note_trainings(tonight.notes, trained)
+    record_trainings(tonight.notes, trained)
     open_run(tonight.run_id).set_tags({"nightly.challenger_origin": _origin_in_words(origins, shared.rows, dataset)})
     if origins.by is None:
         return judge_on_test(dataset, trained[0])[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.hardware.cost.residual import StepObservation
 from shunter.hardware.types import Placement
 from shunter.models.spec import ModelSpec
@@ -76,7 +76,7 @@ class SearchJob:
         # A single setting is not compared with others, so it needs no validation within an epoch.
         is_compared = self.request.search.most_trials != 1
         by_size = checks_for(self.dataset.splits["train"].rows) if is_compared else ()
-        fixed = read_fixed(self.request.model, self.request.architecture.set)
+        fixed = read_overrides(self.request.model, self.request.architecture.set)
         return Schedule(
             max_epochs=self.request.longest_epochs,
             patience=fixed.patience or Schedule.patience,

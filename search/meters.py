@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from shunter.engine.executors.role import Executor, Place, Reading
+from shunter.engine.executors.role import ComputeTarget, Executor, Reading
 from shunter.errors import RequestError
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.types import Placement
@@ -34,14 +34,14 @@ class SearchMeters:
 
 
 @contextmanager
-def open_meters(executors: Sequence[Executor], place: Place | None) -> Iterator[SearchMeters]:
+def open_meters(executors: Sequence[Executor], place: ComputeTarget | None) -> Iterator[SearchMeters]:
     """Open the energy meters of the whole search.
 
     The meters measure this machine, including the search method itself, or the nodes that train the trials.
 
     Args:
         executors: Executors of the trials.
-        place: Place that trains instead of this machine.
+        place: Target that trains instead of this machine.
     """
     if place is None:
         meters = [measure_energy(*(executor.placement.accelerator for executor in executors))]

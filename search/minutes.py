@@ -62,7 +62,7 @@ class Minutes:
         """Return True if minutes or a limit of the request end the trainings."""
         return self.most_seconds is not None or (self.budget is not None and self.budget.is_limited)
 
-    def set_aside(self, seconds: float, source: str) -> None:
+    def reserve_seconds(self, seconds: float, source: str) -> None:
         """Reserve time for the steps after the trainings.
 
         Args:

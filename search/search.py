@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from shunter.engine.data.resolution import too_few_to_choose
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.role import Place
+from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.stopping import RunClock, ShouldStop, StopKind, StoppedError, StopReason
 from shunter.engine.stopping_text import stop_text
-from shunter.errors import InfeasibleError, QualityMissedError, TrainingError
-from shunter.regularly import regularly
+from shunter.errors import InfeasibleError, QualityNotReachedError, TrainingError
+from shunter.periodic import periodic
 from shunter.requests import SearchCost
 from shunter.search.budget import BudgetMeter
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
@@ -38,7 +38,7 @@ NEAREST = 3  # points listed in an error message
 def search(
     job: SearchJob,
     *,
-    place: Place | None = None,
+    place: ComputeTarget | None = None,
     should_stop: ShouldStop | None = None,
     on_trial: Callable[[Progress], None] | None = None,
 ) -> TuneResult:
@@ -50,7 +50,7 @@ def search(
 
     Args:
         job: Description of the search.
-        place: Place that trains instead of this machine.
+        place: Target that trains instead of this machine.
         should_stop: Called after each step; a returned reason ends the search with the results so far.
         on_trial: Called after each trial.
 
@@ -104,10 +104,10 @@ def search(
             study=study,
             kept=kept,
             observe=job.observe,
-            race=getattr(method, "race", None),
+            comparison=getattr(method, "comparison", None),
             placement=job.placement,
         )
-        with regularly(budget.save):
+        with periodic(budget.save):
             loop.run(method, trials, executors)
         _check_has_result(study, loop.stop_reason)
         settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
@@ -188,7 +188,7 @@ def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
 
     Raises:
         InfeasibleError: The message names the nearest settings, and by how much they break limits.
-        QualityMissedError: The same, if every setting is below the lowest AUC.
+        QualityNotReachedError: The same, if every setting is below the lowest AUC.
     """
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return
@@ -203,5 +203,5 @@ def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
     )
     least = min(setting.violations.get("min_auc", 0.0) for setting in settings)
     if min_auc is not None and least > NEAR_AUC:
-        raise QualityMissedError(message, min_auc - least)
+        raise QualityNotReachedError(message, min_auc - least)
     raise InfeasibleError(message)

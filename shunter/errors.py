@@ -232,7 +232,7 @@ class InfeasibleError(ShunterError):
     exit_code = 4
 
 
-class QualityMissedError(InfeasibleError):
+class QualityNotReachedError(InfeasibleError):
     """Error of a trained model below the quality limit.
 
     Attributes:

@@ -23,13 +23,14 @@ from shunter.tasks.progress_line import print_above_line
 from shunter.tasks.training_plans import processes_of
 
 LONGEST_HOURS = 24.0 * 365  # longest reservation, because dates are limited
-# Functions that let a running training move to a better placement. `machine` takes the reservation and the estimate and
-# returns a `shunter.engine.executors.role.Place`; `cluster` is a `shunter.engine.executors.ray.choices.BetterPlace`.
+# Functions that let a running training job move to a better placement. `machine` takes the reservation and the estimate
+# and returns a `shunter.engine.executors.role.ComputeTarget`; `cluster` is a
+# `shunter.engine.executors.ray.choices.SelectUpgrade`.
 MOVES = Registry(
     "move of running trainings",
     {
-        "machine": Entry(target="shunter.extensions.fleet.better:BetterOfThisMachine"),
-        "cluster": Entry(target="shunter.extensions.fleet.one_node:better_place"),
+        "machine": Entry(target="shunter.extensions.fleet.better:DeviceUpgrade"),
+        "cluster": Entry(target="shunter.extensions.fleet.one_node:select_upgrade"),
     },
     group="shunter.moves",
 )
@@ -43,7 +44,7 @@ def installed_move(name: str) -> Any:
 
 
 @contextmanager
-def hold(
+def reserve_for_flow(
     profiles: Sequence[HardwareProfile],
     *,
     together: int = 1,
@@ -68,7 +69,7 @@ def hold(
         accept = partial(_is_held, placement=chosen)
     elif together == 1 and estimate is not None:
         accept = _accepting(cache(estimate))
-    with reserve(*groups, holder=holder(), tell=tell, accept=accept, priority=priority) as held:
+    with reserve(*groups, holder=holder(), tell=announce, accept=accept, priority=priority) as held:
         yield held
 
 
@@ -147,7 +148,7 @@ def holder() -> str:
     return flow_run.get_name() or flow_run.get_flow_name() or "a flow"
 
 
-def tell(sentence: str) -> None:
+def announce(sentence: str) -> None:
     """Print a sentence, and write it to the log of the flow run if there is one."""
     print_above_line(sentence)
     try:

@@ -24,7 +24,7 @@ from shunter.tracking.evidence import (
 from shunter.tracking.history import read_children
 
 
-def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
+def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
     """Record the limit that ended one of the trainings.
 
     The planned end of the search's minutes does not count, nor does the bound of an exploring trial beside its partner.
@@ -34,7 +34,7 @@ def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, An
     notes.stop_reason = reasons[0] if reasons else None
 
 
-def note_search(notes: FlowNotes, result: TuneResult) -> None:
+def record_search(notes: FlowNotes, result: TuneResult) -> None:
     """Record the seconds and joules of a search."""
     source = result.energy_source if result.energy_source in ("measured", "estimated") else None
     joules = result.joules if source else None
@@ -43,7 +43,7 @@ def note_search(notes: FlowNotes, result: TuneResult) -> None:
 
 
 @contextmanager
-def keeping_evidence(
+def recorded_run(
     run_id: str,
     kind: EvidenceKind,
     request: JobRequest,

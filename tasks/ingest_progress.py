@@ -7,7 +7,7 @@ from typing import Any
 
 from shunter.ingestion.progress import OnProgress, Progress
 from shunter.tasks.progress_line import progress_line
-from shunter.tasks.story import tell
+from shunter.tasks.run_log import log_sentence
 
 KEY = "ingest"
 TELL_SECONDS = 20.0
@@ -31,7 +31,7 @@ def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnPro
             told = now()
             left = (told - began) * (1 - progress.share) / max(progress.share, 1e-3)
             sentence = f"Ingestion: {progress.share:.0%} done, {words}; about {duration(left)} left."
-            tell(sentence)
+            log_sentence(sentence)
             shown.move(progress.share, sentence)
 
     with progress_line("ingest") as line:

@@ -10,10 +10,10 @@ from typing import Any, cast
 from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.engine.executors.process_group import group_of_processes
 from shunter.engine.executors.ray.cluster import Cluster
-from shunter.engine.executors.role import Place
+from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.executors.this_machine import ThisMachine
-from shunter.engine.fixed import read_fixed
 from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.overrides import read_overrides
 from shunter.engine.parallel import Division, GivenTable
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
@@ -46,7 +46,7 @@ class PlannedTraining:
         step: Predicted training step of the plan.
     """
 
-    place: Place
+    place: ComputeTarget
     step: SimulatedStep
 
 
@@ -122,7 +122,7 @@ class TablePlanner:
 
 def _fixed_width(request: TrainRequest) -> int | None:
     """Return the width of an embedding row; None if the width is searched."""
-    fixed = read_fixed(request.model, request.architecture.set).architecture
+    fixed = read_overrides(request.model, request.architecture.set).architecture
     if "embedding_dim" not in fixed and request.search.most_trials != 1:
         return None
     spec = spec_of(request.model, request.architecture.towers, fixed)
@@ -130,7 +130,7 @@ def _fixed_width(request: TrainRequest) -> int | None:
     return spec.embedding_dim
 
 
-def _place(run: RunContext, division: Division) -> Place:
+def _place(run: RunContext, division: Division) -> ComputeTarget:
     """Return this machine or the nodes of the cluster, with the tables divided as given."""
     if run.cluster is None:
         return ThisMachine(partial(group_of_processes, division=division))
@@ -176,8 +176,8 @@ def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
     """Return the cluster nodes of the processes; None on this machine."""
     if run.cluster is None:
         return None
-    seats = cast(Cluster, run.cluster).seats(placement)
-    return OnNodes(tuple(sorted({seat.node.host for seat in seats})), max(seat.shared_by for seat in seats))
+    slots = cast(Cluster, run.cluster).slots(placement)
+    return OnNodes(tuple(sorted({slot.node.host for slot in slots})), max(slot.shared_by for slot in slots))
 
 
 def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:

@@ -14,8 +14,8 @@ import torch
 
 from shunter.engine.config import Schedule
 from shunter.engine.execution import execution_of
-from shunter.engine.fixed import read_fixed
 from shunter.engine.job import TrainingJob
+from shunter.engine.overrides import read_overrides
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.result import TrainedRanker
@@ -87,7 +87,7 @@ def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
     the command.
     """
     request = run.request
-    space = RankingSpace(request.model, read_fixed(request.model, request.architecture.set))
+    space = RankingSpace(request.model, read_overrides(request.model, request.architecture.set))
     options, minutes = request.search, minutes or unlimited()
 
     def ended(tried: Tried) -> StopReason | None:
@@ -209,7 +209,7 @@ def _try(
 ) -> Tried:
     """Train settings until there are enough or the search ends; the first one is trained in any case."""
     request = run.request
-    fixed = space.fixed.patience
+    fixed = space.overrides.patience
     select_by = request.training.select_by.value
     schedule = Schedule(
         max_epochs=request.longest_epochs,

@@ -10,8 +10,8 @@ import torch
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.execution import execution_of
-from shunter.engine.fixed import check_fixed, read_fixed
 from shunter.engine.metrics import FIGURES
+from shunter.engine.overrides import check_overrides, read_overrides
 from shunter.engine.ranking.fusion import Fusion
 from shunter.engine.ranking.interactions import check_order, read_graph, sides
 from shunter.engine.ranking.result import TrainedRanker
@@ -38,19 +38,19 @@ from shunter.tasks.ensemble import (
     champions_before,
     distil,
     minutes_in_words,
+    reserve_ending,
     scoring_placement,
-    set_ending_aside,
     train_members,
     trainings_after,
 )
-from shunter.tasks.evidence import note_search, note_trainings
+from shunter.tasks.evidence import record_search, record_trainings
 from shunter.tasks.fusion import fuse
 from shunter.tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
 from shunter.tasks.register import register_ranker, register_result
 from shunter.tasks.report import report
 from shunter.tasks.run_context import RunContext
+from shunter.tasks.run_log import log_outcome, log_sentence
 from shunter.tasks.step_clock import StepClock
-from shunter.tasks.story import tell, tell_outcome
 from shunter.tasks.training_plans import planner, trial_placement
 from shunter.tasks.tune import observer_of, publish_noise, publish_search, tune
 from shunter.tracking.registry.models import RegisteredModel
@@ -103,7 +103,7 @@ class Recipe(ABC):
         Raises:
             RequestError: The request needs something that the model cannot do.
         """
-        check_fixed(request.model, read_fixed(request.model, request.architecture.set), dataset.features)
+        check_overrides(request.model, read_overrides(request.model, request.architecture.set), dataset.features)
 
     @abstractmethod
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
@@ -123,7 +123,7 @@ class EnsembleRecipe(Recipe):
         minutes = Minutes.of(run.request.search, run.stop.clock, of_command=True, budget=run.budget)
         if run.request.training.plan is not None:
             planner().check(run, Path(run.request.training.plan))
-        set_ending_aside(minutes, run, clock)
+        reserve_ending(minutes, run, clock)
         with clock.step("baselines"), minutes.clock.counting(BASELINES):
             ended = minutes.baselines_ended if minutes.is_limited else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
@@ -162,7 +162,7 @@ class EnsembleRecipe(Recipe):
                 promise=promise,
             )
             describe_version(card, registered)
-        tell_outcome(result, registered, run.run_id, card.baselines)
+        log_outcome(result, registered, run.run_id, card.baselines)
         return Outcome(
             tuned=tuned,
             result=result,
@@ -194,7 +194,7 @@ def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
         pairing=run.pairing,
     )
     tuned = tune(job, should_stop=run.should_stop, place=run.cluster)
-    note_search(run.notes, tuned)
+    record_search(run.notes, tuned)
     publish_search(run.run_id, tuned, job.directory)
     return tuned
 
@@ -208,8 +208,8 @@ def _members(
     spent = minutes_in_words(minutes, tuned, members, run.request.search.trials_at_a_time)
     if spent:
         open_run(run.run_id).set_tags({"search.minutes": spent})
-        tell(spent)
-    note_trainings(run.notes, members)
+        log_sentence(spent)
+    record_trainings(run.notes, members)
     noise = noise_of(members, run.request.training.select_by.value)
     publish_noise(run.run_id, noise)
     return members, noise, spent
@@ -260,14 +260,14 @@ class RankerRecipe(Recipe):
         if learns_in_steps(request.model) and learned_model(request.model).reads_order:
             check_order(dataset)
         if is_solved(request.model):
-            spec = graph_spec(request.model, **read_fixed(request.model, request.architecture.set).architecture)
+            spec = graph_spec(request.model, **read_overrides(request.model, request.architecture.set).architecture)
             check_solvable(spec, read_graph(dataset), torch.device("cpu"))
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train baselines, search settings, train the best ones again, combine them, and register the best ranker."""
         request = run.request
         minutes = Minutes.of(request.search, run.stop.clock, of_command=True, budget=run.budget)
-        set_ending_aside(minutes, run, clock)
+        reserve_ending(minutes, run, clock)
         with clock.step("baselines"):
             baselines = train_rankers(run)
         with clock.step("tune"):
@@ -275,7 +275,7 @@ class RankerRecipe(Recipe):
         with clock.step("train"):  # the requested model is trained again like the baselines, even if one is better
             within = run.within(minutes.command_exhausted)
             asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
-            note_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
+            record_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])
         reason, tags = _why_kept(best, tried, baselines), ranker_tags([best])
         with clock.step("ensemble"):
@@ -294,7 +294,7 @@ class RankerRecipe(Recipe):
             )
         with clock.step("register"):
             registered = register_ranker(request, run.dataset, best, run.run_id, tags=tags)
-        tell_outcome(best, registered, run.run_id, compared)
+        log_outcome(best, registered, run.run_id, compared)
         return Outcome(
             tuned=None,
             tried=tuple(tried.trained),

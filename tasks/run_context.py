@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.role import Cluster, Place
+from shunter.engine.executors.role import Cluster, ComputeTarget
 from shunter.engine.stopping import (
     Budget,
     RunClock,
@@ -59,8 +59,8 @@ class RunContext:
         stop: Conditions that end the search and the trainings.
         cluster: Nodes that train instead of this machine.
         notes: Notes for the record of the run.
-        better: Place that lets a training move to a better accelerator of this machine when one becomes free; None if
-            no move is possible or allowed.
+        better: Compute target that moves a training job to a better accelerator of this machine when one becomes free.
+            None if no move is possible or allowed.
     """
 
     request: TrainRequest
@@ -73,7 +73,7 @@ class RunContext:
     stop: StopConditions
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
-    better: Place | None = None
+    better: ComputeTarget | None = None
 
     @property
     def baseline_stop(self) -> StopConditions:

@@ -21,8 +21,8 @@ from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.reservation import watching
 from shunter.hardware.types import EnergyReading
 from shunter.hardware.units import JOULES_PER_KWH
+from shunter.periodic import periodic
 from shunter.planner.decide import Decision
-from shunter.regularly import regularly
 from shunter.requests import JobRequest, Limits, Pricing
 from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.run_state import StateFolder
@@ -178,7 +178,7 @@ def spending(
     before = outside.take() if outside else None
     with measure_energy() as meter, watching(meter.count_only), clock.counting(WORK):
         spent = Spending(state, clock, meter if cluster is None else cluster.meter_with(meter), before)
-        with regularly(spent.save):
+        with periodic(spent.save):
             try:
                 yield spent
             except BaseException:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-from shunter.engine.executors.role import Place
-from shunter.engine.fixed import read_fixed
+from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.job import ClickJob
+from shunter.engine.overrides import read_overrides
 from shunter.hardware.types import Placement
 from shunter.models.names import representative
 from shunter.planner.candidates.embedding_memory import need_several_processes
@@ -22,7 +22,7 @@ class PlannedTraining(Protocol):
     """Training whose embedding tables are placed by a plan."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ComputeTarget:
         """Machines that train, with the tables divided as planned."""
         ...
 
@@ -85,7 +85,7 @@ def trial_placement(run: Any) -> Placement:
     Args:
         run: The `shunter.tasks.run_context.RunContext`.
     """
-    fixed = read_fixed(run.request.model, run.request.architecture.set).architecture
+    fixed = read_overrides(run.request.model, run.request.architecture.set).architecture
     family = representative(run.request.model, run.dataset.features)
     return placement_of_one(run, spec_of(family, run.request.architecture.towers, fixed))
 

@@ -31,7 +31,7 @@ from shunter.settings import PROJECT_ROOT
 LOADED = (
     "torchrec.distributed.planner",
     "shunter.engine.executors.process_group_worker",
-    "shunter.engine.executors.own_process_worker",
+    "shunter.engine.executors.separate_process_worker",
     "shunter.engine.executors.ray.group_trainer",
     "shunter.engine.executors.ray.node_work",
 )

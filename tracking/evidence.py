@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from shunter.engine.stopping import StopKind, StoppedError, StopReason
 from shunter.engine.stopping_text import stop_text
-from shunter.errors import ProcessLostError, QualityMissedError, TooLargeError, TrackingError, first_line
+from shunter.errors import ProcessLostError, QualityNotReachedError, TooLargeError, TrackingError, first_line
 from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
 from shunter.tracking.learning import compact_json
@@ -147,7 +147,7 @@ def ending_of(
         reason: Reason why the training stopped; the end of the schedule does not count as a limit.
         error: Error that the run raised; None for a completed run.
     """
-    if isinstance(error, QualityMissedError):
+    if isinstance(error, QualityNotReachedError):
         auc, error = error.auc, None
     if error is None:
         if asked_auc is not None and auc is not None and auc >= asked_auc:
@@ -172,7 +172,7 @@ def limit_of(reason: StopReason) -> Limit | None:
             return reason.limit.value
         case StopKind.SEARCH_BUDGET:
             return "search"
-        case StopKind.EXPLORATION | StopKind.PRUNED | StopKind.LOOK | StopKind.SHARE | StopKind.INTERRUPTED:
+        case StopKind.EXPLORATION | StopKind.PRUNED | StopKind.SCREENING | StopKind.SHARE | StopKind.INTERRUPTED:
             return "early_stop"
         case _:
             return None

@@ -168,7 +168,7 @@ class Outbox:
                 while place.position < len(lines):
                     reason = self._reason_to_refuse(lines, place, deliver)
                     if reason is not None:
-                        self._set_aside(lines[place.position], reason)
+                        self._quarantine(lines[place.position], reason)
                         refused += 1
                     place = _Place(place.journal, place.position + 1)
                     self._note(place)
@@ -213,7 +213,7 @@ class Outbox:
             return False
         return True
 
-    def _set_aside(self, line: bytes, reason: str) -> None:
+    def _quarantine(self, line: bytes, reason: str) -> None:
         try:
             kept = _entry(line)
         except ValueError:

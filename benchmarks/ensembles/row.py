@@ -182,13 +182,13 @@ def student_of(trainings: Trainings, teacher: Path, work: Path) -> "TrainedModel
     from shunter.engine.ensemble.distillation import softened
     from shunter.engine.execution import execution_of
     from shunter.engine.job import TrainingJob
-    from shunter.tasks.train import train_to_the_end
+    from shunter.tasks.train import train_model
 
     execution, single = execution_of(trainings.placement), trainings.single
     data = softened(trainings.dataset, teacher, load_model(teacher), execution, work / "softened")
     job = TrainingJob(data, single.spec, single.hyperparameters, execution, single.schedule)
     directory = work / "distilled-model"
-    return train_to_the_end(job, trainings.placement, directory, name="distilled", is_shown=False)
+    return train_model(job, trainings.placement, directory, name="distilled", is_shown=False)
 
 
 def withstood(rates: dict[str, Any], floor: float) -> dict[str, float]:
@@ -202,17 +202,17 @@ def withstood(rates: dict[str, Any], floor: float) -> dict[str, float]:
 def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: int) -> dict[str, Any]:
     """Mean AUC and NE on rows of the test part at each rate of flipped bits, by what answers them."""
     from shunter.engine.config import Execution
+    from shunter.extensions.compression.evaluation_sample import EvaluationSample
     from shunter.extensions.compression.robustness.injection import MemoryErrors
     from shunter.extensions.compression.robustness.memory import Memory
     from shunter.extensions.compression.robustness.trial import CANARY_ROWS, withstand
-    from shunter.extensions.compression.some_rows import SomeRows
 
     kept = directory / f"errors-{repeats}.json"
     if kept.exists():
         return json.loads(kept.read_text())
     execution = Execution(threads=trainings.placement.threads)
-    test = SomeRows(trainings.dataset, execution, "test", most_batches=3)
-    canaries = SomeRows(trainings.dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
+    test = EvaluationSample(trainings.dataset, execution, "test", most_batches=3)
+    canaries = EvaluationSample(trainings.dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
     memory: Memory = Memory.read(directory)
     rates: dict[str, Any] = {}
     for rate in (0.0, *RATES):

@@ -65,7 +65,7 @@ def sharing_members(
         count: How many.
     """
     from shunter.engine.execution import execution_of
-    from shunter.tasks.train import train_to_the_end
+    from shunter.tasks.train import train_model
 
     # A decay would go on with tables that learn nothing.
     hyperparameters = replace(owner.hyperparameters, embedding_l2=0.0)
@@ -80,5 +80,5 @@ def sharing_members(
             TablesOf(owner.directory, {}),
         )
         name = f"sharing-{number}"
-        found.append(train_to_the_end(job, trainings.placement, work / name, name=name, is_shown=False))
+        found.append(train_model(job, trainings.placement, work / name, name=name, is_shown=False))
     return found

@@ -165,13 +165,13 @@ def run(data: str, method: str, factor: float, seed: int, *, quick: bool = False
 def _train(request: Any, dataset: "Dataset", trial: Trial) -> dict[str, Any]:
     """Train by the product's executor, and score the test part."""
     from shunter.engine.config import Execution, Hyperparameters, Schedule
-    from shunter.engine.fixed import read_fixed
     from shunter.engine.job import TrainingJob
     from shunter.engine.loop.evaluation import evaluate
     from shunter.engine.loop.trainer import train
+    from shunter.engine.overrides import read_overrides
     from shunter.models.registry import model_spec
 
-    fixed = read_fixed("dlrm", request.architecture.set)
+    fixed = read_overrides("dlrm", request.architecture.set)
     execution = Execution(threads=1, batch_size=trial.batch_size)
     schedule = Schedule(max_epochs=trial.epochs, patience=fixed.patience or 2, seed=request.seed)
     job = TrainingJob(

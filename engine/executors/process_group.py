@@ -12,9 +12,9 @@ import torch
 
 from shunter.engine.config import Execution
 from shunter.engine.executors.compilation import Trial
-from shunter.engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from shunter.engine.executors.group_trial import time_group
 from shunter.engine.executors.messages import Done, Message, Order, Task, receive, send
+from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
 from shunter.engine.executors.role import Executor, Reading
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.memory import cached_rows, free_memory_bytes
@@ -110,9 +110,9 @@ class ProcessGroup(Executor):
         with ours:
             with theirs:
                 group = Group(WORKER, folder, processes, threads=job.execution.threads, descriptor=theirs.fileno())
-            training = Followed(_GroupLine(ours, group), hooks)
+            training = RemoteTraining(_GroupChannel(ours, group), hooks)
             try:
-                done = training.to_the_end(ends_it=lambda error: True)
+                done = training.run(ends_it=lambda error: True)
                 group.wait(GRACE_SECONDS)
                 if group.has_failed:
                     raise group_failure(group)
@@ -153,8 +153,8 @@ def machine_of(profile: HardwareProfile, processes: int) -> Machine:
     )
 
 
-class _GroupLine:
-    """Channel to the first process; the `shunter.engine.executors.follow.Line` of a group."""
+class _GroupChannel:
+    """Channel to the first process; the `shunter.engine.executors.remote_training.Channel` of a group."""
 
     def __init__(self, connection: Connection, group: Group) -> None:
         self._connection, self._group = connection, group

@@ -1,6 +1,6 @@
 """Roles of executors: training in this process, in a separate process, in a process group, or on a cluster node.
 
-The flow chooses a placement, a `Place` returns an `Executor` for it, and the executor runs one training after another:
+The flow chooses a placement, and a `ComputeTarget` returns an `Executor` for it, which runs one training after another:
 
     executor.meter() is entered -> executor.run(job, hooks, checkpointing) -> the meter is read -> executor.close()
 """
@@ -75,7 +75,7 @@ class Executor(ABC):
         return
 
 
-class Place(Protocol):
+class ComputeTarget(Protocol):
     """Compute target: this machine or a cluster, the only difference that training steps see."""
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
@@ -113,7 +113,7 @@ class Choice:
     total: float
 
 
-class Cluster(Place, Protocol):
+class Cluster(ComputeTarget, Protocol):
     """Nodes that train instead of this machine.
 
     Attributes:
@@ -136,7 +136,7 @@ class Cluster(Place, Protocol):
         self,
         choices: Sequence[Choice],
         *,
-        better_place: Callable[..., str | None] | None = None,
+        select_upgrade: Callable[..., str | None] | None = None,
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:

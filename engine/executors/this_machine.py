@@ -4,17 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
-from shunter.engine.executors.here import Here
-from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.executors.registry import EXECUTORS
 from shunter.engine.executors.role import Executor
+from shunter.engine.executors.separate_process import SubprocessExecutor
 from shunter.errors import RequestError
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.types import Placement
 
 
 class ThisMachine:
-    """Compute target of this machine; a `shunter.engine.executors.role.Place`.
+    """Compute target of this machine; a `shunter.engine.executors.role.ComputeTarget`.
 
     Args:
         group_of: Returns the executor of a placement in several processes; None takes that of `EXECUTORS`.
@@ -27,7 +27,7 @@ class ThisMachine:
         """Return a process group if several processes are requested or began the training, else this process."""
         is_begun_by_many = checkpoints is not None and holds_sharded_checkpoint(checkpoints)
         if placement.processes == 1 and not is_begun_by_many:
-            return Here(placement)
+            return InProcessExecutor(placement)
         group_of = self._group_of or EXECUTORS.load("process_group")
         return group_of(placement)
 
@@ -40,15 +40,15 @@ class ThisMachine:
             RequestError: There are fewer GPUs of the chosen model.
         """
         if count == 1:
-            return [Here(placement) if placement.processes == 1 else self.executor(placement)]
+            return [InProcessExecutor(placement) if placement.processes == 1 else self.executor(placement)]
         cores = max(1, usable_cores() // count)
         if placement.device == "cpu":
             threads = min(placement.threads, max(placement.threads // count, cores))
             shared = placement.model_copy(update={"threads": threads})
-            return [OwnProcess(shared, cores=cores) for _ in range(count)]
+            return [SubprocessExecutor(shared, cores=cores) for _ in range(count)]
         _check_gpus(placement.device, count)
         names = [f"cuda:{index}" for index in range(count)]  # the GPUs that `shunter.hardware.reservation` reserves
-        return [OwnProcess(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
+        return [SubprocessExecutor(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
 
 
 def _check_gpus(device: str, count: int) -> None:

@@ -14,8 +14,8 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.pipeline import DeviceCopy
 from shunter.engine.data.prefetch import Prefetcher
-from shunter.engine.loop.kept_memory import kept_memory
 from shunter.engine.loop.loss import mean_losses, weighted_sum
+from shunter.engine.loop.malloc_retention import malloc_retention
 from shunter.errors import HardwareError
 from shunter.hardware.probes.tf32 import products_in_tf32
 from shunter.models.optimizers import DENSE_OPTIMIZERS
@@ -114,7 +114,7 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads and the device of `execution` in the block, and restore the former settings afterwards.
 
     In the block a GPU sums in a fixed order (`repeatable`), and multiplies in TF32 unless `execution.tf32` is off. On a
-    CPU freed memory is retained (`shunter.engine.loop.kept_memory`).
+    CPU freed memory is retained (`shunter.engine.loop.malloc_retention`).
 
     Raises:
         HardwareError: The device is of an unsupported type or not present.
@@ -130,7 +130,7 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     torch.set_num_threads(execution.threads)
     try:
         if device.type == "cpu":
-            with kept_memory():
+            with malloc_retention():
                 yield device
             return
         with torch.cuda.device(device), repeatable(), products_in_tf32(device, wanted=execution.tf32):

@@ -116,7 +116,7 @@ def _train(
         if checkpoint is not None and checkpointing is not None:
             run.resume(checkpoint, checkpointing)
         with deferred_interrupt() as raise_if_interrupted, run.saved():
-            stop_reason = run.to_the_end(raise_if_interrupted)
+            stop_reason = run.run(raise_if_interrupted)
         return run.result(stop_reason, peak_memory_bytes(device))
 
 

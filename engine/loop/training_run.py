@@ -49,7 +49,7 @@ Report = TypeVar("Report")
 class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
     """Base class of one training run in progress.
 
-    `to_the_end` trains and closes epochs until the schedule or the budget ends training. A subclass defines the
+    `run` trains and closes epochs until the schedule or the budget ends training. A subclass defines the
     training step, the measurement of quality and the comparison of qualities. If the budget ends an epoch early, its
     state is saved for resuming, and the unfinished epoch is evaluated too.
 
@@ -117,7 +117,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self.losses.restart(loss if isinstance(loss, list) else [loss], self.state.step)
         self.saved_at, self.saved_step = time.perf_counter(), self.state.step
 
-    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> StopReason:
+    def run(self, raise_if_interrupted: Callable[[], None]) -> StopReason:
         """Train until a stopping condition, restore the best weights, and return the reason."""
         reason = self._finished()
         while reason is None:

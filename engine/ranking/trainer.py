@@ -120,7 +120,7 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
             kept = CheckpointDirectory(checkpointing.directory, _identity(job), checkpointing.keeping)
             run.resume(kept, checkpointing)
         with deferred_interrupt() as raise_if_interrupted, run.saved():
-            stop_reason = run.to_the_end(raise_if_interrupted)
+            stop_reason = run.run(raise_if_interrupted)
         return run.result(stop_reason, peak_memory_bytes(device))
 
 

@@ -32,7 +32,7 @@ def with_checks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {**tensors, CHECKS: torch.from_numpy(_checks(_words(tensors)))}
 
 
-def put_right(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def correct_flips(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a copy of tensors in which each word with one flipped bit is corrected; the check bits are left out.
 
     Args:

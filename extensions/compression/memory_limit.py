@@ -11,21 +11,21 @@ from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.combined import PackedResult, combined_as
+from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, select_ensemble
 from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES, MemoryFit, TriedSize
-from shunter.engine.ensemble.verdict import Verdict, judge
 from shunter.engine.ensemble.weights import halves
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics, compute_task_metrics
 from shunter.engine.results import Evaluation
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import InfeasibleError
+from shunter.extensions.compression.evaluation_sample import EvaluationSample
 from shunter.extensions.compression.packed_forms import Packed, best_form
 from shunter.extensions.compression.packing import unpack
 from shunter.extensions.compression.robustness.injection import MemoryErrors
 from shunter.extensions.compression.robustness.memory import Memory
 from shunter.extensions.compression.robustness.trial import ANSWERS, CANARY_ROWS, Withstood, withstand
 from shunter.extensions.compression.row_uses import row_uses
-from shunter.extensions.compression.some_rows import SomeRows
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
@@ -37,12 +37,12 @@ class Shrunk:
     """Ensemble with a part of its members in packed form.
 
     Attributes:
-        verdict: Ensemble selection with the weights of all members.
+        selection: Ensemble selection with the weights of all members.
         logits: Log odds on validation, of packed members with their packed weights, `[members, rows]`.
         packed: Packed members by index.
     """
 
-    verdict: Verdict
+    selection: EnsembleSelection
     logits: np.ndarray
     packed: dict[int, Packed]
 
@@ -75,7 +75,7 @@ class Shrinker:
     threads: int
     error_rate: float | None = None
 
-    def shrink(self, verdict: Verdict) -> PackedResult:
+    def shrink(self, selection: EnsembleSelection) -> PackedResult:
         """Pack the best members into the limit: one, then two with half of the bytes each, as long as that helps.
 
         Each number of members is evaluated on the half of validation that fits no weights. With an error rate, it is
@@ -83,7 +83,7 @@ class Shrinker:
         rate).
 
         Args:
-            verdict: Selection without a limit.
+            selection: Selection without a limit.
 
         Raises:
             InfeasibleError: Not even one model fits.
@@ -91,8 +91,8 @@ class Shrinker:
             DataError: An array cannot be read.
         """
         logits = np.stack([one.logits for one in self.evaluations])
-        ne_before = self._quality(verdict.combine(logits), slice(None)).ne
-        before = sum((self.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
+        ne_before = self._quality(selection.combine(logits), slice(None)).ne
+        before = sum((self.members[index].directory / WEIGHTS).stat().st_size for index in selection.chosen)
         if before + FILE_OVERHEAD_BYTES <= self.limit and self.error_rate is None:
             fit = MemoryFit(
                 limit_bytes=self.limit,
@@ -101,12 +101,12 @@ class Shrinker:
                 ne_before=ne_before,
                 ne_after=ne_before,
             )
-            return PackedResult(verdict=verdict, logits=logits, tensors={}, fit=fit)
-        order = self._order(verdict)
+            return PackedResult(selection=selection, logits=logits, tensors={}, fit=fit)
+        order = self._order(selection)
         best: Shrunk | None = None
         best_loss, tried = np.inf, []
         for count in range(1, min(len(order), self.most or len(order)) + 1):
-            found = self._packed(order[:count], verdict)
+            found = self._packed(order[:count], selection)
             if found is None:
                 break
             held_out, damaged = self._held_out(found), self._under_errors(found)
@@ -114,7 +114,7 @@ class Shrinker:
             size = sum(sum(one.nbytes for one in packed.tensors.values()) for packed in found.packed.values())
             ne_under_errors = None if damaged is None else damaged.mean_ne(ANSWERS[-1])
             tried.append(TriedSize(members=count, weight_bytes=size, ne=held_out.ne, ne_under_errors=ne_under_errors))
-            if best is not None and not (found.verdict.is_ensemble and loss < best_loss):
+            if best is not None and not (found.selection.is_ensemble and loss < best_loss):
                 break
             best, best_loss = found, loss
         if best is None:
@@ -127,30 +127,30 @@ class Shrinker:
             bytes_before=before,
             bytes_after=0,  # set when the model is saved
             ne_before=ne_before,
-            ne_after=self._quality(best.verdict.combine(best.logits), slice(None)).ne,
+            ne_after=self._quality(best.selection.combine(best.logits), slice(None)).ne,
             error_rate=self.error_rate,
             tried=tuple(tried),
             forms={self.members[index].name: packed.words for index, packed in best.packed.items()},
         )
         tensors = {index: packed.tensors for index, packed in best.packed.items()}
-        return PackedResult(verdict=best.verdict, logits=best.logits, tensors=tensors, fit=fit)
+        return PackedResult(selection=best.selection, logits=best.logits, tensors=tensors, fit=fit)
 
-    def _order(self, verdict: Verdict) -> list[int]:
+    def _order(self, selection: EnsembleSelection) -> list[int]:
         """Return members in the order of packing: the best single one, then by weight, then by their own quality."""
-        shares = verdict.weights.reshape(len(self.members), -1).max(axis=1)
+        shares = selection.weights.reshape(len(self.members), -1).max(axis=1)
         return sorted(
             self.allowed,
             key=lambda index: (
-                index != verdict.best_single,
+                index != selection.best_single,
                 -shares[index],
                 self.evaluations[index].metrics.loss_by(self.select_by),
             ),
         )
 
-    def _packed(self, chosen: Sequence[int], verdict: Verdict) -> Shrunk | None:
+    def _packed(self, chosen: Sequence[int], selection: EnsembleSelection) -> Shrunk | None:
         """Pack some members, each into its part of the bytes, and evaluate them; None if one does not fit."""
         execution = Execution(threads=self.threads)
-        rows = SomeRows(self.dataset, execution)
+        rows = EvaluationSample(self.dataset, execution)
         logits, packed = np.stack([one.logits for one in self.evaluations]), {}
         for index in chosen:
             model, scratch = (_single(self.members[index]) for _ in range(2))
@@ -163,7 +163,7 @@ class Shrinker:
             scratch.load_state_dict(unpack(model, found.tensors))
             logits[index] = evaluate(scratch, self.dataset, "validation", execution).logits
         labels, weights = self.evaluations[0].labels, self.evaluations[0].weights
-        own = judge(
+        own = select_ensemble(
             labels,
             logits[list(chosen)],
             self.seed,
@@ -173,10 +173,10 @@ class Shrinker:
             most=self.most,
         )
         whole = own.among(chosen, len(self.members))
-        return Shrunk(verdict=whole, logits=logits, packed={index: packed[index] for index in whole.chosen})
+        return Shrunk(selection=whole, logits=logits, packed={index: packed[index] for index in whole.chosen})
 
     def _held_out(self, found: Shrunk) -> Metrics:
-        return self._quality(found.verdict.combine(found.logits), self._second)
+        return self._quality(found.selection.combine(found.logits), self._second)
 
     @cached_property
     def _second(self) -> np.ndarray:
@@ -189,15 +189,15 @@ class Shrinker:
         """Return the quality on these rows under bit flips; None without an error rate."""
         if self.error_rate is None:
             return None
-        execution, chosen = Execution(threads=self.threads), found.verdict.chosen
+        execution, chosen = Execution(threads=self.threads), found.selection.chosen
         tensors = [found.packed[index].tensors for index in chosen]
         models = [_single(self.members[index]) for index in chosen]
-        memory = Memory(combined_as(found.verdict, models), tensors)
+        memory = Memory(combined_as(found.selection, models), tensors)
         return withstand(
             memory,
             MemoryErrors(rate=self.error_rate),
-            SomeRows(self.dataset, execution, most_batches=JUDGED_BATCHES, among=self._second),
-            SomeRows(self.dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1),
+            EvaluationSample(self.dataset, execution, most_batches=JUDGED_BATCHES, among=self._second),
+            EvaluationSample(self.dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1),
             seed=self.seed,
             answers=ANSWERS[-1:],
         )

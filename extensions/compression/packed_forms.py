@@ -7,8 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from shunter.engine.ensemble.calibration import log_losses
+from shunter.extensions.compression.evaluation_sample import EvaluationSample
 from shunter.extensions.compression.packing import Form, pack, unpack
-from shunter.extensions.compression.some_rows import SomeRows
 from shunter.models.registry import Model
 
 # Values to try, the least lossy first; fewer bits and units leave room for more rows.
@@ -42,7 +42,7 @@ class Packed:
         return f"rows of {self.form.row_bits} bits, layers of {self.form.layer_bits} bits{units}{checks}"
 
 
-def log_loss(rows: SomeRows, model: Model) -> float:
+def log_loss(rows: EvaluationSample, model: Model) -> float:
     """Return the mean log loss of the main label on a sample of rows, in nats."""
     return float(np.average(log_losses(rows.labels, rows.main_logits(model)), weights=rows.weights))
 
@@ -52,7 +52,7 @@ def best_form(
     scratch: Model,
     uses: Sequence[np.ndarray],
     limit: int,
-    rows: SomeRows,
+    rows: EvaluationSample,
     *,
     has_check_bits: bool = False,
 ) -> Packed | None:

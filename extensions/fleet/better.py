@@ -5,25 +5,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shunter.engine.executors.here import Here
+from shunter.engine.executors.in_process import InProcessExecutor
+from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.executors.role import Executor
 from shunter.engine.executors.this_machine import ThisMachine
-from shunter.engine.executors.watch import Going
 from shunter.errors import ShunterError
-from shunter.extensions.fleet.migration import HereOrBetter
-from shunter.extensions.fleet.one_node import better_place
+from shunter.extensions.fleet.migration import MigratingExecutor
+from shunter.extensions.fleet.one_node import select_upgrade
 from shunter.hardware.leases import CPU, leases_of_others, slots
 from shunter.hardware.reservation import Reservation
+from shunter.hardware.reservation_queue import is_wanted
 from shunter.hardware.types import Placement
-from shunter.hardware.waiting_line import is_wanted
 from shunter.planner.assessment import Assessment
 from shunter.planner.decide import Decision
-from shunter.tasks.accelerators import tell
+from shunter.tasks.accelerators import announce
 
 
 @dataclass
-class BetterOfThisMachine:
-    """`engine.executors.role.Place` for one training at a time that can move when better accelerators become free.
+class DeviceUpgrade:
+    """`ComputeTarget` for one training job at a time, which moves when better accelerators become free.
 
     Args:
         held: Leases of the training; updated when it moves.
@@ -33,31 +33,31 @@ class BetterOfThisMachine:
     held: Reservation
     estimate: Callable[[], Decision]
     _now: Placement | None = None
-    _going: Going | None = None
+    _progress: TrainingProgress | None = None
     _table: Sequence[Assessment] | None = None
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """See `Place.executor`; after one training has moved, the next ones begin at the new placement."""
+        """See `ComputeTarget.executor`; after one training has moved, the next ones begin at the new placement."""
         found = ThisMachine().executor(placement, checkpoints)
-        return HereOrBetter(self._now or placement, self) if isinstance(found, Here) else found
+        return MigratingExecutor(self._now or placement, self) if isinstance(found, InProcessExecutor) else found
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
-        """See `Place.executors`; several trainings at a time do not move."""
+        """See `ComputeTarget.executors`; several trainings at a time do not move."""
         return ThisMachine().executors(placement, count)
 
-    def choose(self, here: Placement, going: Going) -> Placement | None:
+    def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
         """Return the placement that the policy chooses; None if any job waits for one of them. See `Mover.choose`."""
         rows = self._rows(here)
         was = _row_of(here, rows)
         if was is None or is_wanted({row.candidate.placement.accelerator for row in rows}):
             return None
-        self._going = going
+        self._progress = progress
         free = {here.label: was} | {
             row.candidate.placement.label: row for row in rows if row.candidate.placement != here and _is_free(row)
         }
         weighed = self.estimate().weighed
         totals = {label: weighed(row) for label, row in free.items()}
-        label = better_place(totals, here.label, going) if len(totals) > 1 else None
+        label = select_upgrade(totals, here.label, progress) if len(totals) > 1 else None
         return None if label is None else free[label].candidate.placement
 
     def take(self, here: Placement, after: Placement) -> bool:
@@ -66,12 +66,12 @@ class BetterOfThisMachine:
         was, row = _row_of(here, rows), _row_of(after, rows)
         assert was is not None, "it was chosen"
         assert row is not None, "it was chosen"
-        assert self._going is not None, "it was chosen"
-        seconds = self._going.seconds_left * row.hours / was.hours
+        assert self._progress is not None, "it was chosen"
+        seconds = self._progress.seconds_left * row.hours / was.hours
         until = datetime.now(UTC) + timedelta(seconds=seconds)
         if not self.held.exchange(after, row.candidate.prediction.memory_bytes, until):
             return False
-        tell(f"{after.label} is free: the training at {here.label} continues there, from its checkpoint.")
+        announce(f"{after.label} is free: the training at {here.label} continues there, from its checkpoint.")
         self._now = after
         return True
 

@@ -118,7 +118,7 @@ def _check(request: FleetRequest) -> None:
 
 def _print_times(times: Sequence[Any]) -> None:
     """Print the predicted times of the jobs; nothing if all times are stated."""
-    from shunter.extensions.fleet.foretell import Source
+    from shunter.extensions.fleet.duration_model import Source
 
     rows = [
         (

@@ -66,7 +66,7 @@ class OwnJob(Finite):
         name: Name of the job, unique in the file.
         train: Options of `shunter train`; checked here, and passed to the process that runs the job.
         train_seconds: Seconds of the training by accelerator type, on the requested number in a consolidated placement.
-            Without this, `shunter.extensions.fleet.foretell` predicts the times.
+            Without this, `shunter.extensions.fleet.duration_model` predicts the times.
         network_share: Increase of the time across the network, relative to the time within a machine.
         accelerators: Number of accelerators, of any one type; or a number by type such as `{cpu: 4, A100: 1}`, with one
             per process for types that are not named.
@@ -186,12 +186,12 @@ Foretell = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
 """Function that adds times to jobs that state none, for each of these accelerator types."""
 
 
-def read_fleet(request: FleetRequest, foretell: Foretell) -> tuple[list[Job], Cluster]:
+def read_fleet(request: FleetRequest, predict_times: Foretell) -> tuple[list[Job], Cluster]:
     """Read the jobs and the cluster of a request, and check that they fit.
 
     Args:
         request: Request that names the files.
-        foretell: Function that predicts the times of jobs that state none.
+        predict_times: Function that predicts the times of jobs that state none.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
@@ -201,7 +201,7 @@ def read_fleet(request: FleetRequest, foretell: Foretell) -> tuple[list[Job], Cl
     cluster = read_cluster(Path(request.cluster))
     if is_own(Path(request.jobs)):
         own = _earliest(read_own_jobs(Path(request.jobs)), request.first_jobs)
-        jobs = [job.job() for job in foretell(own, cluster.types)]
+        jobs = [job.job() for job in predict_times(own, cluster.types)]
     else:
         jobs = _earliest(read_jobs(Path(request.jobs), adaptive=request.adaptive), request.first_jobs)
     check_fit(jobs, cluster)

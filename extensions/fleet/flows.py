@@ -7,7 +7,7 @@ from typing import Annotated
 from prefect import flow
 from prefect.runtime import flow_run
 
-from shunter.extensions.fleet.foretell import ForetoldTime
+from shunter.extensions.fleet.duration_model import PredictedTime
 from shunter.extensions.fleet.live.asked import read_fleet_jobs
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import policy_names, trained_policies
@@ -42,7 +42,7 @@ class FleetSummary(Frozen):
     page: str
     run_id: str
     told: tuple[str, ...] = ()
-    times: tuple[ForetoldTime, ...] = ()
+    times: tuple[PredictedTime, ...] = ()
 
 
 @flow(name="fleet", on_failure=[notify], on_crashed=[notify], persist_result=False)
@@ -94,7 +94,7 @@ class FleetRunSummary(Frozen):
     page: str
     run_id: str
     resumed: bool
-    times: tuple[ForetoldTime, ...] = ()
+    times: tuple[PredictedTime, ...] = ()
 
 
 @flow(name="fleet-run", on_failure=[notify], on_crashed=[notify], persist_result=False)

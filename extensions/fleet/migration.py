@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from shunter.engine.executors.here import Here
-from shunter.engine.executors.watch import Going, MoveError, Watch
+from shunter.engine.executors.in_process import InProcessExecutor
+from shunter.engine.executors.move_monitor import MoveError, MoveMonitor, TrainingProgress
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.results import TrainResult
 from shunter.hardware.meters.meter import EnergyMeter
@@ -15,7 +15,7 @@ from shunter.hardware.types import Placement
 class Mover(Protocol):
     """Interface that chooses other placements for a running training."""
 
-    def choose(self, here: Placement, going: Going) -> Placement | None:
+    def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
         """Return the placement to move to; None to stay. Called in the training thread; reserves nothing."""
         ...
 
@@ -27,7 +27,7 @@ class Mover(Protocol):
         ...
 
 
-class HereOrBetter(Here):
+class MigratingExecutor(InProcessExecutor):
     """Executor that trains in this process and can move to another placement; results may then differ by rounding.
 
     Args:
@@ -56,7 +56,7 @@ class HereOrBetter(Here):
             if checkpointing is None or not self._may_move:
                 return super().run(job, hooks, checkpointing)
             try:
-                watch = Watch(partial(self._mover.choose, self.placement))
+                watch = MoveMonitor(partial(self._mover.choose, self.placement))
                 return super().run(job, watch.watching(hooks), checkpointing)
             except MoveError as move:
                 self._move(move.to)

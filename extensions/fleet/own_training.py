@@ -7,8 +7,8 @@ from pydantic_core import to_json
 
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import check_fixed, read_fixed
 from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.overrides import check_overrides, read_overrides
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.search.space.learning import USUAL_BATCH_SIZE, default_hyperparameters, weights_of_tasks
@@ -22,19 +22,19 @@ def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
     Raises:
         RequestError: No model with these settings can be built for the features.
     """
-    fixed = read_fixed(request.model, request.architecture.set)
-    check_fixed(request.model, fixed, dataset.features)
+    overrides = read_overrides(request.model, request.architecture.set)
+    check_overrides(request.model, overrides, dataset.features)
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
     usual = replace(default_hyperparameters(request.model), task_weights=weights)
     sizes = request.placement.sizes
     return TrainingJob(
         dataset,
-        model_spec(request.model, **fixed.architecture),
-        replace(usual, **fixed.learning),
+        model_spec(request.model, **overrides.architecture),
+        replace(usual, **overrides.learning),
         Execution(batch_size=sizes[0] if sizes else USUAL_BATCH_SIZE),
         Schedule(
             max_epochs=request.longest_epochs,
-            patience=fixed.patience or PATIENCE,
+            patience=overrides.patience or PATIENCE,
             seed=request.seed,
             select_by=request.training.select_by.value,
         ),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from shunter.extensions.fleet.drawing import gantt, steps_chart
-from shunter.extensions.fleet.foretell import ForetoldTime, Source
+from shunter.extensions.fleet.duration_model import PredictedTime, Source
 from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.timeline import power_steps, queue_steps, useful_steps, utilisation_steps
 
@@ -36,7 +36,7 @@ def fleet_page(
     figures: Sequence[Mapping[str, float]],
     title: str,
     source: str = "simulated",
-    times: Sequence[ForetoldTime] = (),
+    times: Sequence[PredictedTime] = (),
 ) -> str:
     """Return the page as HTML.
 
@@ -86,7 +86,7 @@ def table_html(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, flo
     return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
 
 
-def times_html(times: Sequence[ForetoldTime]) -> str:
+def times_html(times: Sequence[PredictedTime]) -> str:
     """Return the predicted times of the jobs with their sources; empty if all times were stated."""
     if all(one.source is Source.STATED and not one.server_memory_gib for one in times):
         return ""

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import Fixed
+from shunter.engine.overrides import Overrides
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.models.families.dlrm import DlrmSpec
@@ -105,7 +105,7 @@ class ArchitectureSpace(Frozen):
         task_weights: tuple[float, ...] = (),
         least_table_share: float = 0.01,
         hyperparameters: Hyperparameters | None = None,
-        fixed: Fixed = Fixed(),  # noqa: B008 - frozen
+        overrides: Overrides = Overrides(),  # noqa: B008 - frozen
     ) -> Self:
         """Return a space that suits the size of the data: wide layers need much data, and cost time.
 
@@ -118,12 +118,12 @@ class ArchitectureSpace(Frozen):
             task_weights: Weights of the losses of several tasks.
             least_table_share: Smallest share of all rows for which a table has factors; 0 searches every table.
             hyperparameters: Hyperparameters of all architectures; None for the defaults.
-            fixed: Settings that the user fixed.
+            overrides: Settings that the user fixed.
 
         Raises:
             RequestError: A fixed setting is one that this space searches.
         """
-        _check_fixed(fixed)
+        _check_overrides(overrides)
         features, rows = dataset.features, dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 64), 512)
         widths = (0, widest // 4, widest // 2, widest)
@@ -142,8 +142,8 @@ class ArchitectureSpace(Frozen):
             dense_learning_rate=rates.dense_learning_rate,
             embedding_learning_rate=rates.embedding_learning_rate,
             task_weights=task_weights,
-            fixed_architecture=fixed.architecture,
-            fixed_learning=fixed.learning,
+            fixed_architecture=overrides.architecture,
+            fixed_learning=overrides.learning,
         )
 
     @property
@@ -230,8 +230,8 @@ class ArchitectureSpace(Frozen):
         return _flops_per_sample(spec, self.features)
 
 
-def _check_fixed(fixed: Fixed) -> None:
-    for name in fixed.architecture:
+def _check_overrides(overrides: Overrides) -> None:
+    for name in overrides.architecture:
         if name in SEARCHED:
             raise RequestError(
                 f"--search-space architecture chooses {name} itself: leave out --set {name}, or search settings."

@@ -73,7 +73,7 @@ class Dnas:
         candidates = self._new_ones(self._stages[0].theta, generator, CANDIDATES if has_say else 1)
         if not candidates:
             return None
-        chosen = candidates[int(np.argmin(self._foretold(candidates)))] if has_say else candidates[0]
+        chosen = candidates[int(np.argmin(self._predictions(candidates)))] if has_say else candidates[0]
         self._seen[self._space.build(chosen)[0]] = chosen
         return chosen
 
@@ -108,7 +108,7 @@ class Dnas:
                 break
         return list(found.values())
 
-    def _foretold(self, points: Sequence[Parameters]) -> np.ndarray:
+    def _predictions(self, points: Sequence[Parameters]) -> np.ndarray:
         """Predict the values of points (lower is better) by a ridge regression on the trials."""
         tried = self._one_hot([point for point, _ in self._told])
         values = scores([outcome for _, outcome in self._told])

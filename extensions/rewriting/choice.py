@@ -30,14 +30,14 @@ class Chosen:
     Attributes:
         steps: Rewriting steps.
         layers: Layers after these steps.
-        foreseen: Sum of the operators' times, relative to that of the original layers.
+        predicted: Sum of the operators' times, relative to that of the original layers.
         operators_measured: Number of operators that were measured anew.
         seconds: Duration of the search.
     """
 
     steps: tuple[str, ...]
     layers: nn.Module
-    foreseen: float
+    predicted: float
     operators_measured: int
     seconds: float
 

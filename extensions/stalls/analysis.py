@@ -19,7 +19,7 @@ from shunter.hardware.types import HardwareProfile
 from shunter.markdown import plain
 from shunter.requests import ProfileRequest
 from shunter.settings import Settings
-from shunter.tasks.accelerators import hold
+from shunter.tasks.accelerators import reserve_for_flow
 from shunter.tasks.profile import TrainingAnalysis
 
 
@@ -49,7 +49,7 @@ def analyse(
         TrackingError: The tracking store fails.
     """
     chosen = choose_profile(request, profiles)
-    with hold(profiles, together=2):
+    with reserve_for_flow(profiles, together=2):
         report = find_stalls(dataset, request, chosen, on_progress)
     advice = advise(report, chosen)
     log_stalls(run_id, report, advice)

@@ -52,7 +52,7 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
 
     check_model(request.architecture.model)
     load_catalogue().find_accelerator(request.accelerator)
-    from shunter.engine.fixed import read_fixed
+    from shunter.engine.overrides import read_overrides
     from shunter.errors import RequestError
     from shunter.ingestion.request import ingest_request
     from shunter.models.spec import ModelSpec
@@ -66,7 +66,7 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
     source = {name: value for name, value in request.source.model_dump().items() if value is not None}
     dataset, _ = ingest_request(TrainRequest(**source))
     model = request.architecture.model
-    spec = spec_of(model, request.architecture.towers, read_fixed(model, request.architecture.set).architecture)
+    spec = spec_of(model, request.architecture.towers, read_overrides(model, request.architecture.set).architecture)
     if not isinstance(spec, ModelSpec):
         raise RequestError(f"A plan divides one model of clicks, not --model {model}: name one.")
     place = DevicesRequest(

@@ -186,7 +186,7 @@ def detail_rows(summary: TrainSummary) -> list[tuple[str, str]]:
     result, decision = summary.result, summary.decision
     is_ranker = isinstance(result, TrainedRanker)
     parts = summary.energy_parts.items()
-    baselines = [_baseline(one) for one in summary.baselines] + [one.verdict for one in summary.baselines]
+    baselines = [_baseline(one) for one in summary.baselines] + [one.summary for one in summary.baselines]
     rows = [
         ("Result", summary.reason if is_ranker else result.reason),
         ("Protocol", protocol_words(result) if is_ranker else ""),

@@ -138,7 +138,7 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
         check_words(part)
         path = Path(part).expanduser()
         if path.is_dir():
-            found = [file for file in path.iterdir() if file.is_file() and not _is_aside(file)]
+            found = [file for file in path.iterdir() if file.is_file() and not _is_no_data(file)]
         else:
             found = [path] if path.is_file() else [Path(match) for match in glob.glob(str(path))]  # noqa: PTH207
         if not found:
@@ -163,7 +163,7 @@ def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
             raise DataError(f"{path} is given twice in {option}{also}: leave one out, or its rows would count twice.")
 
 
-def _is_aside(file: Path) -> bool:
+def _is_no_data(file: Path) -> bool:
     """Return True if a file in a data folder is no data: a hidden file, a marker of the writer, a schema or a note."""
     return file.name.startswith((".", "_")) or file.suffix.lower() in {".yaml", ".yml", ".json", ".md"}
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shunter.frozen import Frozen
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.planner.assessment import Assessment, Miss
+from shunter.planner.assessment import Assessment, LimitViolation
 from shunter.planner.calibration import Ratios
 from shunter.planner.rank.totals import Column, Terms, Totals, billed_seconds
 
@@ -148,7 +148,7 @@ def nearest_relaxations(table: Sequence[Assessment]) -> tuple[Relaxation, ...]:
     return tuple(sorted((_relaxation(row) for row in chosen), key=lambda relaxation: relaxation.share))
 
 
-def _can_be_set(miss: Miss) -> bool:
+def _can_be_set(miss: LimitViolation) -> bool:
     return miss.option is not None and miss.value is not None and math.isfinite(miss.excess)
 
 
@@ -157,7 +157,7 @@ def _relaxation(row: Assessment) -> Relaxation:
     return Relaxation(placement=row.candidate.placement.label, bounds=bounds, share=row.excess)
 
 
-def _bound(miss: Miss) -> float:
+def _bound(miss: LimitViolation) -> float:
     """Return the value rounded to `RELAXED_DIGITS` digits, to the side that keeps the candidate feasible."""
     assert miss.value is not None
     unit = 10.0 ** (math.floor(math.log10(miss.value)) - RELAXED_DIGITS + 1)

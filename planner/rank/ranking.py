@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shunter.pareto import on_front
-from shunter.planner.assessment import Assessment, Candidate, Interval, Miss
+from shunter.planner.assessment import Assessment, Candidate, Interval, LimitViolation
 from shunter.planner.rank.checks import Check, checks_of
 from shunter.planner.rank.totals import Column, Terms, Totals, scores_of, totals_of
 
@@ -33,7 +33,7 @@ class Ranking:
     considered: int
     feasible: int
     barred: Assessment | None
-    shortened_by: tuple[Miss, ...] = ()
+    shortened_by: tuple[LimitViolation, ...] = ()
 
 
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
@@ -83,7 +83,7 @@ def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
     """
     epoch = terms.job.passes_per_epoch * terms.calibration.seconds.centre
 
-    def is_enough(row: Assessment, miss: Miss) -> bool:
+    def is_enough(row: Assessment, miss: LimitViolation) -> bool:
         if miss.limit not in ENDING_LIMITS or miss.value is None or miss.bound is None or not row.hours:
             return False
         candidate = row.candidate
@@ -173,10 +173,10 @@ class _Rows:
             on_front=bool(self._is_on_front[index]),
         )
 
-    def _misses(self, index: int) -> tuple[Miss, ...]:
+    def _misses(self, index: int) -> tuple[LimitViolation, ...]:
         accelerator = self._candidates[index].placement.accelerator
         return tuple(
-            Miss(
+            LimitViolation(
                 limit=f"{check.name} {accelerator}" if check.is_of_accelerator else check.name,
                 accelerator=accelerator if check.is_of_accelerator else None,
                 option=check.option,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from shunter.engine.loop.kept_memory import kept_memory
+from shunter.engine.loop.malloc_retention import malloc_retention
 from shunter.engine.metrics import binary_entropy
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.statistics.bootstrap import poisson_counts
@@ -76,7 +76,7 @@ def bootstrap(
     centre = part.statistics(np.ones(len(units)))
     # These sums are short: waking the threads of a sum takes longer than adding. So each thread computes whole
     # resamples.
-    with kept_memory(), threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
+    with malloc_retention(), threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
         counts = (poisson_counts(random, units.max() + 1) for _ in range(resamples))
         drawn = np.array(list(_map_ahead(threads, lambda counted: part.statistics(counted[units]), counts)))
     intervals = {}

@@ -217,7 +217,7 @@ class BaselineFigures(Frozen):
     )
 
     @property
-    def verdict(self) -> str:
+    def summary(self) -> str:
         """Comparison of the result with the baseline, in one sentence."""
         if self.is_result:
             return f"The baseline {self.name} is the result: nothing that was trained beside it does better."

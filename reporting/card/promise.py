@@ -42,9 +42,9 @@ class Promise(Frozen):
     drift: str = ""
 
     @property
-    def missed(self) -> str | None:
+    def shortfall(self) -> str | None:
         """Limits that the bounds miss, and by how much, in one sentence; None if they keep all limits."""
-        return "; ".join(filter(None, (self._auc_missed(), self._ne_missed()))) or None
+        return "; ".join(filter(None, (self._auc_shortfall(), self._ne_shortfall()))) or None
 
     @property
     def words(self) -> str:
@@ -88,7 +88,7 @@ class Promise(Frozen):
             return f"{LEAST_UNITS} independent {'rows' if self.unit == ROWS else 'users or days'} are needed"
         return "it holds one class, or hardly any rows of the other"
 
-    def _auc_missed(self) -> str | None:
+    def _auc_shortfall(self) -> str | None:
         low, asked = self.bounds.auc_low, self.min_auc
         if asked is None or low >= asked:
             return None
@@ -99,7 +99,7 @@ class Promise(Frozen):
             f"--min-auc {asked:g} by {asked - low:.4f} (measured: {self.bounds.auc:.4f})"
         )
 
-    def _ne_missed(self) -> str | None:
+    def _ne_shortfall(self) -> str | None:
         high, asked = self.bounds.ne_high, self.max_ne
         if asked is None or high <= asked:
             return None

@@ -109,7 +109,7 @@ def _baselines(baselines: Sequence[RankingBaseline]) -> str:
         f"{one.train_seconds:.1f} | {'-' if one.joules is None else f'{one.joules:,.0f}'} |"
         for one in baselines
     ]
-    return "\n".join([head, *rows, "", *(f"- {one.verdict}" for one in baselines)])
+    return "\n".join([head, *rows, "", *(f"- {one.summary}" for one in baselines)])
 
 
 def _demand(trained: TrainedRanker, graph: Graph) -> list[tuple[str, str]]:

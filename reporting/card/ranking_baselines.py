@@ -42,7 +42,7 @@ class RankingBaseline(Frozen):
     is_asked: bool = Field(default=False, description="Whether it is the requested model.")
 
     @property
-    def verdict(self) -> str:
+    def summary(self) -> str:
         """Comparison of the result with the baseline, in one sentence."""
         name = f"requested model {self.name}" if self.is_asked else f"baseline {self.name}"
         if self.is_result:

@@ -127,7 +127,7 @@ def _baselines(card: ModelCard) -> list[Part]:
         for one in card.baselines
     ]
     return [
-        *(Paragraph(one.verdict) for one in card.baselines),
+        *(Paragraph(one.summary) for one in card.baselines),
         Table(("baseline", "AUC", "NE", "seconds of training", "joules", "trained"), rows),
     ]
 

@@ -8,7 +8,7 @@ from shunter.search.context import SearchContext
 from shunter.search.methods.samplers import Sampled, nsga2_sampler, random_sampler, tpe_sampler
 from shunter.search.protocol import SearchMethod
 from shunter.search.space.settings import SearchSpace
-from shunter.search.study.families import FamilyRace
+from shunter.search.study.families import FamilyComparison
 
 # Use of earlier searches by an extension: `studies` reads them, and `start` builds a method that begins from them.
 PAST_SEARCHES = Registry(
@@ -37,11 +37,11 @@ def build_tpe(context: SearchContext) -> SearchMethod:
     taught = PAST_SEARCHES.load("start")(context, partial(Sampled, context, tpe_sampler)) if context.past else None
     if taught is not None:
         return taught
-    race = None
+    comparison = None
     if isinstance(context.space, SearchSpace):
         rows = context.dataset.splits["train"].rows
-        race = FamilyRace.of(context.space, rows, context.schedule, context.trials)
-    return Sampled(context, tpe_sampler, race=race)
+        comparison = FamilyComparison.of(context.space, rows, context.schedule, context.trials)
+    return Sampled(context, tpe_sampler, comparison=comparison)
 
 
 def build_random(context: SearchContext) -> SearchMethod:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shunter.search.context import SearchContext
 from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters
-from shunter.search.study.families import FamilyRace
+from shunter.search.study.families import FamilyComparison
 from shunter.search.study.storage import begun_trials, outcome_of
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class Sampled:
         context: Context of the search; the points are drawn from its study.
         sampler_of: Makes the sampler of one draw from its seed and the budget in trials.
         first: Points to try first; None uses the default points of the space.
-        race: Comparison of several families, which replaces the points to try first.
+        comparison: Comparison of several families, which replaces the points to try first.
 
     Attributes:
-        race: Comparison of several families; None if there is none.
+        comparison: Comparison of several families; None if there is none.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Sampled:
         context: SearchContext,
         sampler_of: "SamplerOf",
         first: Sequence[Parameters] | None = None,
-        race: FamilyRace | None = None,
+        comparison: FamilyComparison | None = None,
     ) -> None:
-        self.race = race
+        self.comparison = comparison
         self._context, self._sampler_of = context, sampler_of
         self._first = context.space.defaults() if first is None else first
 
@@ -53,10 +53,10 @@ class Sampled:
         """Return the first of the points to try first that is not in the study, or else a drawn point."""
         context = self._context
         begun = begun_trials(context.study)
-        if self.race is not None:
-            if (point := self.race.next(begun, left)) is not None:
+        if self.comparison is not None:
+            if (point := self.comparison.next(begun, left)) is not None:
                 return point
-            return self._drawn_of(self.race.finalists(begun), begun)
+            return self._drawn_of(self.comparison.finalists(begun), begun)
         tried = [trial.params for trial in begun]
         for point in self._first:
             if point not in tried:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES
@@ -31,15 +31,15 @@ def space_for(
         MissingExtensionError: The space belongs to an extension that is not installed.
     """
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
-    fixed = read_fixed(request.model, request.architecture.set)
+    overrides = read_overrides(request.model, request.architecture.set)
     if request.search.space == SearchSpaceName.ARCHITECTURE:
         space, rates = SEARCH_SPACES.load(SearchSpaceName.ARCHITECTURE), usual_rates(placement.batch_size)
-        return space.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)
+        return space.for_dataset(dataset, task_weights=weights, overrides=overrides, hyperparameters=rates)
     partitions_of = MODEL_FAMILIES.load_part(request.model, "field_partitions")
     partitions = partitions_of(dataset, request, placement, directory, open_run(parent_run_id)) if partitions_of else {}
     is_wide = request.search.space == SearchSpaceName.WIDE
     in_file = placement.embedding_memory_bytes is not None
-    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed, is_wide=is_wide, in_file=in_file)
+    space = SearchSpace.for_dataset(dataset, request.model, weights, overrides, is_wide=is_wide, in_file=in_file)
     space = space.at_batch_size(placement.batch_size)
     return space.model_copy(update={"tower_partitions": partitions})
 

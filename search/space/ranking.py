@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from shunter.engine.fixed import Fixed
+from shunter.engine.overrides import Overrides
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.models.graph import GraphSpec, graph_spec, learns_in_steps
 from shunter.models.graph.spec import Range, Searched
@@ -21,11 +21,11 @@ class RankingSpace:
 
     Attributes:
         family: Name of the model.
-        fixed: Fields that the user fixed, which are not searched.
+        overrides: Fields that the user fixed, which are not searched.
     """
 
     family: str
-    fixed: Fixed = field(default_factory=Fixed)
+    overrides: Overrides = field(default_factory=Overrides)
 
     @property
     def searched(self) -> Searched:
@@ -36,7 +36,7 @@ class RankingSpace:
 
     @property
     def _fixed(self) -> Mapping[str, object]:
-        return {**self.fixed.architecture, **self.fixed.learning}
+        return {**self.overrides.architecture, **self.overrides.learning}
 
     def first(self) -> list[Parameters]:
         """Return the points to try first: the defaults, which follow the literature, and other points of the family."""
@@ -59,8 +59,8 @@ class RankingSpace:
         rates = {one.name for one in fields(RankingHyperparameters)}
         own = {name: value for name, value in point.items() if name not in rates}
         learning = {name: value for name, value in point.items() if name in rates}
-        spec = graph_spec(self.family, **{**own, **self.fixed.architecture})
-        return spec, RankingHyperparameters(**{**spec.learned_with, **learning, **self.fixed.learning})
+        spec = graph_spec(self.family, **{**own, **self.overrides.architecture})
+        return spec, RankingHyperparameters(**{**spec.learned_with, **learning, **self.overrides.learning})
 
 
 def _parameter(values: Range | tuple[float, ...]) -> Parameter:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import Fixed, why_not_built
+from shunter.engine.overrides import Overrides, why_not_built
 from shunter.frozen import Frozen
 from shunter.model_families import AUTO, MODEL_FAMILIES
 from shunter.models.names import auto_families
@@ -137,7 +137,7 @@ class SearchSpace(Frozen):
         dataset: Dataset,
         family: str = "dlrm",
         task_weights: tuple[float, ...] = (),
-        fixed: Fixed = Fixed(),  # noqa: B008 - frozen
+        overrides: Overrides = Overrides(),  # noqa: B008 - frozen
         *,
         is_wide: bool = False,
         in_file: bool = False,
@@ -163,7 +163,7 @@ class SearchSpace(Frozen):
                 **{
                     name: values
                     for family in families
-                    for name, values in family_options(family, fixed.architecture, dataset.features).items()
+                    for name, values in family_options(family, overrides.architecture, dataset.features).items()
                 },
                 **(_gates(dataset) if any(hasattr(one.spec, GATES[0]) for one in known) else {}),
                 **(TASK_OPTIONS if dataset.features.tasks and has_hidden_layers else {}),
@@ -179,8 +179,8 @@ class SearchSpace(Frozen):
             learning_options=learning_options(families, is_wide=is_wide),
             table_rows=dataset.features.table_rows if is_wide else (),
             bottom_widths=(32, 64, 128) if dataset.features.dense and has_hidden_layers else (),
-            fixed_architecture=fixed.architecture,
-            fixed_learning=fixed.learning,
+            fixed_architecture=overrides.architecture,
+            fixed_learning=overrides.learning,
             begins_held_back=rows >= HELD_BACK_ROWS,
         )
 
@@ -342,8 +342,8 @@ class SearchSpace(Frozen):
 
     def _mixes_widths(self, family: str | None) -> bool:
         """Return True if tables of the family, or of any family, may differ in width and no width is fixed."""
-        fixed = self.fixed_architecture
-        if not self.table_rows or "table_dims" in fixed or fixed.get("table_precision", "fp32") != "fp32":
+        overrides = self.fixed_architecture
+        if not self.table_rows or "table_dims" in overrides or overrides.get("table_precision", "fp32") != "fp32":
             return False  # tables in fp16 have equal widths
         families = (family,) if family else self.families
         return any(MODEL_FAMILIES.capability(name, "mixes_widths") for name in families)
@@ -361,18 +361,20 @@ class SearchSpace(Frozen):
         return {option: choices for option, choices in self.options.items() if option in own}
 
 
-def family_options(family: str, fixed: Mapping[str, Any] | None = None, features: Features | None = None) -> Choices:
+def family_options(
+    family: str, overrides: Mapping[str, Any] | None = None, features: Features | None = None
+) -> Choices:
     """Return the searched options of a family with their values; several names in one value are joined by a plus.
 
     Args:
         family: Name of the family.
-        fixed: Fields that the user fixed; values that cannot be combined with them are left out.
+        overrides: Fields that the user fixed; values that cannot be combined with them are left out.
         features: Features of the data.
     """
     ranges = family_of(family).ranges
-    if fixed and features:
+    if overrides and features:
         ranges = {
-            name: tuple(one for one in values if not why_not_built(family, {name: one, **fixed}, features))
+            name: tuple(one for one in values if not why_not_built(family, {name: one, **overrides}, features))
             for name, values in ranges.items()
         }
     return {option: tuple(map(_as_choice, values)) for option, values in ranges.items() if values}

@@ -33,7 +33,7 @@ FAIR_SHARE = 0.25  # of the budget, up to which more than two families are train
 
 
 @dataclass(frozen=True)
-class FamilyRace:
+class FamilyComparison:
     """Order in which families are tried, and choice of the two that continue; its whole state is the study's trials.
 
     Attributes:
@@ -45,7 +45,7 @@ class FamilyRace:
     passes: float
 
     @classmethod
-    def of(cls, space: SearchSpace, rows: int, schedule: Schedule, trials: int | None) -> "FamilyRace | None":
+    def of(cls, space: SearchSpace, rows: int, schedule: Schedule, trials: int | None) -> "FamilyComparison | None":
         """Return the comparison of a search's families; None if the comparison would save nothing.
 
         Args:
@@ -62,11 +62,11 @@ class FamilyRace:
         return None if is_short or passes >= schedule.max_epochs else cls(space, passes)
 
     @cached_property
-    def looks(self) -> list[Parameters]:
+    def screenings(self) -> list[Parameters]:
         """Point of the screening of each family."""
         return [self.space.default(family) for family in self.space.families]
 
-    def is_look(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
+    def is_screening(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
         """Return True if a trial is a screening: the first trial at the default of its family.
 
         Args:
@@ -74,14 +74,14 @@ class FamilyRace:
             parameters: Point of the trial.
             trials: All trials that have begun.
         """
-        return parameters in self.looks and not any(
+        return parameters in self.screenings and not any(
             trial.params == parameters for trial in trials if trial.number < number
         )
 
     def is_final(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
         """Return True if a trial is trained in full whatever its results are."""
         own = [*self._firsts(trials).values(), *self._seconds(trials)]
-        return parameters in own and not self.is_look(number, parameters, trials)
+        return parameters in own and not self.is_screening(number, parameters, trials)
 
     def next(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> Parameters | None:
         """Return the next screening, or the next point to train in full; None if all of them have begun.
@@ -91,11 +91,11 @@ class FamilyRace:
             left: Rest of the budget.
         """
         tried = [trial.params for trial in trials]
-        for point in self.looks:
+        for point in self.screenings:
             if point not in tried:
                 return point
         firsts = self._firsts(trials)
-        for place, family in enumerate(self._by_looks(trials)):
+        for place, family in enumerate(self._by_screenings(trials)):
             if self._has_begun(firsts[family], tried):
                 continue
             if place >= FINALISTS and not self._is_affordable(trials, left):
@@ -109,14 +109,14 @@ class FamilyRace:
         A family's result is the better of its full training and its screening. Before two families have a full
         training, only the screenings count.
         """
-        looks = self._look_losses(trials)
+        screenings = self._screening_losses(trials)
         reached = {
-            family: min(lowest_loss(trial), looks.get(family, math.inf))
+            family: min(lowest_loss(trial), screenings.get(family, math.inf))
             for family, trial in self._whole(trials).items()
             if has_result(trial)
         }
         best = sorted(reached, key=lambda family: reached[family])
-        return (best if len(best) >= FINALISTS else self._by_looks(trials))[:FINALISTS]
+        return (best if len(best) >= FINALISTS else self._by_screenings(trials))[:FINALISTS]
 
     def _firsts(self, trials: "Sequence[FrozenTrial]") -> dict[str, Parameters]:
         """Return the point of each family that is the first to be trained in full."""
@@ -135,30 +135,32 @@ class FamilyRace:
 
     def _is_out(self, trials: "Sequence[FrozenTrial]") -> bool:
         """Return True if a point other than the default ended worse than the screening of its family."""
-        looks = self._look_losses(trials)
+        screenings = self._screening_losses(trials)
         return any(
-            lowest_loss(trial) > looks.get(family, math.inf)
+            lowest_loss(trial) > screenings.get(family, math.inf)
             for family, trial in self._whole(trials).items()
-            if has_result(trial) and trial.params not in self.looks
+            if has_result(trial) and trial.params not in self.screenings
         )
 
-    def _by_looks(self, trials: "Sequence[FrozenTrial]") -> list[str]:
+    def _by_screenings(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """Return the families whose screening has a result, the best first; all families before two have one."""
-        looks = self._look_losses(trials)
-        best = sorted(looks, key=lambda family: looks[family])
+        screenings = self._screening_losses(trials)
+        best = sorted(screenings, key=lambda family: screenings[family])
         return best if len(best) >= FINALISTS else list(self.space.families)
 
-    def _look_losses(self, trials: "Sequence[FrozenTrial]") -> dict[str, float]:
+    def _screening_losses(self, trials: "Sequence[FrozenTrial]") -> dict[str, float]:
         """Return the loss of each family whose screening has a result."""
-        looks = (trial for trial in trials if has_result(trial) and self.is_look(trial.number, trial.params, trials))
-        return {trial.params["family"]: lowest_loss(trial) for trial in looks}
+        screenings = (
+            trial for trial in trials if has_result(trial) and self.is_screening(trial.number, trial.params, trials)
+        )
+        return {trial.params["family"]: lowest_loss(trial) for trial in screenings}
 
     def _whole(self, trials: "Sequence[FrozenTrial]") -> "dict[str, FrozenTrial]":
         """Return the first full training of each family at one of the space's first points."""
         found: dict[str, FrozenTrial] = {}
         for trial in trials:
             # A trial that another process has just begun has no parameters yet.
-            if trial.params in self._own and not self.is_look(trial.number, trial.params, trials):
+            if trial.params in self._own and not self.is_screening(trial.number, trial.params, trials):
                 found.setdefault(trial.params["family"], trial)
         return found
 
@@ -169,7 +171,7 @@ class FamilyRace:
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:
         """Return True if the full training of a point has begun; a screening does not count."""
-        return tried.count(point) > self.looks.count(point)
+        return tried.count(point) > self.screenings.count(point)
 
     def _is_affordable(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> bool:
         """Return True if another full training, at the highest cost so far, stays within the budget share."""

@@ -27,7 +27,7 @@ PAIR = "pair"  # attribute of a trial that repeats another one; see `shunter.sea
 FIXED = "fixed_params"  # attribute in which Optuna stores the point of a queued trial
 
 
-def note_owner(trial: "Trial") -> None:
+def record_owner(trial: "Trial") -> None:
     """Record the process that runs a trial, to find out later whether that process died, and why."""
     trial.set_user_attr(OWNER, _this_process())
     trial.set_user_attr(MEMORY_KILLS, memory_kills())

@@ -12,7 +12,7 @@ from shunter.database import fault_of, quarantine_database
 from shunter.engine.config import SelectBy
 from shunter.errors import TrackingError
 from shunter.search.protocol import COSTS, Cost, Outcome, Space
-from shunter.search.study.interrupted import FAILURE, close_interrupted, note_owner, put_back, running_trials
+from shunter.search.study.interrupted import FAILURE, close_interrupted, put_back, record_owner, running_trials
 from shunter.secrets import without_secrets
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def record(
     if parameters is not None:
         study.enqueue_trial(dict(parameters), user_attrs=dict(attributes or {}))
     trial = study.ask()
-    note_owner(trial)
+    record_owner(trial)
     return trial
 
 

@@ -26,7 +26,7 @@ from shunter.models.spec import ModelSpec
 from shunter.requests import Limits
 from shunter.search.constraints import FinalTraining, Measured, format_violations, violations_of
 from shunter.search.protocol import Cost, Outcome, Parameters, Space
-from shunter.search.study.families import FamilyRace
+from shunter.search.study.families import FamilyComparison
 from shunter.search.study.halving import Halving
 from shunter.search.study.interrupted import FAILURE, may_try_again
 from shunter.search.study.kept import KeptModels
@@ -72,7 +72,7 @@ class TrialContext:
         study: Record of all trials, used to stop trainings early that are worse than others.
         kept: Storage for the models of the best trials; None stores none.
         observe: See `shunter.search.job.SearchJob`.
-        race: Comparison of several families, which ends screenings early and trains a few points in full.
+        comparison: Comparison of several families, which ends screenings early and trains a few points in full.
         placement: Placement of the search; parallel trials share its threads.
         repeated: Trial that this one repeats at another placement; None for a trial of the search itself.
         exploration: Condition that ends an exploring trial; None for all others.
@@ -91,7 +91,7 @@ class TrialContext:
     study: "Study"
     kept: KeptModels | None = None
     observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
-    race: FamilyRace | None = None
+    comparison: FamilyComparison | None = None
     placement: Placement
     repeated: Repeated | None = None
     exploration: ShouldStop | None = None
@@ -161,7 +161,7 @@ class _Attempt:
             own_epochs=self.most_epochs,
             peers=context.peers,
         )
-        self.is_look, self.is_final = self._role(context.race)
+        self.is_screening, self.is_final = self._role(context.comparison)
         self.reports: list[EpochReport] = []
         execution = execution_of(executor.placement)
         self.job = TrainingJob(context.dataset, self.spec, self.hyperparameters, execution, context.schedule)
@@ -234,18 +234,20 @@ class _Attempt:
             return
         reached = min(map(self._loss, self.reports))
         is_beaten = self.halving.is_beaten(self.trial, self._passes(report), reached, cost)
-        if self.context.race is not None and self.is_look:
-            is_beaten = self._passes(report) >= self.context.race.passes
+        if self.context.comparison is not None and self.is_screening:
+            is_beaten = self._passes(report) >= self.context.comparison.passes
         if is_beaten and not self.is_final:
             raise _stopped()
 
-    def _role(self, race: FamilyRace | None) -> tuple[bool, bool]:
+    def _role(self, comparison: FamilyComparison | None) -> tuple[bool, bool]:
         """Return whether the trial is the screening of a family, and whether it is trained in full in any case."""
-        if race is None or self.context.repeated is not None:
+        if comparison is None or self.context.repeated is not None:
             return False, False
         begun = begun_trials(self.context.study)
         number = self.trial.number
-        return race.is_look(number, self.parameters, begun), race.is_final(number, self.parameters, begun)
+        return comparison.is_screening(number, self.parameters, begun), comparison.is_final(
+            number, self.parameters, begun
+        )
 
     def _loss(self, report: EpochReport) -> float:
         return report.validation.loss_by(self.context.schedule.select_by)
@@ -261,7 +263,7 @@ class _Attempt:
             auc=best.validation.auc,
             memory_bytes=figures.peak_memory_bytes if figures else None,
             watts=reading.mean_watts,
-            epochs=self._epochs_to_the_end(best, figures),
+            epochs=self._full_epochs(best, figures),
             pass_seconds=last.train_seconds / passes,
             pass_joules=None if reading.joules is None else reading.joules / passes,
         )
@@ -276,7 +278,7 @@ class _Attempt:
             epochs=passes,
         )
 
-    def _epochs_to_the_end(self, best: EpochReport, figures: TrainingFigures | None) -> float:
+    def _full_epochs(self, best: EpochReport, figures: TrainingFigures | None) -> float:
         """Return the epochs of a full training: as measured if the patience ended it, or else the largest number."""
         if figures and figures.stop_reason.kind is StopKind.PATIENCE:
             return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
@@ -316,7 +318,7 @@ class _Attempt:
         if not outcome.is_feasible:
             tags["search.violations"] = format_violations(outcome.violations)
         run.set_tags(tags)
-        ended_early = StopReason(StopKind.LOOK if self.is_look else StopKind.PRUNED)
+        ended_early = StopReason(StopKind.SCREENING if self.is_screening else StopKind.PRUNED)
         self.keep_evidence(ending_of(reason=figures.stop_reason if figures else ended_early), figures)
         self._keep_step_time()
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from shunter.engine.executors.role import Executor, Place
+from shunter.engine.executors.role import ComputeTarget, Executor
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.hardware.types import Placement
 
@@ -12,7 +12,9 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def open_executors(placement: Placement, count: int, place: Place | None = None) -> Iterator[Sequence[Executor]]:
+def open_executors(
+    placement: Placement, count: int, place: ComputeTarget | None = None
+) -> Iterator[Sequence[Executor]]:
     """Open executors for `count` trials at the same time; they are closed at the end of the block.
 
     A single trial at a time trains in this process. Several trials train in one process each, which share the threads
@@ -21,7 +23,7 @@ def open_executors(placement: Placement, count: int, place: Place | None = None)
     Args:
         placement: The chosen placement.
         count: Number of trials at the same time.
-        place: Place that trains instead of this machine.
+        place: Target that trains instead of this machine.
 
     Raises:
         RequestError: There are fewer GPUs than trials at a time.

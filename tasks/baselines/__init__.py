@@ -40,7 +40,7 @@ CHECKS = (1 / 8, 1 / 2)
 LEAST_SAMPLES = 100_000
 
 
-class Race:
+class RateComparison:
     """Comparison of the validation losses of two trainings after the same number of samples.
 
     The losses of the first training are kept in a file, so that a resumed run decides as an uninterrupted one.
@@ -63,7 +63,7 @@ class Race:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, json.dumps(self._losses))
 
-    def follow(self, report: EpochReport) -> None:
+    def compare(self, report: EpochReport) -> None:
         """Compare a validation loss of the second training; set `lost` if it is worse than that of the first."""
         first = self._losses.get(str(report.samples_seen))
         second = report.validation.loss_by(self._select_by)
@@ -158,11 +158,13 @@ def _baseline(run: RunContext, family: str) -> TrainedBaseline | None:
     placement = choice.reused_of or placement_of_one(run, _spec(run, family))
     jobs = _jobs(run, family, placement)
     trained: list[TrainedModel] = []
-    race = Race(choice_path.with_name(f"{family}.json"), run.request.training.select_by.value, LEAST_SAMPLES)
+    comparison = RateComparison(
+        choice_path.with_name(f"{family}.json"), run.request.training.select_by.value, LEAST_SAMPLES
+    )
     for job in jobs:
         if trained and run.baseline_stop.check():
             break
-        trained.append(_train(run, job, placement, race))
+        trained.append(_train(run, job, placement, comparison))
     joules = [one.energy.joules for one in trained if one.energy.joules is not None]
     found = TrainedBaseline(
         model=_best(trained, run.request).model_copy(update={"name": family}),
@@ -194,7 +196,7 @@ def _jobs(run: RunContext, family: str, placement: Placement) -> list[ClickJob]:
     return [TrainingJob(dataset, spec, rate, execution_of(placement), schedule) for rate in rates]
 
 
-def _train(run: RunContext, job: ClickJob, placement: Placement, race: Race) -> TrainedModel:
+def _train(run: RunContext, job: ClickJob, placement: Placement, comparison: RateComparison) -> TrainedModel:
     rate = job.hyperparameters.embedding_learning_rate
     name = f"{job.spec.family}-rate-{rate:g}"
     is_first = rate == LEARNING_RATES[0]
@@ -205,10 +207,10 @@ def _train(run: RunContext, job: ClickJob, placement: Placement, race: Race) -> 
         name=name,
         parent_run_id=run.run_id,
         run_kind="baseline",
-        should_stop=run.baseline_stop.check if is_first else lambda: race.lost or run.baseline_stop.check(),
+        should_stop=run.baseline_stop.check if is_first else lambda: comparison.lost or run.baseline_stop.check(),
         place=run.cluster,
         checkpoints=run.checkpoints,
-        watch=race.lead if is_first else race.follow,
+        watch=comparison.lead if is_first else comparison.compare,
     )
 
 

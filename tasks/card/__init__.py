@@ -16,7 +16,7 @@ from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.quality import gauc_metrics
 from shunter.reporting.card.unknown_row import score_unknown_row
-from shunter.tasks.accelerators import tell
+from shunter.tasks.accelerators import announce
 from shunter.tasks.card.ranking import CARD, write_ranking_card
 from shunter.tracking.passes import log_passes
 from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
@@ -64,12 +64,12 @@ def write_card(
     compared = compare_baselines(dataset, baselines, result, execution, seed=seed)
     run = open_run(parent_run_id)
     run.log_metrics(baseline_metrics(compared, result.test))
-    run.set_tags({f"baseline.{one.name}.verdict": one.verdict for one in compared})
+    run.set_tags({f"baseline.{one.name}.verdict": one.summary for one in compared})
     run.set_tags({f"baseline.{one.name}.trained_at": one.trained_at.isoformat() for one in compared if one.trained_at})
     unknown = score_unknown_row(result.directory, dataset, execution)
     run.log_metrics({UNKNOWN_ROW: unknown.probability})
     if unknown.is_far_off:
-        tell(unknown.sentence)
+        announce(unknown.sentence)
     if promise is not None:
         run.log_metrics(promise.metrics)
     words = "" if promise is None else promise.words

@@ -70,7 +70,7 @@ def write_ranking_card(
             **ranking_metrics(result.test, "test"),
         }
     )
-    run.set_tags({**{f"baseline.{one.name}.verdict": one.verdict for one in compared}, "ranking.reason": reason})
+    run.set_tags({**{f"baseline.{one.name}.verdict": one.summary for one in compared}, "ranking.reason": reason})
     run.set_tags({INDEX: index.sentence})
     graph = RankingData.of(dataset, learn_validation=learned_validation).graph
     card = ranking_card(

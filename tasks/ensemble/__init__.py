@@ -9,7 +9,7 @@ from shunter.hardware.types import Placement
 from shunter.requests import EnsembleOf
 from shunter.tasks.ensemble.combine import EnsembleLimits, combine_members
 from shunter.tasks.ensemble.distillation import distil
-from shunter.tasks.ensemble.ending import UNTRAINED, expected_ending, set_ending_aside
+from shunter.tasks.ensemble.ending import UNTRAINED, expected_ending, reserve_ending
 from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
 from shunter.tasks.ensemble.past_champions import past_champions
 from shunter.tasks.ensemble.room import minutes_in_words
@@ -25,8 +25,8 @@ __all__ = [
     "distil",
     "expected_ending",
     "minutes_in_words",
+    "reserve_ending",
     "scoring_placement",
-    "set_ending_aside",
     "train_members",
     "trainings_after",
 ]

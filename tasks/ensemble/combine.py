@@ -13,12 +13,12 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.ensemble.combinations import PRESENT
 from shunter.engine.ensemble.combined import PackedResult, combined_as
-from shunter.engine.ensemble.race import PRESENT
+from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, select_ensemble
 from shunter.engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
 from shunter.engine.ensemble.scored import kept_scores, score_test
 from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
-from shunter.engine.ensemble.verdict import Verdict, judge
 from shunter.engine.execution import execution_of
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import FIGURES, compute_task_metrics
@@ -174,10 +174,10 @@ class Combining:
         """
         return within_limits([cost for _, cost in self.scored], self.limits.most, self.limits.serving)
 
-    def verdict(self, allowed: Sequence[int], most: int | None) -> Verdict:
+    def selection(self, allowed: Sequence[int], most: int | None) -> EnsembleSelection:
         """Select the best ensemble of the members with indices `allowed`, with at most `most` models."""
         evaluations = self.evaluations
-        verdict = judge(
+        selection = select_ensemble(
             evaluations[0].labels,
             np.stack([evaluations[index].logits for index in allowed]),
             self.seed,
@@ -186,50 +186,52 @@ class Combining:
             select_by=self.select_by,
             most=most,
         )
-        return verdict.among(allowed, len(self.members))
+        return selection.among(allowed, len(self.members))
 
-    def save(self, verdict: Verdict, directory: Path, packed: Mapping[int, Mapping[str, Tensor]] | None = None) -> None:
+    def save(
+        self, selection: EnsembleSelection, directory: Path, packed: Mapping[int, Mapping[str, Tensor]] | None = None
+    ) -> None:
         """Write the selected models into a folder."""
         execution = replace(self.execution, device="cpu")
-        chosen = [self.members[index].directory for index in verdict.chosen]
+        chosen = [self.members[index].directory for index in selection.chosen]
         models = [_single(directory, execution, among=len(chosen)) for directory in chosen]
-        tensors = [packed[index] for index in verdict.chosen] if packed else None
-        save_model(combined_as(verdict, models), directory, tensors)
+        tensors = [packed[index] for index in selection.chosen] if packed else None
+        save_model(combined_as(selection, models), directory, tensors)
 
     def result(self, directory: Path, run_id: str) -> EnsembleResult:
         """Select, write and score the resulting model."""
         tasks, evaluations = self.dataset.features.tasks, self.evaluations
         labels, row_weights = evaluations[0].labels, evaluations[0].weights
         logits = np.stack([evaluation.logits for evaluation in evaluations])
-        verdict = self.verdict(*self.allowed)
-        shrunk = self._shrunk(verdict)
+        selection = self.selection(*self.allowed)
+        shrunk = self._shrunk(selection)
         if shrunk is not None:
-            verdict, logits = shrunk.verdict, shrunk.logits
-        self.save(verdict, directory, shrunk.tensors if shrunk else None)
+            selection, logits = shrunk.selection, shrunk.logits
+        self.save(selection, directory, shrunk.tensors if shrunk else None)
         memory = None if shrunk is None else _stored(shrunk, directory)
         names = [member.name for member in self.members]
         return EnsembleResult(
             directory=directory,
             data_fingerprint=self.dataset.fingerprint,
-            kept="ensemble" if verdict.is_ensemble else "single",
+            kept="ensemble" if selection.is_ensemble else "single",
             members=tuple(
-                _member(member, weights, tasks) for member, weights in zip(self.members, verdict.weights, strict=True)
+                _member(member, weights, tasks) for member, weights in zip(self.members, selection.weights, strict=True)
             ),
-            best_single=names[verdict.best_single],
-            judged_ensemble=verdict.ensemble,
-            judged_single=verdict.single,
-            validation=compute_task_metrics(tasks, labels, verdict.combine(logits), row_weights),
+            best_single=names[selection.best_single],
+            judged_ensemble=selection.ensemble,
+            judged_single=selection.single,
+            validation=compute_task_metrics(tasks, labels, selection.combine(logits), row_weights),
             # The written files are scored, so that the metrics are those of the registered model.
             test=score_test(directory, self.dataset, self.execution).metrics,
-            reason=_reason(verdict, names, self.select_by) + (f" {memory.words}" if memory else ""),
+            reason=_reason(selection, names, self.select_by) + (f" {memory.words}" if memory else ""),
             run_id=run_id,
             tasks=tasks,
-            scale=float(verdict.scale.flat[0]),
-            other_scales=dict(zip(tasks[1:], verdict.scale.flat[1:].tolist(), strict=True)),
-            combined_by=verdict.combination.label if verdict.combination else "",
-            tried_ne=verdict.ne,
+            scale=float(selection.scale.flat[0]),
+            other_scales=dict(zip(tasks[1:], selection.scale.flat[1:].tolist(), strict=True)),
+            combined_by=selection.combination.label if selection.combination else "",
+            tried_ne=selection.ne,
             memory=memory,
-            serving=(*self._serving(), self._of_result(directory, verdict)),
+            serving=(*self._serving(), self._of_result(directory, selection)),
         )
 
     def _scored(self, member: TrainedModel) -> tuple[Evaluation, ServingCost]:
@@ -241,7 +243,7 @@ class Combining:
             serving_cost(model, self.dataset, execution),
         )
 
-    def _shrunk(self, verdict: Verdict) -> PackedResult | None:
+    def _shrunk(self, selection: EnsembleSelection) -> PackedResult | None:
         limits, (allowed, most) = self.limits, self.allowed
         if limits.memory_bytes is None:
             return None
@@ -257,17 +259,17 @@ class Combining:
             threads=self.execution.threads,
             error_rate=limits.memory_error_rate,
         )
-        return shrinker.shrink(verdict)
+        return shrinker.shrink(selection)
 
     def _serving(self) -> Iterator[Serving]:
         for member, (evaluation, cost) in zip(self.members, self.scored, strict=True):
             yield Serving.of(member.name, evaluation.metrics.ne, cost)
 
-    def _of_result(self, directory: Path, verdict: Verdict) -> Serving:
+    def _of_result(self, directory: Path, selection: EnsembleSelection) -> Serving:
         execution = self.execution
         model = load_to_score(directory, execution)
         if not isinstance(model, Ensemble) and self.limits.memory_bytes is None:  # a single member: already measured
-            return Serving.of(RESULT, None, self.scored[verdict.chosen[0]][1])
+            return Serving.of(RESULT, None, self.scored[selection.chosen[0]][1])
         return Serving.of(RESULT, None, serving_cost(model, self.dataset, execution))
 
 
@@ -290,35 +292,35 @@ def _single(directory: Path, execution: Execution, among: int) -> Model:
     return model
 
 
-def _reason(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
-    return f"{_choice(verdict, names, select_by)}{_calibration(verdict)}"
+def _reason(selection: EnsembleSelection, names: Sequence[str], select_by: SelectBy) -> str:
+    return f"{_choice(selection, names, select_by)}{_calibration(selection)}"
 
 
-def _calibration(verdict: Verdict) -> str:
-    if verdict.combination is not None:
-        ne = verdict.ne
+def _calibration(selection: EnsembleSelection) -> str:
+    if selection.combination is not None:
+        ne = selection.ne
         return (
-            f" {words_of(verdict.combination.label)}: NE {ne[verdict.combination.label]:.4f} against "
+            f" {words_of(selection.combination.label)}: NE {ne[selection.combination.label]:.4f} against "
             f"{ne[PRESENT]:.4f} without that, where each half of validation is predicted by what the other has fitted."
         )
-    main = float(verdict.scale.flat[0])
+    main = float(selection.scale.flat[0])
     if main == 1:
         return ""
     how = "too sure" if main < 1 else "not sure enough"
     return f" Its log odds are multiplied by {main:.2f}, for it was {how} of itself."
 
 
-def _choice(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
-    single = names[verdict.best_single]
-    if verdict.ensemble is None or verdict.single is None:
+def _choice(selection: EnsembleSelection, names: Sequence[str], select_by: SelectBy) -> str:
+    single = names[selection.best_single]
+    if selection.ensemble is None or selection.single is None:
         return f"{single} is the result: nothing was combined with it."
-    ensemble, alone = (getattr(one, select_by) for one in (verdict.ensemble, verdict.single))
+    ensemble, alone = (getattr(one, select_by) for one in (selection.ensemble, selection.single))
     figures = (
         f"{FIGURES[select_by]} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "
-        f"{verdict.single.rows:,} validation rows, by weights that these have not fitted"
+        f"{selection.single.rows:,} validation rows, by weights that these have not fitted"
     )
-    if verdict.is_ensemble:
-        return f"The ensemble of {len(verdict.chosen)} models is kept: {figures}."
+    if selection.is_ensemble:
+        return f"The ensemble of {len(selection.chosen)} models is kept: {figures}."
     return f"The single model {single} is kept, because the ensemble does not beat it: {figures}."
 
 

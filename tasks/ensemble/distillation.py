@@ -6,8 +6,8 @@ from dataclasses import replace
 from shunter.engine.checkpoint.checked_files import WEIGHTS
 from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.ensemble.distillation import softened
+from shunter.engine.ensemble.ensemble_selection import EnsembleSelection
 from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES
-from shunter.engine.ensemble.verdict import Verdict
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.requests import Distill
@@ -43,11 +43,11 @@ def distil(
     combining = Combining(
         run.dataset, members, placement, run.request.seed, run.request.training.select_by.value, limits
     )
-    verdict = combining.verdict(range(len(members)), limits.most)
-    if not verdict.is_ensemble or (wanted is Distill.AUTO and _has_room(combining, verdict)):
+    selection = combining.selection(range(len(members)), limits.most)
+    if not selection.is_ensemble or (wanted is Distill.AUTO and _has_room(combining, selection)):
         return []
     teacher = run.directory / "teacher"
-    combining.save(verdict, teacher)
+    combining.save(selection, teacher)
     model = load_to_score(teacher, combining.execution)
     data = softened(run.dataset, teacher, model, combining.execution, run.directory / "softened")
     job, where, expected = planned(run, tuned.winners[0], 0)
@@ -55,9 +55,9 @@ def distil(
     return [train_one(run, job, where, expected, run.directory / "members" / NAME, name=NAME)]
 
 
-def _has_room(combining: Combining, verdict: Verdict) -> bool:
+def _has_room(combining: Combining, selection: EnsembleSelection) -> bool:
     """Return True if the uncompressed ensemble keeps the limits on prediction cost and memory."""
-    limits, costs = combining.limits, [combining.scored[index][1] for index in verdict.chosen]
-    stored = sum((combining.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
+    limits, costs = combining.limits, [combining.scored[index][1] for index in selection.chosen]
+    stored = sum((combining.members[index].directory / WEIGHTS).stat().st_size for index in selection.chosen)
     is_small = limits.memory_bytes is None or stored + FILE_OVERHEAD_BYTES <= limits.memory_bytes
     return is_small and limits.serving.are_kept_by(costs)

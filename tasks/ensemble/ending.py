@@ -25,7 +25,7 @@ SHARE_OF_BEGINNING = 1.0
 LATE_SECONDS = 1.0
 
 
-def set_ending_aside(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
+def reserve_ending(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
     """Reserve the last part of a limited command for its end.
 
     Args:
@@ -34,7 +34,7 @@ def set_ending_aside(minutes: Minutes, run: RunContext, clock: StepClock) -> Non
         clock: Clock with the seconds of the first steps.
     """
     if minutes.is_limited:
-        minutes.set_aside(*expected_ending(run.dataset, run.request, clock))
+        minutes.reserve_seconds(*expected_ending(run.dataset, run.request, clock))
 
 
 def expected_ending(

@@ -10,13 +10,13 @@ from shunter.engine.config import Schedule
 from shunter.engine.ensemble.snapshots import snapshots_of
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.adaptation import Adaptation
-from shunter.engine.executors.role import Place
-from shunter.engine.fixed import read_fixed
+from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import time_limit
 from shunter.engine.trained_model import TrainedModel, read_finished
 from shunter.hardware.devices.discovery import usable_cores
-from shunter.hardware.reservation import cores_held_here
+from shunter.hardware.reservation import cores_reserved_here
 from shunter.hardware.types import Placement
 from shunter.planner.decide import Decision
 from shunter.planner.describe import members_to_train
@@ -27,11 +27,11 @@ from shunter.requests import EnsembleOf, TrainRequest
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.result import Setting, TuneResult
 from shunter.search.study.kept import kept_model
-from shunter.tasks.accelerators import tell
+from shunter.tasks.accelerators import announce
 from shunter.tasks.ensemble.room import is_done, positions_with_room
 from shunter.tasks.ensemble.side_by_side import Training, side_by_side
 from shunter.tasks.run_context import RunContext
-from shunter.tasks.train import adopt_trial, train_member, train_to_the_end
+from shunter.tasks.train import adopt_trial, train_member, train_model
 from shunter.tasks.training_plans import planner
 from shunter.tracking.runs import open_run
 
@@ -66,7 +66,7 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
     limited = run.within(minutes.exhausted)
 
     def made(setting: Setting, turn: int, folder: str, name: str) -> Training[TrainedModel | None]:
-        def train(place: Place | None = None) -> TrainedModel | None:
+        def train(place: ComputeTarget | None = None) -> TrainedModel | None:
             if limited.should_stop() and not is_done(run, folder, None if turn else setting):
                 return None  # a trained model is adopted, because that takes no training
             return _member(limited, setting, turn, folder, name, place)
@@ -123,7 +123,7 @@ def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | N
         most=most,
         left_joules=run.budget.left_joules,
     )
-    tell(advice.words)
+    announce(advice.words)
     open_run(run.run_id).set_tags({"ensemble.trainings_at_a_time": advice.words})
     return side_by_side(trainings, placement, advice.chosen.count, run.cluster)
 
@@ -157,7 +157,7 @@ def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> li
 
 
 def _member(  # noqa: PLR0917
-    run: RunContext, setting: Setting, turn: int, folder: str, name: str, place: Place | None = None
+    run: RunContext, setting: Setting, turn: int, folder: str, name: str, place: ComputeTarget | None = None
 ) -> TrainedModel:
     """Train a setting with the seed of a turn, or return the model of a trial that has already done so."""
     job, placement, expected = planned(run, setting, turn)
@@ -165,7 +165,7 @@ def _member(  # noqa: PLR0917
     adopted = _adopted(run, setting, job, directory, name) if turn == 0 else read_finished(TrainedModel, directory, job)
     if adopted or place is None:
         return adopted or train_one(run, job, placement, expected, directory, name=name)
-    return train_to_the_end(
+    return train_model(
         job,
         placement,
         directory,
@@ -187,7 +187,7 @@ def planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Pla
     expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
     schedule = Schedule(
         max_epochs=request.longest_epochs,
-        patience=read_fixed(request.model, request.architecture.set).patience or PATIENCE,
+        patience=read_overrides(request.model, request.architecture.set).patience or PATIENCE,
         seed=request.seed + turn,
         select_by=request.training.select_by.value,
     )
@@ -235,7 +235,7 @@ def scoring_placement(placement: Placement) -> Placement:
 def _adaptation(expected: Expectation, placement: Placement, decision: Decision) -> Adaptation | None:
     """Return the adaptation of the threads to measured steps; None if the time of a step is not predicted."""
     interval = expected.prediction.step_seconds_interval
-    most = cores_held_here() or usable_cores()  # the other cores are leased to other processes
+    most = cores_reserved_here() or usable_cores()  # the other cores are leased to other processes
     choices = [choice for choice in alternatives(decision, placement) if choice.threads <= most]
     if interval is None or len(choices) < 2:
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from shunter.engine.executors.role import Executor, Place
+from shunter.engine.executors.role import ComputeTarget, Executor
 from shunter.hardware.types import Placement
 from shunter.search.study.workers import open_executors
 
@@ -18,7 +18,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 class Training(Protocol[Result_co]):
     """Function that runs one of several trainings."""
 
-    def __call__(self, place: Place | None = None) -> Result_co:
+    def __call__(self, place: ComputeTarget | None = None) -> Result_co:
         """Train with the executor of `place`, or in this run's own place if it is None."""
         ...
 
@@ -42,7 +42,7 @@ def side_by_side(
     trainings: Sequence[Training[Result_co]],
     placement: Placement | None,
     count: int,
-    place: Place | None,
+    place: ComputeTarget | None,
 ) -> list[Result_co]:
     """Run trainings, at most `count` in parallel; return their results in order.
 

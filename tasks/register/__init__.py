@@ -10,7 +10,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.metrics import Metrics
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.errors import QualityMissedError
+from shunter.errors import QualityNotReachedError
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.promise import Promise
 from shunter.requests import Limits, Promote, TrainRequest
@@ -51,7 +51,7 @@ def register_result(
     """Register the model unless it misses a quality limit; promote it if it beats the base rate and the champion.
 
     Raises:
-        QualityMissedError: AUC or NE miss their limits on validation, or by their confidence bounds on the test part.
+        QualityNotReachedError: AUC or NE, or their confidence bounds on the test part, miss their limits.
     """
     check_quality(request.limits, result.validation.auc)
     check_entropy(request.promise.max_ne, result.validation)
@@ -125,10 +125,10 @@ def check_quality(limits: Limits, auc: float) -> None:
     """Raise if the AUC of a model misses the user's limit.
 
     Raises:
-        QualityMissedError: the AUC on validation is below `min_auc`.
+        QualityNotReachedError: the AUC on validation is below `min_auc`.
     """
     if misses(limits, auc):
-        raise QualityMissedError(
+        raise QualityNotReachedError(
             f"The model reached AUC {auc:.4f} on validation, below --min-auc {limits.min_auc:g}, so it was not "
             f"registered: allow more --trials or --max-epochs, or lower the limit.",
             auc,
@@ -139,10 +139,10 @@ def check_entropy(max_ne: float | None, validation: Metrics) -> None:
     """Raise if the NE of a model is above the user's limit, or is NaN although there is a limit.
 
     Raises:
-        QualityMissedError: the NE on validation is above `max_ne`.
+        QualityNotReachedError: the NE on validation is above `max_ne`.
     """
     if max_ne is not None and not validation.ne <= max_ne:
-        raise QualityMissedError(
+        raise QualityNotReachedError(
             f"The model reached NE {validation.ne:.4f} on validation, above --max-ne {max_ne:g}, so it was not "
             f"registered: allow more --trials or --max-epochs, or raise the limit.",
             validation.auc,
@@ -157,11 +157,11 @@ def check_promise(promise: Promise | None, auc: float) -> None:
         auc: AUC on validation.
 
     Raises:
-        QualityMissedError: A bound misses its limit; the message says by how much.
+        QualityNotReachedError: A bound misses its limit; the message says by how much.
     """
-    if promise is not None and promise.missed is not None:
-        raise QualityMissedError(
-            f"The model was not registered: {promise.missed}; give more data, lower the limit, or reduce the "
+    if promise is not None and promise.shortfall is not None:
+        raise QualityNotReachedError(
+            f"The model was not registered: {promise.shortfall}; give more data, lower the limit, or reduce the "
             "confidence with --min-auc-confidence.",
             auc,
         )

@@ -14,7 +14,7 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import known_values, most_columns_differ, shared_rows
 from shunter.models.spec import Features
 from shunter.requests import Promote
-from shunter.tasks.accelerators import tell
+from shunter.tasks.accelerators import announce
 from shunter.tracking.patience import PatientCaller, is_passing
 from shunter.tracking.registry.click_comparison import compare_models
 from shunter.tracking.registry.judgement import Judgement
@@ -105,7 +105,7 @@ class Challenger:
             except (CheckpointError, DataError, TrackingError) as error:
                 if isinstance(error.__cause__, Exception) and is_passing(error.__cause__):
                     raise
-                tell(f"Champion {champion.version} cannot be scored any more, and is replaced uncompared: {error}")
+                announce(f"Champion {champion.version} cannot be scored any more, and is replaced uncompared: {error}")
                 return None
 
     def _compared(self, champion: Version, files: ModelFiles) -> Refusal | None:

@@ -14,10 +14,10 @@ from shunter.planner.decide import Decision
 from shunter.planner.history import History, read_history
 from shunter.planner.history.zeros import backward_speedups
 from shunter.requests import LOCAL_OFFERS, Explore, JobRequest
+from shunter.tasks.run_log import log_sentence
 from shunter.tasks.select.report import publish
 from shunter.tasks.select.searched import searched_workloads
 from shunter.tasks.select.track import log_decision
-from shunter.tasks.story import tell
 
 __all__ = ["estimate", "log_decision", "select"]
 
@@ -46,7 +46,7 @@ def select(
         beside_seconds=beside_seconds,
     )
     publish(decision)
-    tell(decision.reason)
+    log_sentence(decision.reason)
     return decision
 
 

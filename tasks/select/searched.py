@@ -3,7 +3,7 @@
 from random import Random
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.hardware.types import Workload
 from shunter.model_families import is_ranking
 from shunter.models.spec import ModelSpec
@@ -29,8 +29,8 @@ def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
     is_cut = isinstance(request, TrainRequest) and request.search.space == SearchSpaceName.ARCHITECTURE
     if trials is None or is_cut or is_ranking(request.model) or not request.searches:
         return []
-    fixed = read_fixed(request.model, request.architecture.set)
-    space = SearchSpace.for_dataset(dataset, request.model, fixed=fixed)
+    fixed = read_overrides(request.model, request.architecture.set)
+    space = SearchSpace.for_dataset(dataset, request.model, overrides=fixed)
     return [describe(dataset, spec) for spec in drawn_specs(space, trials, request.seed)]
 
 

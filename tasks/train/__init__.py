@@ -5,9 +5,9 @@ from prefect.cache_policies import NO_CACHE
 
 from shunter.tasks.retries import retried
 from shunter.tasks.train.adopted import adopt_trial
-from shunter.tasks.train.member import train_to_the_end
+from shunter.tasks.train.member import train_model
 
-__all__ = ["adopt_trial", "train_member", "train_to_the_end"]
+__all__ = ["adopt_trial", "train_member", "train_model"]
 
 # A second attempt resumes from the checkpoint of the first.
-train_member = task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE, **retried())(train_to_the_end)
+train_member = task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE, **retried())(train_model)

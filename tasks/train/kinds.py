@@ -46,7 +46,7 @@ CHECKPOINT = "checkpoint"  # folder of an unfinished training, inside that of it
 
 
 class Kind(ABC):
-    """Kind of a training, by its model; `shunter.tasks.train.member.train_to_the_end` calls the methods in order.
+    """Kind of a training, by its model; `shunter.tasks.train.member.train_model` calls the methods in order.
 
     Args:
         job: The training, with the data set as it was ingested.

@@ -9,26 +9,26 @@ from typing import Any
 
 from shunter.engine.executors.adaptation import Adaptation, Change
 from shunter.engine.executors.energy import EnergyRecord
-from shunter.engine.executors.role import Place
+from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.job import Hooks, TrainingJob
 from shunter.engine.stopping import ShouldStop
 from shunter.engine.trained_model import read_finished
 from shunter.hardware.types import Placement
+from shunter.periodic import periodic
 from shunter.planner.predict.observe import Expectation
-from shunter.regularly import regularly
 from shunter.requests import CheckpointRequest
 from shunter.tasks.progress_line import ProgressLine, progress_line
 from shunter.tasks.train.checkpoints import checkpointing_of, remove_but_choices
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
-from shunter.tasks.train.lesson import Lesson
+from shunter.tasks.train.training_record import TrainingRecord
 from shunter.tracking.convention import RunKind, placement_params, training_metrics, training_stop_tags
 from shunter.tracking.runs import Run, child_run
 
 AS_USUAL = CheckpointRequest()
 
 
-def train_to_the_end(
+def train_model(
     job: TrainingJob[Any, Any, Any],
     placement: Placement,
     directory: Path,
@@ -39,7 +39,7 @@ def train_to_the_end(
     should_stop: ShouldStop | None = None,
     adaptation: Adaptation | None = None,
     checkpoints: CheckpointRequest = AS_USUAL,
-    place: Place | None = None,
+    place: ComputeTarget | None = None,
     expected: Expectation | None = None,
     watch: Callable[[Any], None] | None = None,
     is_shown: bool = True,
@@ -86,19 +86,19 @@ def train_to_the_end(
         if run:
             run.log_params({**kind.params(), **placement_params(placement)})
         prepared = kind.prepared(executor, folder, run)
-        lesson = Lesson(job, placement, energy, expected, compiled=prepared.execution.compiled)
-        hooks = _hooks(kind, run, progress, lesson, should_stop)
+        record = TrainingRecord(job, placement, energy, expected, compiled=prepared.execution.compiled)
+        hooks = _hooks(kind, run, progress, record, should_stop)
         if watch is not None:
             hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, watch))
         if adaptation is not None and executor.trains_here and not prepared.execution.compiled:
             adaptation.on_change = partial(_log_change, run, progress)
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:
-            with regularly(energy.save):
+            with periodic(energy.save):
                 result = executor.run(prepared, hooks, checkpointing_of(checkpoints, folder, job, expected))
         except BaseException as error:
             energy.save()
-            lesson.log_failure(run, error)
+            record.log_failure(run, error)
             raise
         own_fields = kind.save(result, directory)
         trained = kind.trained.of(
@@ -116,7 +116,7 @@ def train_to_the_end(
             if executor.moves:
                 run.set_tags({"training.moves": " ".join(executor.moves)})
             is_as_placed = executor.placement == placement and (adaptation is None or adaptation.placement == placement)
-            lesson.log(run, trained, learns_steps=kind.has_steps and is_as_placed)
+            record.log(run, trained, learns_steps=kind.has_steps and is_as_placed)
     trained.save()
     remove_but_choices(folder)
     energy_path.unlink(missing_ok=True)
@@ -127,11 +127,11 @@ def _hooks(
     kind: Kind,
     run: Run | None,
     progress: ProgressLine,
-    lesson: Lesson,
+    record: TrainingRecord,
     should_stop: ShouldStop | None,
 ) -> Hooks:
     def on_epoch(report: Any) -> None:
-        lesson.save(report)
+        record.save(report)
         kind.show(report, progress)
         if run and not getattr(report, "is_check", False):  # a check within an epoch is no point of the training curve
             run.log_metrics(kind.epoch_metrics(report), step=report.epoch)

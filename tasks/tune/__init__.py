@@ -6,7 +6,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.role import Place
+from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.stopping import ShouldStop
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.reservation import Reservation
@@ -21,7 +21,7 @@ from shunter.search.result import TuneResult
 from shunter.search.search import search
 from shunter.search.study.address import read_secrets_with
 from shunter.tasks.retries import retried
-from shunter.tasks.story import tell
+from shunter.tasks.run_log import log_sentence
 from shunter.tasks.tune.report import publish_noise, publish_search, trial_progress
 from shunter.tracking.runs import open_run
 
@@ -57,13 +57,13 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
         return request
     open_run(run_id).set_tags({"search.trials_at_a_time": words})
     if count > 1:
-        tell(words)
+        log_sentence(words)
     return request.model_copy(update={"parallel_trials": count})
 
 
 # After a retry, the remaining trials run.
 @task(name="tune", cache_policy=NO_CACHE, **retried())
-def tune(job: SearchJob, *, should_stop: ShouldStop | None = None, place: Place | None = None) -> TuneResult:
+def tune(job: SearchJob, *, should_stop: ShouldStop | None = None, place: ComputeTarget | None = None) -> TuneResult:
     """Search settings within the budget, with the progress shown in the Prefect UI."""
     with trial_progress() as on_trial:
         return search(job, should_stop=should_stop, on_trial=on_trial, place=place)

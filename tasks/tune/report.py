@@ -12,7 +12,7 @@ from shunter.search.noise import NOISE, TOO_FEW, Noise
 from shunter.search.result import TuneResult
 from shunter.search.study.address import FILE
 from shunter.tasks.progress_line import progress_line
-from shunter.tasks.story import tell
+from shunter.tasks.run_log import log_sentence
 from shunter.tracking.convention import search_stop_tags
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import open_run
@@ -35,7 +35,7 @@ def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
     artifact = create_progress_artifact(0.0, key=KEY, description="Trials of the search.")
 
     def on_trial(progress: "Progress") -> None:
-        tell(progress.last)
+        log_sentence(progress.last)
         best = "" if progress.best is None else f", best on validation {progress.best}"
         words = f"{progress.done}{_of(progress.trials)} trials{best}"
         line.move(progress.share, words)
@@ -86,7 +86,7 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
     )
     if result.too_few_positives:
         run.set_tags({TOO_FEW: result.too_few_positives})
-        tell(result.too_few_positives)
+        log_sentence(result.too_few_positives)
     if (directory / FILE).exists():
         with TemporaryDirectory() as folder:
             copy = Path(folder) / FILE

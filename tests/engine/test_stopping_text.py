@@ -36,7 +36,7 @@ SENTENCES = [
     (StopReason(StopKind.PRUNED), "Others were better at the same point."),
     (StopReason(StopKind.PRUNED, None, {"epochs": 3}), "others were better by this epoch"),
     (StopReason(StopKind.PRUNED, None, {"samples": 2000}), "another learning rate was ahead after 2,000 samples"),
-    (StopReason(StopKind.LOOK), "It was the screening of its family."),
+    (StopReason(StopKind.SCREENING), "It was the screening of its family."),
     (StopReason(StopKind.EXHAUSTED), "The method has no other point to propose."),
     (StopReason(StopKind.INTERRUPTED), "stopped by the first process"),
 ]

@@ -22,8 +22,8 @@ import shunter.flows.train  # noqa: E402, F401
 from shunter.engine.checkpoint.storage import WEIGHT_PACKINGS  # noqa: E402
 from shunter.engine.config import Execution, Schedule  # noqa: E402
 from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
-from shunter.engine.fixed import read_fixed  # noqa: E402
 from shunter.engine.loop.step_options import STEP_OPTIONS, prepare_layers  # noqa: E402
+from shunter.engine.overrides import read_overrides  # noqa: E402
 from shunter.engine.passes.registry import COMPRESSIONS, TRAINING_PASSES, passes_of  # noqa: E402
 from shunter.errors import MissingExtensionError  # noqa: E402
 from shunter.flows.command.cli import app  # noqa: E402
@@ -116,9 +116,9 @@ def check_search() -> None:
 def check_models() -> None:
     """Every installed family is read; the family of a deleted folder is refused."""
     for family in MODEL_FAMILIES.names:
-        read_fixed(family, [])
+        read_overrides(family, [])
         MODEL_FAMILIES.load_part(family, "host_model")
-    assert refused_extension(read_fixed, "dmt", []) == ("towers" if is_deleted("towers") else None)
+    assert refused_extension(read_overrides, "dmt", []) == ("towers" if is_deleted("towers") else None)
     if is_deleted("towers"):
         assert tower_workload(None, None, 2, 4.0) is None  # pyright: ignore[reportArgumentType]
 

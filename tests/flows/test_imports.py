@@ -30,7 +30,7 @@ LATER = {
         *("mlflow", "sqlalchemy", "alembic", "optuna", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"),
         *("torch._dynamo", "torch._inductor", "sympy", "fbgemm_gpu", "torchrec", "dgl", "ray", "plotly"),
     },
-    "shunter.engine.executors.own_process_worker": {
+    "shunter.engine.executors.separate_process_worker": {
         *("pandas", "pyarrow", "polars", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "rich"),
         *("torch._dynamo", "torchrec", "dgl", "ray"),
     },

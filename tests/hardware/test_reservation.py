@@ -13,15 +13,15 @@ import pytest
 from shunter.hardware.leases import all_leases
 from shunter.hardware.reservation import (
     Reservation,
-    cores_held_here,
-    held_here,
+    cores_reserved_here,
     reserve,
+    reserved_here,
     trainings_together,
     wanted,
     watching,
 )
+from shunter.hardware.reservation_queue import first_in_queue
 from shunter.hardware.types import HardwareProfile, Placement
-from shunter.hardware.waiting_line import first_in_line
 from shunter.requests import TrainRequest
 from tests.hardware.profiles import make_profile
 
@@ -74,27 +74,27 @@ def test_who_waits_with_a_higher_priority_goes_first(devices: None) -> None:
         for thread, name in zip(threads, waits, strict=True):
             thread.start()
             assert waits[name].wait(30)
-        waiter = first_in_line(1, ["cuda:7", "cpu"])
+        waiter = first_in_queue(1, ["cuda:7", "cpu"])
         assert waiter is not None
         assert (waiter.name, waiter.priority) == ("urgent", 2)
-        assert first_in_line(1, ["cpu"]) is None
-        assert first_in_line(2, ["cuda:7"]) is None
+        assert first_in_queue(1, ["cpu"]) is None
+        assert first_in_queue(2, ["cuda:7"]) is None
     for thread in threads:
         thread.join(30)
     assert order == ["urgent", "usual"]
-    assert first_in_line(-100, ["cuda:7"]) is None
+    assert first_in_queue(-100, ["cuda:7"]) is None
 
 
 def test_a_killed_waiter_holds_up_nobody(devices: None) -> None:
-    imported = "from shunter.hardware.waiting_line import in_line"
-    code = f"{imported}\nwith in_line('x', 9, ['cpu']): print('in', flush=True); input()"
+    imported = "from shunter.hardware.reservation_queue import in_queue"
+    code = f"{imported}\nwith in_queue('x', 9, ['cpu']): print('in', flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
-        assert first_in_line(0, ["cpu"]) is not None
+        assert first_in_queue(0, ["cpu"]) is not None
         process.kill()
-    assert first_in_line(0, ["cpu"]) is None
+    assert first_in_queue(0, ["cpu"]) is None
 
 
 def gpu_profiles(*models: str) -> list[HardwareProfile]:
@@ -199,16 +199,16 @@ class TestWatching:
         told: list[tuple[str, ...]] = []
         with watching(lambda names: told.append(tuple(names))), reserve(["cpu"], ["cuda:0"], holder="test") as held:
             held.keep(placement("cuda:0"))
-            assert held_here() == ("cuda:0",)
+            assert reserved_here() == ("cuda:0",)
         assert told == [(), ("cpu", "cuda:0"), ("cuda:0",), ()]
 
     @pytest.mark.usefixtures("devices")
     def test_reservations_that_nest_hold_until_the_last_gives_back(self) -> None:
         with reserve(["cuda:0"], holder="outer"):
             with reserve(["cuda:0"], ["cuda:1"], holder="inner"):
-                assert set(held_here()) == {"cuda:0", "cuda:1"}
-            assert held_here() == ("cuda:0",)
-        assert held_here() == ()
+                assert set(reserved_here()) == {"cuda:0", "cuda:1"}
+            assert reserved_here() == ("cuda:0",)
+        assert reserved_here() == ()
 
     @pytest.mark.usefixtures("devices")
     def test_what_another_flow_holds_is_never_told(self) -> None:
@@ -260,7 +260,7 @@ class TestSharingTheProcessor:
             assert (name, lease.pid, lease.cores) == ("cpu", other.pid, 3)
             with reserve(["cpu"], holder="here", accept=lambda held: held.cores >= 1) as held:
                 (left,) = held.of([profile])
-                assert left.accelerator.cores == held.cores == cores_held_here() == 1
+                assert left.accelerator.cores == held.cores == cores_reserved_here() == 1
                 assert left.accelerator.memory_bytes <= profile.accelerator.memory_bytes - 2**20
                 assert {lease.pid: lease.cores for _, lease in all_leases()} == {other.pid: 3, os.getpid(): 1}
             other.kill()
@@ -292,5 +292,5 @@ class TestSharingTheProcessor:
             with reserve(["cpu"], holder="train") as inner:
                 inner.keep(placement("cpu"), memory_bytes=1)
                 assert (inner.cores, outer.cores) == (1, 4)
-            assert held_here() == ("cpu",)
-        assert cores_held_here() == 0
+            assert reserved_here() == ("cpu",)
+        assert cores_reserved_here() == 0

@@ -14,7 +14,7 @@ SENTENCE_SPACES = 2  # a literal with as many is a sentence
 # Texts that people or other programs write: requests, files, other libraries' errors, runs of earlier versions.
 READERS_OF_FOREIGN_TEXTS = {
     "engine/executors/ray/group.py": "torch says that a process is gone by a RuntimeError's message alone",
-    "engine/fixed.py": "values that a user types",
+    "engine/overrides.py": "values that a user types",
     "engine/memory.py": "torch says that memory ran out by a RuntimeError's message alone",
     "engine/stopping_text.py": "earlier versions kept the text of a reason alone",
     "flows/command/usage.py": "messages of click",
@@ -22,10 +22,10 @@ READERS_OF_FOREIGN_TEXTS = {
     "ingestion/nodes.py": "compares the content of two files",
     "planner/parallel/partition.py": "a name of TorchRec",
     "search/study/storage.py": "messages of databases",
-    "shunter/regularly.py": "logs a message once",
+    "shunter/periodic.py": "logs a message once",
     "tasks/retention.py": "messages of SQLite",
     "tasks/retries.py": "messages of SQLite",
-    "tasks/story.py": "ends a line with a full stop",
+    "tasks/run_log.py": "ends a line with a full stop",
 }
 
 

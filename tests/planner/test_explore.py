@@ -10,7 +10,7 @@ from shunter.hardware.types import Placement, Prediction
 from shunter.planner.assessment import Candidate
 from shunter.planner.calibration import Calibration, Ratios
 from shunter.planner.decide import Decision, decide
-from shunter.planner.explore import LEAST_CHANCE, MOST_WASTED, STOP_MULTIPLE, PastJob, explored
+from shunter.planner.explore import LEAST_CHANCE, MOST_WASTED, STOP_MULTIPLE, PastJob, maybe_explore
 from shunter.planner.history import History, PastRun
 from shunter.planner.job_size import JobSize
 from shunter.planner.predict.predicted import with_quality, with_work
@@ -81,7 +81,7 @@ def placement_of(size: int) -> Placement:
 
 
 def after(runs: list[PastRun], decision: Decision | None = None, mode: Explore = Explore.BOUNDED) -> Decision:
-    return explored(decision or by_plan(runs=runs), job(runs), mode)
+    return maybe_explore(decision or by_plan(runs=runs), job(runs), mode)
 
 
 def job(runs: list[PastRun], data: str = "abc", family: str = "dlrm") -> PastJob:
@@ -139,10 +139,10 @@ def test_exploration_is_stopped_at_a_multiple_of_the_best_known() -> None:
 def test_a_search_explores_by_one_extra_trial_once_predictions_are_calibrated() -> None:
     runs = [night(by_plan(), number) for number in range(6)]
     decision = by_plan(runs=runs)
-    assert explored(decision, job(runs), Explore.BOUNDED, trials=6).exploration is None
+    assert maybe_explore(decision, job(runs), Explore.BOUNDED, trials=6).exploration is None
     calibrated = Calibration(known=True, seconds=Ratios.of([(1.0, 1.0)] * 3))
     decision = decision.model_copy(update={"calibration": calibrated})
-    found = explored(decision, job(runs), Explore.BOUNDED, trials=6)
+    found = maybe_explore(decision, job(runs), Explore.BOUNDED, trials=6)
     assert found.exploration is not None
     assert found.exploration.chance is not None
     assert found.exploration.chance >= LEAST_CHANCE
@@ -208,4 +208,4 @@ def test_excluded_placement_is_never_tried() -> None:
 @pytest.mark.parametrize(("data", "family"), [("other", "dlrm"), ("abc", "wide")])
 def test_runs_of_other_data_or_models_teach_nothing(data: str, family: str) -> None:
     runs = [night(by_plan(), number) for number in range(3)]
-    assert explored(by_plan(), job(runs, data, family), Explore.BOUNDED) == by_plan()
+    assert maybe_explore(by_plan(), job(runs, data, family), Explore.BOUNDED) == by_plan()

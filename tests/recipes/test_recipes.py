@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quality.data import FRAPPE_FIELDS, ML1M_FIELDS
-from shunter.engine.fixed import check_fixed, read_fixed
+from shunter.engine.overrides import check_overrides, read_overrides
 from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.spec import CategoricalFeature, Features
 from shunter.requests import TrainRequest
@@ -27,8 +27,8 @@ def test_a_recipe_is_read_and_its_model_can_be_built(path: Path) -> None:
     fields = CLICK_LOGS[path.parent.name]
     features = Features(dense=(), categorical=tuple(CategoricalFeature(name=name, rows=50) for name in fields))
     assert request.model == path.stem
-    fixed = read_fixed(request.model, request.architecture.set)
-    check_fixed(request.model, fixed, features)
+    fixed = read_overrides(request.model, request.architecture.set)
+    check_overrides(request.model, fixed, features)
     assert request.search.trials == request.ensemble.ensemble_size == 1
 
 

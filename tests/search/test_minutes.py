@@ -59,7 +59,7 @@ def test_a_limit_of_the_request_ends_trials_and_members_before_the_minutes() -> 
     limit = StopReason(StopKind.LIMIT, StopLimit.TIME, {"hours": 60 / 3600})
     budget = Budget(clock=clock, meter=EnergyMeter([], sample=False), max_seconds=60.0)
     minutes = Minutes.of(TrainRequest(search_minutes=5).search, clock, of_command=True, budget=budget)
-    minutes.set_aside(20.0, "")
+    minutes.reserve_seconds(20.0, "")
     minutes.reserve(1e9)
     assert (minutes.left_seconds, minutes.left_for_trials_seconds, budget.ending_seconds) == (30.0, 15.0, 20.0)
     with clock.counting("trials"):
@@ -84,7 +84,7 @@ def test_without_minutes_there_is_room() -> None:
 def test_the_minutes_are_those_of_the_command_and_its_end_is_set_aside() -> None:
     clock = HandClock(before=40.0)
     minutes = Minutes(clock, 300.0, of_command=True)
-    minutes.set_aside(20.0, "by one earlier run")
+    minutes.reserve_seconds(20.0, "by one earlier run")
     clock.now += 5.0
     assert minutes.left_for_trials_seconds == 300 - 45 - 20
     minutes.reserve(1e9)  # seeds have at most half of what is left beside start and end
@@ -103,6 +103,6 @@ def test_trials_have_half_of_the_minutes_however_long_start_and_end_take(
     most: float, command: float, ending: float, trials: float
 ) -> None:
     minutes = Minutes(HandClock(command, trials=trials), most, of_command=True)
-    minutes.set_aside(ending, "")
+    minutes.reserve_seconds(ending, "")
     spared = min(command + ending, MOST_OVERHEAD * most)
     assert minutes.left_seconds == pytest.approx(max(0.0, most - spared - trials), abs=1e-6)

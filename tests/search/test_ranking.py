@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from shunter.engine.fixed import Fixed
+from shunter.engine.overrides import Overrides
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.model_families import RANKING_MODELS
 from shunter.models.graph import graph_spec
@@ -40,13 +40,13 @@ def test_what_stands_beside_a_family_are_its_own_options(family: str) -> None:
 
 
 def test_what_is_fixed_is_not_searched() -> None:
-    fixed = Fixed(architecture={"layers": 1}, learning={"negatives": 8})
-    space = RankingSpace("lightgcn", fixed)
+    overrides = Overrides(architecture={"layers": 1}, learning={"negatives": 8})
+    space = RankingSpace("lightgcn", overrides)
     assert {"layers", "negatives"}.isdisjoint(space.searched)
     spec, rates = space.build(space.first()[0])
     assert (spec.to_dict()["layers"], rates.negatives) == (1, 8)
     every = {"regularization": 7.0, "dropout": 0.0, "user_exponent": 0.5}
-    whole = RankingSearch(RankingSpace("ease", Fixed(architecture=every)), 5)
+    whole = RankingSearch(RankingSpace("ease", Overrides(architecture=every)), 5)
     assert whole.ask() == {}
     whole.tell([0.3])
     assert whole.ask() is None  # there is one point

@@ -176,9 +176,9 @@ def test_hyperband_stops_bad_settings_early(dataset: Dataset, parent: str, tmp_p
 
 def test_a_training_is_compared_by_the_best_that_it_reached(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     """Past its best epoch it gets worse until patience ends, and keeps the weights of that epoch all the same."""
-    fixed = {"dense_learning_rate": 0.05, "embedding_learning_rate": 0.5}  # learns by heart from the first epoch on
+    overrides = {"dense_learning_rate": 0.05, "embedding_learning_rate": 0.5}  # learns by heart from the first epoch on
     request = TrainRequest(trials=1, max_epochs=4)
-    space = SMALL.model_copy(update={"fixed_learning": fixed, "top_widths": (64,)})
+    space = SMALL.model_copy(update={"fixed_learning": overrides, "top_widths": (64,)})
     job = SearchJob(
         dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=space
     )

@@ -71,9 +71,9 @@ def test_another_distribution_adds_an_optimizer_that_trains(tmp_path: Path) -> N
     script = (
         "import torch\n"
         "from shunter.engine.config import Hyperparameters\n"
-        "from shunter.engine.fixed import read_fixed\n"
+        "from shunter.engine.overrides import read_overrides\n"
         "from shunter.engine.loop.step import build_dense_optimizer\n"
-        "fixed = read_fixed('dlrm', ['dense_optimizer=rmsprop'])\n"
+        "fixed = read_overrides('dlrm', ['dense_optimizer=rmsprop'])\n"
         "built = build_dense_optimizer(torch.nn.Linear(2, 1), Hyperparameters(**fixed.learning))\n"
         "print(type(built).__name__)"
     )

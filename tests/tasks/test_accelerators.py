@@ -10,7 +10,7 @@ import pytest
 from shunter.hardware.leases import all_leases
 from shunter.planner.decide import Decision
 from shunter.requests import TrainRequest
-from shunter.tasks.accelerators import hold, keep_chosen
+from shunter.tasks.accelerators import keep_chosen, reserve_for_flow
 from tests.hardware.profiles import make_profile
 from tests.planner.test_redecide import ONE, TWO, decision
 
@@ -52,7 +52,7 @@ def one_core_used(minutes: float) -> "Iterator[subprocess.Popen[str]]":
 
 
 def test_an_hour_on_one_core_is_begun_beside_another_that_takes_as_long(capfd: pytest.CaptureFixture[str]) -> None:
-    with one_core_used(60) as other, hold([make_profile()], estimate=decision) as held:
+    with one_core_used(60) as other, reserve_for_flow([make_profile()], estimate=decision) as held:
         assert held.cores == 1
         assert f"cpu is used by train-other (process {other.pid}" in (said := capfd.readouterr().err)
         assert "going on beside it with cpu (1 cores)" in said
@@ -65,14 +65,14 @@ def test_it_waits_for_both_cores_where_the_other_is_soon_through_and_gets_them_o
             other.kill()  # after which the next look finds both
             return decision()
 
-        with hold([make_profile()], estimate=estimate) as held:
+        with reserve_for_flow([make_profile()], estimate=estimate) as held:
             assert held.cores == 2
 
 
 def test_an_interrupted_run_takes_the_cores_that_it_had_chosen() -> None:
     chosen = decision("energy")
     assert chosen.placement == ONE.placement
-    with one_core_used(10), hold([make_profile()], decision=chosen) as held:
+    with one_core_used(10), reserve_for_flow([make_profile()], decision=chosen) as held:
         assert held.cores == 1
 
 
@@ -86,7 +86,7 @@ def test_an_interrupted_run_takes_the_cores_that_it_had_chosen() -> None:
 )
 def test_what_is_kept_once_the_placement_is_chosen(request_: TrainRequest, cores: int) -> None:
     chosen, profiles = decision("energy"), [make_profile()]
-    with hold(profiles) as held:
+    with reserve_for_flow(profiles) as held:
         assert held.cores == 2
         keep_chosen(held, chosen, request_, profiles)
         ((name, lease),) = all_leases()
@@ -98,6 +98,6 @@ def test_what_is_kept_once_the_placement_is_chosen(request_: TrainRequest, cores
 def test_all_cores_are_kept_by_one_training_that_uses_them() -> None:
     chosen, profiles = decision(), [make_profile()]
     assert chosen.placement == TWO.placement
-    with hold(profiles) as held:
+    with reserve_for_flow(profiles) as held:
         keep_chosen(held, chosen, TrainRequest(), profiles)
         assert held.cores == 2

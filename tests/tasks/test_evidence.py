@@ -8,12 +8,12 @@ import pytest
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.stopping import StopKind, StopLimit, StoppedError, StopReason
-from shunter.errors import QualityMissedError, TrainingError
+from shunter.errors import QualityNotReachedError, TrainingError
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.planner.history import PastRun, read_history
 from shunter.planner.history.record import FlowNotes
 from shunter.requests import Limits, TrainRequest
-from shunter.tasks.evidence import keeping_evidence, note_trainings
+from shunter.tasks.evidence import record_trainings, recorded_run
 from shunter.tracking.evidence import Evidence, Figures, PairedTrial, log_evidence
 from shunter.tracking.runs import child_run, closing, start_run_tree
 from tests.engine.reasons import ENOUGH
@@ -38,7 +38,7 @@ def _dataset(folder: Path) -> Dataset:
 
 def _train(run_id: str, folder: Path, error: BaseException | None) -> None:
     dataset = _dataset(folder)
-    with closing(run_id), keeping_evidence(run_id, "train", REQUEST, dataset, _Spent()) as notes:  # pyright: ignore[reportArgumentType]
+    with closing(run_id), recorded_run(run_id, "train", REQUEST, dataset, _Spent()) as notes:  # pyright: ignore[reportArgumentType]
         for attempt in range(2):  # the second goes on with the first, and counts it
             with child_run(run_id, "member-0", "member") as member:
                 figures = Figures(seconds=10.0 * (attempt + 1), joules=7.0, joules_source="measured")
@@ -59,7 +59,7 @@ def _learned(run_id: str) -> PastRun:
     ("error", "outcome", "limit"),
     [
         (None, "reached", None),
-        (QualityMissedError("The model reached AUC 0.7.", 0.7), "missed", None),
+        (QualityNotReachedError("The model reached AUC 0.7.", 0.7), "missed", None),
         (TrainingError("The loss is not a number."), "failed", None),
         (
             StoppedError("The budget ended before the first trial.", ENOUGH),
@@ -91,5 +91,5 @@ def test_bound_of_a_trial_beside_its_partner_ends_no_run() -> None:
     explored = SimpleNamespace(stop_reason=StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": 2.0}))
     pair = PairedTrial(placement=PLACEMENT, beside=PLACEMENT, seconds=1.0, seconds_ratio=2.0, epochs_ratio=1.0)
     for notes, is_noted in ((FlowNotes(), True), (FlowNotes(pair=pair), False)):
-        note_trainings(notes, [cast("Any", explored)])
+        record_trainings(notes, [cast("Any", explored)])
         assert (notes.stop_reason is not None) == is_noted

@@ -181,8 +181,8 @@ def test_steps_over_nodes_teach_what_begins_on_another_node_of_theirs(
     dataset: Any, tmp_path: Path, told: list[Any]
 ) -> None:
     """Without an executed plan the step is a constant times what was measured of its parts."""
-    seats = [SimpleNamespace(node=SimpleNamespace(host="box"), shared_by=1)] * 2
-    cluster = SimpleNamespace(seats=lambda placement: seats, divided=lambda division: division)
+    slots = [SimpleNamespace(node=SimpleNamespace(host="box"), shared_by=1)] * 2
+    cluster = SimpleNamespace(slots=lambda placement: slots, divided=lambda division: division)
     predicted = []
     for node in ("one", "two"):
         run, job, placement = training_of(dataset, SimpleNamespace(request=TrainRequest(processes=2)), tmp_path / node)

@@ -25,7 +25,7 @@ from shunter.search.minutes import Minutes
 from shunter.tasks import fusion, rankers
 from shunter.tasks.fusion import fuse
 from shunter.tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from tests.engine.ranking.data import write_clicks
 from tests.engine.reasons import ENOUGH, HandClock
 
@@ -45,7 +45,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def train(job: Any, placement: Placement, directory: Path, **options: Any) -> TrainedRanker:
         names.append(options["name"])
         kept = ("name", "should_stop", "watch")
-        return train_to_the_end(job, placement, directory, **{name: options[name] for name in kept})
+        return train_model(job, placement, directory, **{name: options[name] for name in kept})
 
     monkeypatch.setattr(rankers, "train_member", train)
     monkeypatch.setattr(rankers, "expect", lambda *_: None)
@@ -157,10 +157,10 @@ def test_the_search_ends_where_learning_again_and_the_end_need_the_rest_of_the_m
 ) -> None:
     run = run_of(dataset, tmp_path, model="ease", trials=5, search_minutes=1)
     minutes = Minutes(HandClock(before=50.0), 60.0, of_command=True)
-    minutes.set_aside(9.9999, "")
+    minutes.reserve_seconds(9.9999, "")
     assert try_settings(run, minutes).stop_reason == minutes.used_up
     assert trained == ["trial-0"]
-    minutes.set_aside(-1e6, "")  # as if there was all the time
+    minutes.reserve_seconds(-1e6, "")  # as if there was all the time
     assert try_settings(run, minutes).stop_reason is None
 
 
@@ -191,7 +191,7 @@ def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_a
     others = [judge_on_test(dataset, one.model)[1].figures for one in (ease, asked)]
     rows = compare_rankings([ease, asked], others, ease.model, others[0])
     assert [(one.name, one.is_asked) for one in rows] == [("ease", False), ("lightgcn", True)]
-    assert "the requested model lightgcn" in rows[1].verdict
+    assert "the requested model lightgcn" in rows[1].summary
 
 
 def test_models_that_rank_better_together_are_one_model_of_learned_again_members(
@@ -242,7 +242,7 @@ def test_baselines_are_compared_user_by_user_on_the_same_test_part(
     popularity = by_name["popularity"]
     assert popularity.gain == pytest.approx(result.test.ndcg20 - popularity.ndcg20)
     assert 0 < popularity.gain_low < popularity.gain < popularity.gain_high
-    assert popularity.verdict.startswith("The result beats the baseline popularity")
+    assert popularity.summary.startswith("The result beats the baseline popularity")
     metrics = ranking_baseline_metrics(compared)
     assert metrics["baseline.ease.test.ndcg20"] == result.test.ndcg20
     assert metrics["baseline.itemknn.train_seconds"] == baselines[1].train_seconds

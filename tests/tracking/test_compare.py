@@ -12,7 +12,7 @@ from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.select import log_decision
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
@@ -54,7 +54,7 @@ def runs(tracking_root: Path, tmp_path: Path) -> dict[str, TrackedRun]:
         log_decision(parent, decision())
         placement = Placement(accelerator="cpu", threads=threads, precision=precision, batch_size=batch_size)  # type: ignore[arg-type]
         job = TrainingJob(dataset, spec, Hyperparameters(), execution_of(placement), Schedule(max_epochs=1))
-        train_to_the_end(job, placement, tmp_path / name, parent_run_id=parent)
+        train_model(job, placement, tmp_path / name, parent_run_id=parent)
         [found[name]] = read_tree(parent).of_kind("member")
     return found
 

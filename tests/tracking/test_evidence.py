@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shunter.engine.stopping import Budget, StopKind, StopLimit, StoppedError, StopReason
-from shunter.errors import QualityMissedError, TooLargeError, TrackingError, TrainingError
+from shunter.errors import QualityNotReachedError, TooLargeError, TrackingError, TrainingError
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.tracking.evidence import EVIDENCE, Evidence, Figures, ending_of, evidence_tags, limit_of, read_evidence
 from shunter.tracking.runs import LONGEST_TAG
@@ -68,7 +68,7 @@ def test_finished_run_is_judged_by_the_quality_asked_for() -> None:
     assert ending_of().outcome == "reached"
     assert ending_of(auc=0.8, asked_auc=0.78, reason=StopReason(StopKind.PATIENCE)).outcome == "reached"
     assert ending_of(auc=0.7, asked_auc=0.78, reason=StopReason(StopKind.MAX_EPOCHS)).outcome == "missed"
-    error = QualityMissedError("The model reached AUC 0.7.", 0.7)
+    error = QualityNotReachedError("The model reached AUC 0.7.", 0.7)
     assert ending_of(asked_auc=0.78, error=error).outcome == "missed"
 
 
@@ -108,7 +108,7 @@ def test_limit_is_known_by_what_the_budget_says(limit: str, budget: Budget) -> N
         (StopKind.EXPLORATION, "early_stop"),
         (StopKind.SHARE, "early_stop"),
         (StopKind.PRUNED, "early_stop"),
-        (StopKind.LOOK, "early_stop"),
+        (StopKind.SCREENING, "early_stop"),
         (StopKind.INTERRUPTED, "early_stop"),
         (StopKind.EXHAUSTED, None),
         (StopKind.EARLIER, None),

@@ -19,7 +19,7 @@ from shunter.models.registry import model_spec
 from shunter.operation.servers import mlflow_service, running
 from shunter.requests import TrainRequest
 from shunter.tasks.select import log_decision
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import finish, open_run, start_run_tree
 from shunter.tracking.store import deliver, undelivered
@@ -56,7 +56,7 @@ def server(port: int) -> Iterator[None]:
 
 
 def train(dataset: Dataset, parent: str, folder: Path, number: int) -> TrainedModel:
-    return train_to_the_end(
+    return train_model(
         TrainingJob(
             dataset,
             model_spec(embedding_dim=4),

@@ -5,19 +5,19 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.move_monitor import TrainingProgress
+from shunter.engine.executors.ray.group import WorkerSlot
 from shunter.engine.executors.role import Choice
-from shunter.engine.executors.watch import Going
 from shunter.hardware.devices.nodes import free_resources
 from shunter.hardware.types import Placement
 
 SLACK = 1e-6  # tolerance of a resource, which Ray counts in units of 1e-4
 # Returns where a training continues. Arguments: its total at each free accelerator, its accelerator, its progress.
-BetterPlace = Callable[[Mapping[str, float], str, Going], str | None]
+SelectUpgrade = Callable[[Mapping[str, float], str, TrainingProgress], str | None]
 
 
-def nowhere(totals: Mapping[str, float], here: str, going: Going) -> None:
-    """Return None: the `BetterPlace` of a training that stays."""
+def nowhere(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> None:
+    """Return None: the `SelectUpgrade` of a training that stays."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Choices:
 
     Attributes:
         all: The placements, best first.
-        better_place: Decides whether a running training moves.
+        select_upgrade: Decides whether a running training moves.
         may_begin_elsewhere: Whether a training may begin on another free placement while the best is in use.
         memory_bytes: Predicted memory of a process on its node, which Ray then reserves; 0 if unknown.
     """
 
     all: Sequence[Choice] = field(default=())
-    better_place: BetterPlace = nowhere
+    select_upgrade: SelectUpgrade = nowhere
     may_begin_elsewhere: bool = False
     memory_bytes: int = 0
 
@@ -58,35 +58,35 @@ class Elsewhere:
 
     Args:
         choices: Choices of the flow.
-        seats: Function that returns the worker slots of a placement.
+        slots: Function that returns the worker slots of a placement.
     """
 
-    def __init__(self, choices: Choices, seats: Callable[[Placement], list[Seat]]) -> None:
-        self.choices, self._seats = choices, seats
+    def __init__(self, choices: Choices, slots: Callable[[Placement], list[WorkerSlot]]) -> None:
+        self.choices, self._slots = choices, slots
 
     def begin(self, placement: Placement) -> Placement | None:
         """Return where a training begins if its placement is in use; None if it is free, or nothing else is free."""
-        if not self.choices.may_begin_elsewhere or are_free(self._seats(placement)):
+        if not self.choices.may_begin_elsewhere or are_free(self._slots(placement)):
             return None
-        return next((one for one in self._others(placement) if are_free(self._seats(one))), None)
+        return next((one for one in self._others(placement) if are_free(self._slots(one))), None)
 
-    def better(self, here: Placement, seats: Sequence[Seat], going: Going) -> Placement | None:
+    def better(self, here: Placement, slots: Sequence[WorkerSlot], progress: TrainingProgress) -> Placement | None:
         """Return where a training continues after releasing its current placement; None if it stays.
 
         Args:
             here: Its placement.
-            seats: Its worker slots; all processes wait for the slowest.
-            going: Its progress.
+            slots: Its worker slots; all processes wait for the slowest.
+            progress: Its progress.
         """
         totals = self.choices.totals(here)
         found = {one.accelerator: one for one in self._others(here)}
-        free = {name: there for name, one in found.items() if are_free(there := self._seats(one), seats)}
+        free = {name: there for name, one in found.items() if are_free(there := self._slots(one), slots)}
         taking = {name: _slowest(there, totals) for name, there in free.items()}
         finite = {name: total for name, total in taking.items() if math.isfinite(total)}
-        own = _slowest(seats, totals)
+        own = _slowest(slots, totals)
         if not finite or not math.isfinite(own) or own <= 0:
             return None
-        name = self.choices.better_place({**finite, here.accelerator: own}, here.accelerator, going)
+        name = self.choices.select_upgrade({**finite, here.accelerator: own}, here.accelerator, progress)
         return None if name is None else found[name]
 
     def _others(self, placement: Placement) -> list[Placement]:
@@ -94,28 +94,28 @@ class Elsewhere:
         return [one.placement.model_copy(update=processes) for one in self.choices.alike(placement)]
 
 
-def _slowest(seats: Sequence[Seat], totals: Mapping[str | None, float]) -> float:
-    return max(totals.get(seat.node.name, math.inf) for seat in seats)
+def _slowest(slots: Sequence[WorkerSlot], totals: Mapping[str | None, float]) -> float:
+    return max(totals.get(slot.node.name, math.inf) for slot in slots)
 
 
-def are_free(seats: Sequence[Seat], released: Sequence[Seat] = ()) -> bool:
+def are_free(slots: Sequence[WorkerSlot], released: Sequence[WorkerSlot] = ()) -> bool:
     """Return True if Ray currently has the resources of the processes.
 
     Args:
-        seats: Worker slots.
+        slots: Worker slots.
         released: Processes that would be released first.
     """
     free = free_resources()
-    asked, given = _by_node(seats), _by_node(released)
+    asked, given = _by_node(slots), _by_node(released)
     return all(
         count <= free.get(node, {}).get(name, 0.0) + given[node, name] + SLACK for (node, name), count in asked.items()
     )
 
 
-def _by_node(seats: Sequence[Seat]) -> dict[tuple[str, str], float]:
+def _by_node(slots: Sequence[WorkerSlot]) -> dict[tuple[str, str], float]:
     """Return the requested amount of each resource of each node; 0 for all others."""
     counted: dict[tuple[str, str], float] = defaultdict(float)
-    for seat in seats:
-        for name, count in seat.resources.items():
-            counted[seat.node.node_id, name] += count
+    for slot in slots:
+        for name, count in slot.resources.items():
+            counted[slot.node.node_id, name] += count
     return counted

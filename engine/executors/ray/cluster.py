@@ -14,17 +14,17 @@ from shunter.engine.execution import execution_of
 from shunter.engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
 from shunter.engine.executors.ledger import Ledger
 from shunter.engine.executors.messages import Done, Task
-from shunter.engine.executors.ray.choices import BetterPlace, Choices, Elsewhere, are_free, nowhere
+from shunter.engine.executors.move_monitor import MoveError, MoveMonitor
+from shunter.engine.executors.ray.choices import Choices, Elsewhere, SelectUpgrade, are_free, nowhere
 from shunter.engine.executors.ray.data import has_dataset, read_pieces, write_piece
 from shunter.engine.executors.ray.energy import FlowMeter
-from shunter.engine.executors.ray.group import Seat, train_on_nodes, wait_until_known
+from shunter.engine.executors.ray.group import WorkerSlot, train_on_nodes, wait_until_known
 from shunter.engine.executors.ray.network import network_between
 from shunter.engine.executors.ray.node_work import measure_there, profiles_there
-from shunter.engine.executors.ray.slots import PROCESSES, OnNode, spread
+from shunter.engine.executors.ray.slots import PROCESSES, RayExecutor, spread
 from shunter.engine.executors.ray.training import NodeLostError, train_on_node
 from shunter.engine.executors.role import Choice
 from shunter.engine.executors.sharded_files import read_sharded, write_sharded
-from shunter.engine.executors.watch import MoveError, Watch
 from shunter.engine.job import Hooks
 from shunter.engine.parallel import Division
 from shunter.engine.probes.measurement import Measurement
@@ -57,7 +57,7 @@ def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster
 
 
 class Cluster:
-    """Nodes on which one flow trains; a `shunter.engine.executors.role.Place`.
+    """Nodes on which one flow trains; a `shunter.engine.executors.role.ComputeTarget`.
 
     Requires a connection, see `open_cluster`. A node's accelerators are named `cpu@node`, `cuda:0@node`. Shunter must
     be installed on every node in the same version. Data, checkpoints and results are transferred, so that no shared
@@ -78,7 +78,7 @@ class Cluster:
         self.ledger = Ledger()
         self.moves: list[str] = []
         self.nodes_together: list[str] = []
-        self._elsewhere = Elsewhere(Choices(), self.seats)
+        self._elsewhere = Elsewhere(Choices(), self.slots)
 
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Return the profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
@@ -131,18 +131,18 @@ class Cluster:
         self,
         choices: Sequence[Choice],
         *,
-        better_place: BetterPlace | None = None,
+        select_upgrade: SelectUpgrade | None = None,
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
         """Set the alternatives if a training's node dies or a better node becomes free; see `Choices`."""
-        asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), better_place or nowhere)
+        asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), select_upgrade or nowhere)
         asked = replace(asked, may_begin_elsewhere=may_begin_elsewhere, memory_bytes=memory_bytes)
-        self._elsewhere = Elsewhere(asked, self.seats)
+        self._elsewhere = Elsewhere(asked, self.slots)
 
-    def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
         """Return the executor of one training, on the placement's node and further nodes that its processes need."""
-        return OnNode(self, placement, self.ledger)
+        return RayExecutor(self, placement, self.ledger)
 
     def divided(self, division: Division) -> "DividedOver":
         """Return the same cluster for multi-process trainings with a fixed division of the tables."""
@@ -152,8 +152,8 @@ class Cluster:
         """Return a meter of this process, `here`, and of the energy that the nodes report."""
         return FlowMeter(here, self.ledger)
 
-    def executors(self, placement: Placement, count: int) -> list[OnNode]:
-        """Return executors on nodes with the same accelerator, for comparable measurements; see `Place.executors`.
+    def executors(self, placement: Placement, count: int) -> list[RayExecutor]:
+        """Return executors on nodes with the same accelerator, so that measurements are comparable.
 
         If the chosen placement is in use and another is free, all executors begin and stay on the other.
 
@@ -162,7 +162,7 @@ class Cluster:
         """
         placement = self._begun_at(placement)
         places = spread(placement, count, self.nodes)
-        return [OnNode(self, place, self.ledger.branch(), shared_by=shared_by) for place, shared_by in places]
+        return [RayExecutor(self, place, self.ledger.branch(), shared_by=shared_by) for place, shared_by in places]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
         """Train to completion; after the loss of a node, resume on another node from the last checkpoint.
@@ -178,24 +178,24 @@ class Cluster:
         if task.checkpointing is not None:
             placement = self._begun_at(placement)
         while True:
-            seats = self.seats(placement)
-            watch = Watch(partial(self._elsewhere.better, placement, seats))
-            on_begin = _nothing if are_free(seats) else watch.begin
+            slots = self.slots(placement)
+            watch = MoveMonitor(partial(self._elsewhere.better, placement, slots))
+            on_begin = _nothing if are_free(slots) else watch.begin
             watched = hooks if task.checkpointing is None else watch.watching(hooks)
             memory = self._elsewhere.choices.memory_bytes
             try:
                 if is_together:
-                    return self.attempt_together(task, seats, watched, ledger, on_begin=on_begin)
+                    return self.attempt_together(task, slots, watched, ledger, on_begin=on_begin)
                 return self.attempt(task, placement, watched, ledger, on_begin=on_begin, memory_bytes=memory)
             except MoveError as move:
-                self._note_move(f"{self._label(move.to)} is free: the training at {_label(seats)} continues there.")
+                self._note_move(f"{self._label(move.to)} is free: the training at {_label(slots)} continues there.")
                 placement = move.to
             except NodeLostError as error:
                 restarts += 1
                 if restarts > MOST_RESTARTS:
                     raise
                 if is_together:
-                    wait_until_known(seats)
+                    wait_until_known(slots)
                 placement = self._alive(placement, exclude=None if is_together else placement.node)
                 self._note_move(f"{error} It continues at {self._label(placement)}.")
 
@@ -208,7 +208,7 @@ class Cluster:
         return free
 
     def _label(self, placement: Placement) -> str:
-        return _label(self.seats(placement))
+        return _label(self.slots(placement))
 
     def attempt(
         self,
@@ -256,7 +256,7 @@ class Cluster:
             memory_bytes=memory_bytes,
         )
 
-    def seats(self, placement: Placement) -> list[Seat]:
+    def slots(self, placement: Placement) -> list[WorkerSlot]:
         """Return the worker slots of a training: its own node first, then the best similar nodes that are up.
 
         Raises:
@@ -271,12 +271,12 @@ class Cluster:
         names = [str(place.node) for place in places]
         ordered = sorted(places, key=lambda place: names.index(str(place.node)))
         memory = self._elsewhere.choices.memory_bytes
-        return [Seat(nodes[str(place.node)], place, names.count(str(place.node)), memory) for place in ordered]
+        return [WorkerSlot(nodes[str(place.node)], place, names.count(str(place.node)), memory) for place in ordered]
 
     def attempt_together(
         self,
         task: Task,
-        seats: Sequence[Seat],
+        slots: Sequence[WorkerSlot],
         hooks: Hooks,
         ledger: Ledger,
         *,
@@ -292,11 +292,11 @@ class Cluster:
                 on_checkpoint()
 
         ledger.begin()
-        for node in {seat.node.node_id: seat.node for seat in seats}.values():
+        for node in {slot.node.node_id: slot.node for slot in slots}.values():
             self._bring(task.job.dataset, node)
             self.nodes_together = list(dict.fromkeys([*self.nodes_together, node.name]))
         return train_on_nodes(
-            seats,
+            slots,
             task,
             {} if checkpointing is None else read_sharded(checkpointing.directory),
             hooks,
@@ -360,7 +360,7 @@ class Cluster:
 
 
 class DividedOver:
-    """Cluster, as an `engine.executors.role.Place`, whose multi-process trainings divide the tables as decided before.
+    """Cluster as a `ComputeTarget` whose multi-process training jobs divide the tables by a given plan.
 
     Args:
         cluster: The cluster.
@@ -370,12 +370,12 @@ class DividedOver:
     def __init__(self, cluster: Cluster, division: Division) -> None:
         self._cluster, self._division = cluster, division
 
-    def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
-        """See `Place.executor`."""
-        return OnNode(self._cluster, placement, self._cluster.ledger, division=self._division)
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
+        """See `ComputeTarget.executor`."""
+        return RayExecutor(self._cluster, placement, self._cluster.ledger, division=self._division)
 
-    def executors(self, placement: Placement, count: int) -> list[OnNode]:
-        """See `Place.executors`; each of several executors uses one process."""
+    def executors(self, placement: Placement, count: int) -> list[RayExecutor]:
+        """See `ComputeTarget.executors`; each of several executors uses one process."""
         return self._cluster.executors(placement, count)
 
 
@@ -383,11 +383,11 @@ def _is_processor(profile: HardwareProfile) -> bool:
     return profile.accelerator.kind == "cpu"
 
 
-def _label(seats: Sequence[Seat]) -> str:
+def _label(slots: Sequence[WorkerSlot]) -> str:
     """Return the placement of one process, or the nodes of several."""
-    if len(seats) == 1:
-        return seats[0].placement.label
-    return " and ".join(dict.fromkeys(seat.node.name for seat in seats))
+    if len(slots) == 1:
+        return slots[0].placement.label
+    return " and ".join(dict.fromkeys(slot.node.name for slot in slots))
 
 
 def _nothing() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.executors.energy import side_by_side
-from shunter.engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from shunter.engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
 from shunter.engine.executors.ray.group_trainer import GroupTrainer, Membership
 from shunter.engine.executors.ray.node_trainer import ANSWER_SECONDS
 from shunter.engine.executors.ray.training import NodeLostError, lost, memory_there, signs_of_a_loss
+from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
 from shunter.engine.job import Hooks
 from shunter.errors import ShunterError
 from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, placed, reserved
@@ -27,7 +27,7 @@ CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # parts of to
 
 
 @dataclass(frozen=True)
-class Seat:
+class WorkerSlot:
     """Worker slot of one process of a group.
 
     Attributes:
@@ -59,7 +59,7 @@ class Seat:
 
 
 def train_on_nodes(
-    seats: Sequence[Seat],
+    slots: Sequence[WorkerSlot],
     task: Task,
     files: Files,
     hooks: Hooks,
@@ -71,7 +71,7 @@ def train_on_nodes(
     """Train to completion in one process on each worker slot; all nodes have the data.
 
     Args:
-        seats: Worker slots, those of one node next to each other.
+        slots: Worker slots, those of one node next to each other.
         task: The training, or the rest of one.
         files: State to resume from; empty to begin.
         hooks: Functions that are called in this process.
@@ -87,18 +87,18 @@ def train_on_nodes(
     import ray
     from ray.util import remove_placement_group
 
-    group = reserved([seat.resources for seat in seats], [seat.node for seat in seats])
+    group = reserved([slot.resources for slot in slots], [slot.node for slot in slots])
     actors: list[Any] = []
     try:
-        _wait_for_room(group, seats, hooks)
-        actors += [_actor(group, turn, seat) for turn, seat in enumerate(seats)]
-        training = Followed(_GroupLine(actors, seats), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
+        _wait_for_room(group, slots, hooks)
+        actors += [_actor(group, turn, slot) for turn, slot in enumerate(slots)]
+        training = RemoteTraining(_GroupChannel(actors, slots), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
         try:
-            _start(actors, seats, task, files)
+            _start(actors, slots, task, files)
             on_begin()
-            done = training.to_the_end(ends_it=lambda error: task.checkpointing is not None)
+            done = training.run(ends_it=lambda error: task.checkpointing is not None)
         except signs_of_a_loss() as error:
-            raise lost(_names(seats), error) from error
+            raise lost(_names(slots), error) from error
         finally:
             if training.has_ended:
                 leaving = [actor.end.remote(END_SECONDS) for actor in actors]
@@ -110,12 +110,12 @@ def train_on_nodes(
         remove_placement_group(group)
 
 
-def wait_until_known(seats: Sequence[Seat]) -> None:
+def wait_until_known(slots: Sequence[WorkerSlot]) -> None:
     """Wait, after a loss, until each node answers or Ray knows that it is gone, at most `KNOWN_SECONDS`."""
     import ray
 
     asked = ray.remote(num_cpus=0)(_answer)
-    nodes = {seat.node.node_id for seat in seats}
+    nodes = {slot.node.node_id for slot in slots}
     answers = [asked.options(**placed(node)).remote() for node in nodes]
     ray.wait(answers, num_returns=len(answers), timeout=KNOWN_SECONDS)
 
@@ -124,7 +124,7 @@ def _answer() -> None:
     """Do nothing; the return shows that the node is alive."""
 
 
-def _wait_for_room(group: Any, seats: Sequence[Seat], hooks: Hooks) -> None:
+def _wait_for_room(group: Any, slots: Sequence[WorkerSlot], hooks: Hooks) -> None:
     """Wait until Ray has reserved the resources of all processes; a hook may end the wait by an exception.
 
     Raises:
@@ -134,48 +134,48 @@ def _wait_for_room(group: Any, seats: Sequence[Seat], hooks: Hooks) -> None:
         if hooks.should_stop:
             hooks.should_stop()
         up = {node["NodeID"] for node in alive_nodes()}
-        for seat in seats:
-            if seat.node.node_id not in up:
-                raise NodeLostError(f"Node {seat.node.name} is gone before the training began there.")
+        for slot in slots:
+            if slot.node.node_id not in up:
+                raise NodeLostError(f"Node {slot.node.name} is gone before the training began there.")
 
 
-def _actor(group: Any, turn: int, seat: Seat) -> Any:
+def _actor(group: Any, turn: int, slot: WorkerSlot) -> Any:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     there = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=turn)
-    needs = seat.resources
+    needs = slot.resources
     options: dict[str, Any] = {"num_cpus": needs.get("CPU", 0), "num_gpus": needs.get("GPU", 0)}
     options |= {"memory": needs["memory"]} if "memory" in needs else {}
     return ray.remote(GroupTrainer).options(**options, scheduling_strategy=there).remote()  # pyright: ignore
 
 
-def _start(actors: Sequence[Any], seats: Sequence[Seat], task: Task, files: Files) -> None:
+def _start(actors: Sequence[Any], slots: Sequence[WorkerSlot], task: Task, files: Files) -> None:
     """Give each process its rank and start the training; the first process gets the state and distributes it."""
     import ray
 
     host, port = ray.get(actors[0].address.remote())
-    names = [seat.node.node_id for seat in seats]
+    names = [slot.node.node_id for slot in slots]
     keepers = tuple(names.index(name) for name in names)
     token = uuid.uuid4().hex
     started = []
-    for rank, (actor, seat) in enumerate(zip(actors, seats, strict=True)):
-        own = replace(task, job=replace(task.job, execution=execution_of(seat.placement)), cores=seat.cores)
+    for rank, (actor, slot) in enumerate(zip(actors, slots, strict=True)):
+        own = replace(task, job=replace(task.job, execution=execution_of(slot.placement)), cores=slot.cores)
         actor.join.remote(Membership(token, rank, keepers, host, port))
         started.append(actor.start.remote(own, {} if rank else files))
     ray.get(started)
 
 
-class _GroupLine:
-    """Channel to all processes; the `shunter.engine.executors.follow.Line` of a group on several nodes.
+class _GroupChannel:
+    """Channel to all processes; the `shunter.engine.executors.remote_training.Channel` of a group on several nodes.
 
     Args:
         actors: Ray's handles of the processes, in their order.
-        seats: Worker slots of the processes.
+        slots: Worker slots of the processes.
     """
 
-    def __init__(self, actors: Sequence[Any], seats: Sequence[Seat]) -> None:
-        self._actors, self._seats = actors, seats
+    def __init__(self, actors: Sequence[Any], slots: Sequence[WorkerSlot]) -> None:
+        self._actors, self._slots = actors, slots
         self._readings: dict[int, EnergyReading] = {}
 
     def receive(self) -> Sequence[Message]:
@@ -206,7 +206,7 @@ class _GroupLine:
             except GetTimeoutError:
                 continue
             except signs_of_a_loss() as error:
-                raise LostError(lost(self._seats[rank].node.name, error)) from error
+                raise LostError(lost(self._slots[rank].node.name, error)) from error
             for message in messages:
                 if isinstance(message, EnergyUsed):
                     self._readings[rank] = message.reading
@@ -222,7 +222,7 @@ class _GroupLine:
         deadline = time.monotonic() + REACH_SECONDS
         while all(_is_connection(one.error) for one in failed):
             if time.monotonic() >= deadline:
-                raise LostError(lost(_names(self._seats), failed[0].error)) from failed[0].error
+                raise LostError(lost(_names(self._slots), failed[0].error)) from failed[0].error
             failed += [message for _, message in self._ask() if isinstance(message, Failed)]
         return next(one for one in failed if not _is_connection(one.error))
 
@@ -233,5 +233,5 @@ def _is_connection(error: BaseException) -> bool:
     return not isinstance(error, ShunterError) and any(word in words for word in CONNECTION)
 
 
-def _names(seats: Sequence[Seat]) -> str:
-    return ", ".join(dict.fromkeys(seat.node.name for seat in seats))
+def _names(slots: Sequence[WorkerSlot]) -> str:
+    return ", ".join(dict.fromkeys(slot.node.name for slot in slots))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
-from shunter.engine.executors.here import trainer_of
+from shunter.engine.executors.in_process import trainer_of
 from shunter.engine.executors.messages import (
     CheckpointSaved,
     EnergyUsed,

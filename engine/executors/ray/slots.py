@@ -81,7 +81,7 @@ class _Sender(Protocol):
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done: ...
 
 
-class OnNode(Executor):
+class RayExecutor(Executor):
     """Executor that trains on a node of the cluster, and on another node if that node dies.
 
     Args:

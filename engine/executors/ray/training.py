@@ -5,9 +5,9 @@ from contextlib import suppress
 from typing import Any
 
 from shunter.engine.executors.checkpoint_files import Files
-from shunter.engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from shunter.engine.executors.messages import Done, Message, Order, Task
 from shunter.engine.executors.ray.node_trainer import ANSWER_SECONDS, NodeTrainer
+from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
 from shunter.engine.job import Hooks
 from shunter.errors import TrainingError, first_line
 from shunter.hardware.devices.nodes import ClusterNode, placed
@@ -51,11 +51,11 @@ def train_on_node(
     import ray
 
     actor: Any = ray.remote(NodeTrainer).options(**_resources(node, task, memory_bytes)).remote()  # pyright: ignore
-    training = Followed(_NodeLine(actor, node), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
+    training = RemoteTraining(_NodeChannel(actor, node), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
     try:
         _start(actor, task, files, hooks)
         on_begin()
-        return training.to_the_end(ends_it=lambda error: task.checkpointing is not None)
+        return training.run(ends_it=lambda error: task.checkpointing is not None)
     except signs_of_a_loss() as error:
         raise lost(node.name, error) from error
     finally:
@@ -97,8 +97,8 @@ def memory_there(node: ClusterNode, memory_bytes: int, shared_by: int = 1) -> in
     return min(memory_bytes, int(node.resources.get("memory", 0.0)) // shared_by)
 
 
-class _NodeLine:
-    """Channel to a training on a node; a `shunter.engine.executors.follow.Line`.
+class _NodeChannel:
+    """Channel to a training on a node; a `shunter.engine.executors.remote_training.Channel`.
 
     Args:
         actor: Ray's handle of the started `NodeTrainer`.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import opened, read_json
 from shunter.engine.checkpoint.storage import MEMBERS, is_packed, load_model, tensors_of
-from shunter.extensions.compression.check_bits import CHECKS, put_right
+from shunter.extensions.compression.check_bits import CHECKS, correct_flips
 from shunter.extensions.compression.packing import MARK, TABLES, unpack
 from shunter.extensions.compression.robustness.injection import MemoryErrors, injected
 from shunter.models.ensemble import Ensemble
@@ -57,9 +57,9 @@ class _Stored:
                 found.setdefault(of, []).append(tensor)
         return list(found.values())
 
-    def load(self, *, is_guarded: bool, is_put_right: bool) -> None:
+    def load(self, *, is_guarded: bool, is_corrected: bool) -> None:
         """Load the model with the currently stored weights; see `Memory.load`."""
-        stored = put_right(self.tensors) if is_put_right else self.tensors
+        stored = correct_flips(self.tensors) if is_corrected else self.tensors
         tensors = {name: self._read(name, tensor, is_guarded=is_guarded) for name, tensor in stored.items()}
         self.model.load_state_dict(unpack(self.model, tensors) if is_packed(tensors) else tensors)
 
@@ -146,15 +146,15 @@ class Memory:
         with injected(tensors, rows, errors, seed) as count:
             yield count
 
-    def load(self, *, is_guarded: bool, is_put_right: bool = False) -> None:
+    def load(self, *, is_guarded: bool, is_corrected: bool = False) -> None:
         """Load the model with the currently stored weights.
 
         Args:
             is_guarded: If True, replace implausible numbers.
-            is_put_right: If True, first correct bit flips by the stored check bits.
+            is_corrected: If True, first correct bit flips by the stored check bits.
         """
         for member in self._members:
-            member.load(is_guarded=is_guarded, is_put_right=is_put_right)
+            member.load(is_guarded=is_guarded, is_corrected=is_corrected)
 
     def combine(self, logits: np.ndarray, kept: Sequence[int] | None = None) -> np.ndarray:
         """Return the log odds of the result from those of its members; NaN counts as even odds.

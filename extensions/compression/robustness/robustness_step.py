@@ -7,6 +7,7 @@ import numpy as np
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
+from shunter.extensions.compression.evaluation_sample import EvaluationSample
 from shunter.extensions.compression.robustness.injection import MemoryErrors
 from shunter.extensions.compression.robustness.memory import Memory
 from shunter.extensions.compression.robustness.robustness_card import TITLE, RobustnessCard, sections_of
@@ -18,7 +19,6 @@ from shunter.extensions.compression.robustness.trial import (
     quality_on,
     withstand,
 )
-from shunter.extensions.compression.some_rows import SomeRows
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.reporting.card.document import to_html, to_markdown
 from shunter.tracking.convention import data_params
@@ -46,8 +46,8 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
     if memory.model.features != dataset.features:
         raise RequestError(f"{title} reads other features than its data set has: try another version.")
     execution = Execution(threads=usable_cores())
-    test = SomeRows(dataset, execution, "test")
-    canaries = SomeRows(dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
+    test = EvaluationSample(dataset, execution, "test")
+    canaries = EvaluationSample(dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
     memory.load(is_guarded=False)
     undamaged = quality_on(test, memory.combine(members_logits(memory, test)))
     floor = undamaged.auc - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
@@ -90,7 +90,7 @@ def log_robustness(run_id: str, version: Version, dataset: Dataset, card: Robust
     add_to_description(version, TITLE, f"{card.sentence} [The table]({artifact_link(run_id, CARD_PAGE)})")
 
 
-def _best_alone(memory: Memory, test: SomeRows) -> Memory:
+def _best_alone(memory: Memory, test: EvaluationSample) -> Memory:
     """Return the member with the highest AUC on the test rows; this choice favours the single model."""
     scores = [quality_on(test, one).auc for one in members_logits(memory, test)]
     return memory.member(int(np.argmax(scores)))

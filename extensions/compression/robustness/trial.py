@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shunter.engine.metrics import Metrics, compute_metrics
+from shunter.extensions.compression.evaluation_sample import EvaluationSample
 from shunter.extensions.compression.robustness.injection import WORDS, MemoryErrors
 from shunter.extensions.compression.robustness.memory import Detector, Memory
-from shunter.extensions.compression.some_rows import SomeRows
 
 # Protections against faults, the cheapest first; each one includes those before it.
 ANSWERS = ("nothing", "values", "bits", "members")
@@ -52,8 +52,8 @@ class Withstood:
 def withstand(
     memory: Memory,
     errors: MemoryErrors,
-    test: SomeRows,
-    canaries: SomeRows,
+    test: EvaluationSample,
+    canaries: EvaluationSample,
     *,
     repeats: int = REPEATS,
     seed: int = 0,
@@ -83,7 +83,7 @@ def withstand(
             if "values" in answers and memory.has_check_bits:
                 memory.load(is_guarded=True)
                 figures["values"].append(_quality(test, memory.combine(members_logits(memory, test))))
-            memory.load(is_guarded=True, is_put_right=True)
+            memory.load(is_guarded=True, is_corrected=True)
             logits = members_logits(memory, test)
             kept = detector.believed(members_logits(memory, canaries)) if memory.members > 1 else [0]
             left.append(len(kept))
@@ -96,12 +96,12 @@ def withstand(
     return Withstood(errors=errors, auc=auc, ne=ne, hit=float(np.mean(hit)), left=float(np.mean(left)))
 
 
-def members_logits(memory: Memory, rows: SomeRows) -> np.ndarray:
+def members_logits(memory: Memory, rows: EvaluationSample) -> np.ndarray:
     """Return the log odds of each member, `[members, rows]`, or `[members, rows, tasks]`."""
     return np.stack([rows.logits(member) for member in memory.models])
 
 
-def quality_on(rows: SomeRows, logits: np.ndarray) -> Metrics:
+def quality_on(rows: EvaluationSample, logits: np.ndarray) -> Metrics:
     """Return the quality of the main label on the given rows, with their weights; rows without a label have weight 0.
 
     Args:
@@ -112,6 +112,6 @@ def quality_on(rows: SomeRows, logits: np.ndarray) -> Metrics:
     return compute_metrics(rows.labels, main, None if (rows.weights == 1).all() else rows.weights)
 
 
-def _quality(rows: SomeRows, combined: np.ndarray) -> tuple[float, float]:
+def _quality(rows: EvaluationSample, combined: np.ndarray) -> tuple[float, float]:
     found = quality_on(rows, combined)
     return found.auc, found.ne

@@ -29,17 +29,17 @@ def check_learning(request: FleetLearnRequest) -> None:
         load_policy(policy_file(f"{LEARNED}:{request.start_from}"))
 
 
-def read_learning(request: FleetLearnRequest, foretell: Foretell) -> tuple[list[Job], Cluster]:
+def read_learning(request: FleetLearnRequest, predict_times: Foretell) -> tuple[list[Job], Cluster]:
     """Read the jobs and the cluster of a request.
 
     Args:
         request: Request that names the files.
-        foretell: Function that predicts the times of jobs that state none.
+        predict_times: Function that predicts the times of jobs that state none.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
     """
-    return read_fleet(_fleet(request), foretell)
+    return read_fleet(_fleet(request), predict_times)
 
 
 def _fleet(request: FleetLearnRequest) -> FleetRequest:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.errors import RequestError
 from shunter.extensions.fleet.files import OwnJob, read_own_jobs
 from shunter.model_families import AUTO, is_ranking
@@ -48,7 +48,7 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
             f"{told} names the model {request.model}, and a fleet trains one model of clicks at fixed settings: "
             "name a family such as dlrm"
         )
-    read_fixed(request.model, request.architecture.set)
+    read_overrides(request.model, request.architecture.set)
     others = [
         *sorted(request.model_fields_set - SETTLED),
         *sorted(request.training.model_fields_set & LEFT_OUT),

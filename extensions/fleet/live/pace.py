@@ -14,11 +14,11 @@ class Pace:
     """Speed measurement of one job, on one accelerator type at a time.
 
     Attributes:
-        foretold: Predicted work of the job.
+        predicted: Predicted work of the job.
         measured: Seconds of the whole job by accelerator type, for types on which it has run.
     """
 
-    foretold: Work
+    predicted: Work
     measured: dict[str, float] = field(default_factory=dict)
     _since: tuple[float, float] | None = None
 
@@ -40,11 +40,11 @@ class Pace:
     @property
     def work(self) -> Work:
         """Return the job's work with the measured speeds."""
-        return corrected(self.foretold, self.measured) if isinstance(self.foretold, Iterations) else self.foretold
+        return corrected(self.predicted, self.measured) if isinstance(self.predicted, Iterations) else self.predicted
 
     def done(self, share: float) -> float:
         """Return the progress that a share of the job means, in the units of its work."""
-        return share * self.foretold.count if isinstance(self.foretold, Iterations) else share
+        return share * self.predicted.count if isinstance(self.predicted, Iterations) else share
 
 
 def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:

@@ -128,7 +128,7 @@ class LiveJob:
         state.overhead_left = state.job.moves_in(on) if self.stretches else state.job.starts_in(on)
         state.started_at = state.updated_at = board.now
         state.version += 1
-        self._foretell(board.now)
+        self._predict_end(board.now)
 
     def leave_place(self, now: float) -> None:
         """Release its placement and let it wait."""
@@ -170,7 +170,7 @@ class LiveJob:
             self.costs.step(now, is_first=not self.stretches)
             self._advance(now, progress)
         if state.conditions is not None:
-            self._foretell(now)
+            self._predict_end(now)
 
     def _advance(self, now: float, progress: Progress) -> None:
         state, before = self.state, self.state.done
@@ -186,7 +186,7 @@ class LiveJob:
             )
             state.ideal_seconds += max(gained, 0.0)
 
-    def _foretell(self, now: float) -> None:
+    def _predict_end(self, now: float) -> None:
         assert self.state.conditions is not None
         self.state.end = now + self.state.overhead_left + self.state.seconds_left(self.state.conditions)
 

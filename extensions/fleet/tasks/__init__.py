@@ -10,8 +10,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from shunter.extensions.fleet.drawing import gantt_picture
+from shunter.extensions.fleet.duration_model import Foreteller, PredictedTime
 from shunter.extensions.fleet.files import read_fleet
-from shunter.extensions.fleet.foretell import Foreteller, ForetoldTime
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.page import fleet_page, markdown_table
 from shunter.extensions.fleet.policies import make_policy
@@ -53,9 +53,9 @@ class Fleet:
     """
 
     def __init__(self, request: FleetRequest, say: Callable[[str], None] = lambda sentence: None) -> None:
-        foretell = Foreteller(training_of_own, say)
-        self.jobs, self.cluster = read_fleet(request, foretell)
-        self.times: Sequence[ForetoldTime] = foretell.times
+        predict_times = Foreteller(training_of_own, say)
+        self.jobs, self.cluster = read_fleet(request, predict_times)
+        self.times: Sequence[PredictedTime] = predict_times.times
 
 
 @task(name="simulate", task_run_name="simulate-{policy}", cache_policy=NO_CACHE, persist_result=False)
@@ -89,7 +89,7 @@ def publish_fleet(
     title: str,
     schedules: Sequence[Schedule],
     source: str = "simulated",
-    times: Sequence[ForetoldTime] = (),
+    times: Sequence[PredictedTime] = (),
 ) -> str:
     """Log the page to the run, publish the table in Prefect, and return the page.
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import ClickJob
+from shunter.extensions.fleet.duration_model import Foreteller, is_processor
 from shunter.extensions.fleet.files import OwnJob
-from shunter.extensions.fleet.foretell import Foreteller, is_processor
 from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.live.asked import check_training
 from shunter.extensions.fleet.own_training import training_of
@@ -74,14 +74,14 @@ def training_of_own(own: OwnJob) -> ClickJob:
     return training_of(own.train, ingest_request(own.train)[0])
 
 
-def with_times(jobs: Sequence[FleetJob], types: Sequence[str], foretell: Foreteller) -> list[FleetJob]:
+def with_times(jobs: Sequence[FleetJob], types: Sequence[str], predict_times: Foreteller) -> list[FleetJob]:
     """Return the jobs with predicted times for these accelerator types where they state none.
 
     Raises:
         RequestError: The time of a job cannot be predicted.
     """
     asked = [by_type(job.own, types) for job in jobs]
-    return [replace(job, own=own) for job, own in zip(jobs, foretell(asked, types), strict=True)]
+    return [replace(job, own=own) for job, own in zip(jobs, predict_times(asked, types), strict=True)]
 
 
 def by_type(own: OwnJob, types: Sequence[str]) -> OwnJob:

@@ -7,7 +7,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from shunter.extensions.fleet.foretell import Foreteller
+from shunter.extensions.fleet.duration_model import Foreteller
 from shunter.extensions.fleet.learned.file import load_policy, policy_file, save_policy
 from shunter.extensions.fleet.learning.learn import Learnt, learn
 from shunter.extensions.fleet.learning.request import kept_at, read_learning

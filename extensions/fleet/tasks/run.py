@@ -10,8 +10,8 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from shunter.engine.executors.ray.cluster import open_cluster
+from shunter.extensions.fleet.duration_model import Foreteller, PredictedTime
 from shunter.extensions.fleet.files import OwnJob, of_catalogue
-from shunter.extensions.fleet.foretell import Foreteller, ForetoldTime
 from shunter.extensions.fleet.live.driver import Driver, Surroundings
 from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
 from shunter.extensions.fleet.own_training import key_of
@@ -50,7 +50,7 @@ class FleetEnd:
 
     schedule: Schedule
     jobs: list[JobEnd]
-    times: Sequence[ForetoldTime] = ()
+    times: Sequence[PredictedTime] = ()
 
 
 def fleet_state(asked: Sequence[tuple[OwnJob, TrainRequest]], *, fresh: bool) -> StateFolder:
@@ -110,9 +110,9 @@ def run_jobs(
         )
         types = sorted({machine.accelerator for machine in trainings.machines()})
         network = cluster.network if len(cluster.nodes) > 1 else None
-        foretell = Foreteller(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
-        foretold = with_times(list(by_name.values()), types, foretell)
-        by_name |= {job.name: job for job in foretold}
+        predict_times = Foreteller(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
+        predicted = with_times(list(by_name.values()), types, predict_times)
+        by_name |= {job.name: job for job in predicted}
         surroundings = Surroundings(
             clock=lambda: time.time() - record.begun_at,
             keep=lambda records: state.remember(RECORD, record.model_copy(update={"jobs": records})),
@@ -121,7 +121,7 @@ def run_jobs(
         )
         with trainings:
             driver = Driver(
-                [job.job for job in foretold],
+                [job.job for job in predicted],
                 make_policy(request.policy),
                 trainings,
                 surroundings,
@@ -130,7 +130,7 @@ def run_jobs(
             driver.run()
     keep_measured(record.run_id, by_name, driver)
     ends = [JobEnd(name=name, figures=one.figures, because=one.because) for name, one in driver.jobs.items()]
-    return FleetEnd(driver.schedule(), ends, foretell.times)
+    return FleetEnd(driver.schedule(), ends, predict_times.times)
 
 
 def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:

@@ -14,13 +14,13 @@ from shunter.engine.execution import execution_of
 from shunter.engine.executors.ledger import Ledger
 from shunter.engine.executors.messages import Done, Task
 from shunter.engine.executors.ray.cluster import Cluster
-from shunter.engine.executors.ray.group import Seat
-from shunter.engine.executors.ray.slots import OnNode
+from shunter.engine.executors.ray.group import WorkerSlot
+from shunter.engine.executors.ray.slots import RayExecutor
 from shunter.engine.executors.ray.training import NodeLostError
 from shunter.engine.job import Hooks
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import HardwareError, ShunterError, first_line
-from shunter.extensions.fleet.foretell import is_processor
+from shunter.extensions.fleet.duration_model import is_processor
 from shunter.extensions.fleet.live.role import (
     Event,
     Failed,
@@ -38,7 +38,7 @@ from shunter.extensions.fleet.tasks.result import judge_and_register
 from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
 from shunter.hardware.types import Placement
 from shunter.requests import CheckpointRequest
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 
 WATCH_SECONDS = 1.0  # between two checks of Ray's nodes
 CPU = "cpu"
@@ -53,7 +53,7 @@ class _Running:
     """Running training."""
 
     job: str
-    seats: Sequence[Seat]
+    slots: Sequence[WorkerSlot]
     stops: threading.Event = field(default_factory=threading.Event)
     has_trained: bool = False
 
@@ -120,7 +120,7 @@ class RayTrainings:
         assert job not in self._running, f"{job} runs already"
         self._progress.pop(job, None)  # of an earlier start: steps may be repeated
         on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
-        running = self._running[job] = _Running(job, seats_on(on, self._jobs[job]))
+        running = self._running[job] = _Running(job, slots_on(on, self._jobs[job]))
         threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
 
     def stop(self, job: str) -> None:
@@ -154,14 +154,14 @@ class RayTrainings:
     def _last_event(self, running: _Running) -> Event:
         """Train the job, evaluate and register its model; return the final event."""
         name, job = running.job, self._jobs[running.job]
-        placement = running.seats[0].placement
+        placement = running.slots[0].placement
 
         def should_stop() -> None:
             if running.stops.is_set():
                 raise KeyboardInterrupt
 
         try:
-            trained = train_to_the_end(
+            trained = train_model(
                 replace(job.training, execution=execution_of(placement)),
                 placement,
                 self.directory_of(name),
@@ -169,7 +169,7 @@ class RayTrainings:
                 parent_run_id=self._run_id,
                 should_stop=should_stop,
                 checkpoints=CheckpointRequest(checkpoint_minutes=self._checkpoint_seconds / 60),
-                place=_TheSeats(self, running),
+                place=_FixedSlots(self, running),
                 is_shown=False,
             )
             self._say_trained(running)
@@ -204,11 +204,11 @@ class RayTrainings:
             "on_begin": lambda: self._events.put(Granted(name)),
             "on_checkpoint": on_checkpoint,
         }
-        placement = running.seats[0].placement
+        placement = running.slots[0].placement
         if placement.processes > 1:
-            done = self._cluster.attempt_together(task, running.seats, **told)
+            done = self._cluster.attempt_together(task, running.slots, **told)
         else:
-            done = self._cluster.attempt(task, placement, memory_bytes=running.seats[0].memory_bytes, **told)
+            done = self._cluster.attempt(task, placement, memory_bytes=running.slots[0].memory_bytes, **told)
         self._say_trained(running)
         return done
 
@@ -242,19 +242,19 @@ class RayTrainings:
         return machines_of([node for node in self._cluster.nodes.values() if node.node_id in ids])
 
 
-class _TheSeats:
-    """`shunter.engine.executors.role.Place` of one job: it trains only on the placement that its policy chose."""
+class _FixedSlots:
+    """`ComputeTarget` of one job, which trains only on the placement that the policy chose."""
 
     def __init__(self, trainings: RayTrainings, running: _Running) -> None:
         self._trainings, self._running = trainings, running
         self.nodes = trainings.nodes
 
-    def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
-        """See `Place.executor`."""
-        return OnNode(self, placement, Ledger())
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
+        """See `ComputeTarget.executor`."""
+        return RayExecutor(self, placement, Ledger())
 
-    def executors(self, placement: Placement, count: int) -> Sequence[OnNode]:
-        """See `Place.executors`."""
+    def executors(self, placement: Placement, count: int) -> Sequence[RayExecutor]:
+        """See `ComputeTarget.executors`."""
         return [self.executor(placement) for _ in range(count)]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
@@ -331,21 +331,21 @@ class Spot(NamedTuple):
         return cls(nodes[machine.removeprefix(CORES_OF)], count, on_gpu=False)
 
 
-def seats_on(places: Sequence[Spot], job: FleetJob) -> list[Seat]:
+def slots_on(places: Sequence[Spot], job: FleetJob) -> list[WorkerSlot]:
     """Return a worker slot for each process of a job, on the accelerators that its policy chose.
 
     Args:
         places: Accelerators by machine.
         job: The job.
     """
-    asked, seats = sum(spot.accelerators for spot in places), []
+    asked, slots = sum(spot.accelerators for spot in places), []
     for spot in places:
         part = asked // job.own.processes
         placement = placement_on(spot.node, part, job.batch_size, on_gpu=spot.on_gpu)
         together = placement.model_copy(update={"processes": job.own.processes})
         memory = int(job.own.server_memory_gib * GIB)
-        seats += [Seat(spot.node, together, spot.accelerators // part, memory)] * (spot.accelerators // part)
-    return seats
+        slots += [WorkerSlot(spot.node, together, spot.accelerators // part, memory)] * (spot.accelerators // part)
+    return slots
 
 
 def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gpu: bool) -> Placement:

@@ -86,7 +86,7 @@ def load(directory: Path) -> Checkpoint | None:
         notes = read_json(directory / NOTES)
         return Checkpoint(
             tensors=read_tensors(directory / WEIGHTS, str(notes["checksum"])),
-            learnt=tuple((tuple(action), foretold) for action, foretold in notes["learnt"]),
+            learnt=tuple((tuple(action), predicted) for action, predicted in notes["learnt"]),
             is_guided=bool(notes["is_guided"]),
             curve=tuple(CurvePoint(**point) for point in notes["curve"]),
         )

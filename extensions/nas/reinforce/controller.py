@@ -67,7 +67,7 @@ class Controller:
         self._horizon, self._trains_value, self._directory = horizon or HORIZON, trains_value, directory
         self._on_improved = on_improved
         self._told: list[tuple[Action, Outcome]] = []
-        self._foretold: dict[Hashable, float | None] = {}  # by model that was requested or reported
+        self._predictions: dict[Hashable, float | None] = {}  # by model that was requested or reported
         self._learnt = self._distrusted = 0
         self._learner: Learner | None = None
         self.curve: list[CurvePoint] = []
@@ -78,7 +78,7 @@ class Controller:
         action = next((default for default in self._defaults if self._is_new(default)), None) or self._draw(learner)
         if action is None:
             return None
-        self._foretell(learner, action)
+        self._predict_returns(learner, action)
         return self._actions.decode(action)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
@@ -90,7 +90,9 @@ class Controller:
         if self._learner is None:  # trials before this process are predicted later
             return
         if self._is_new(action):
-            self._foretold[self._actions.identity(action)] = None  # proposed by another method, perhaps for its quality
+            self._predictions[self._actions.identity(action)] = (
+                None  # proposed by another method, perhaps for its quality
+            )
         if self._learner.guide and not self._guide_agrees():
             self._learner = self._let_loose()
         if len(self._told) - self._learnt >= BATCH:
@@ -101,7 +103,7 @@ class Controller:
         if self._learner is None:
             self._learner = self._restored() or self._begun()
             for action, _ in self._told[self._learnt :]:
-                self._foretell(self._learner, action)
+                self._predict_returns(self._learner, action)
             if len(self._told) - self._learnt >= BATCH:
                 self._learn(self._learner)
         return self._learner
@@ -111,7 +113,7 @@ class Controller:
         guide = guide_for(self._actions, [*self._past, self._own()], self._features, self._cost, seed=self._seed)
         guide = guide if guide and guide.fit() else None
         for action, _ in self._told:  # part of the guide's training data, so no test of the guide
-            self._foretold[self._actions.identity(action)] = None
+            self._predictions[self._actions.identity(action)] = None
         learner = Learner(self._actions, guide, seed=self._seed, trains_value=self._trains_value)
         self._save(learner, [])
         return learner
@@ -128,8 +130,8 @@ class Controller:
             return None
         self._told = [pair for pair in learnt if pair] + told  # in the order of training
         self._learnt, self.curve = len(learnt), list(kept.curve)
-        for action, foretold in kept.learnt:
-            self._foretold[self._actions.identity(action)] = foretold
+        for action, predicted in kept.learnt:
+            self._predictions[self._actions.identity(action)] = predicted
         guide = guide if kept.is_guided else None
         if guide:
             guide.restore_levels(self._own(self._learnt))
@@ -148,12 +150,12 @@ class Controller:
 
     def _guide_agrees(self) -> bool:
         """Return True if the guide's predictions of points agree with their later measurements."""
-        guided = [point for point in self._tried() if point.foretold is not None]
-        return agrees(np.array([point.foretold for point in guided]), np.array([point.reward for point in guided]))
+        guided = [point for point in self._tried() if point.predicted is not None]
+        return agrees(np.array([point.predicted for point in guided]), np.array([point.reward for point in guided]))
 
     def _let_loose(self) -> Learner:
         """Return a new learner without the misleading past."""
-        self._foretold = dict.fromkeys(self._foretold)
+        self._predictions = dict.fromkeys(self._predictions)
         self._learnt = 0
         return Learner(self._actions, None, seed=self._seed)
 
@@ -176,7 +178,7 @@ class Controller:
         if self._directory:
             kept = checkpoint.Checkpoint(
                 tensors=learner.tensors(),
-                learnt=tuple((point.action, point.foretold) for point in tried),
+                learnt=tuple((point.action, point.predicted) for point in tried),
                 is_guided=learner.guide is not None,
                 curve=tuple(self.curve),
             )
@@ -188,7 +190,7 @@ class Controller:
 
     def _draw(self, learner: Learner) -> Action | None:
         """Return a new point from the policy, at a higher temperature if that is necessary to find one."""
-        known = len(self._foretold)
+        known = len(self._predictions)
         generator = np.random.default_rng((self._seed, known))  # so that a resumed search draws the same numbers
         if learner.guide and self._hold() > 0 and known % CONTROL_EVERY == CONTROL_EVERY - 1:
             return self._first_new(self._actions.uniform(DRAWS, generator)) or self._any_new(generator)
@@ -230,12 +232,12 @@ class Controller:
         return bool((rewards[-PATIENCE:] < rewards[0] - MARGIN * rewards.std()).all())
 
     def _is_new(self, action: Action) -> bool:
-        return self._actions.identity(action) not in self._foretold
+        return self._actions.identity(action) not in self._predictions
 
-    def _foretell(self, learner: Learner, action: Action) -> None:
+    def _predict_returns(self, learner: Learner, action: Action) -> None:
         """Record that a point is known, and the guide's prediction before it is measured."""
-        foretold = float(learner.guide.foretell(_row(action))[0]) if learner.guide else None
-        self._foretold.setdefault(self._actions.identity(action), foretold)
+        predicted = float(learner.guide.predict(_row(action))[0]) if learner.guide else None
+        self._predictions.setdefault(self._actions.identity(action), predicted)
 
     def _tried(self) -> list[Tried]:
         """Return the reported points, with rewards relative to the cost of the first point that has one."""
@@ -245,7 +247,7 @@ class Controller:
             Tried(
                 action=action,
                 reward=reward(outcome, reference_cost=reference, cost=cost),
-                foretold=self._foretold.get(self._actions.identity(action)),
+                predicted=self._predictions.get(self._actions.identity(action)),
             )
             for action, outcome in self._told
         ]

@@ -77,7 +77,7 @@ class Guide:
             inverse.fit_value(state, float(np.mean(returns)))
         return inverse.policy, state
 
-    def foretell(self, actions: np.ndarray) -> np.ndarray:
+    def predict(self, actions: np.ndarray) -> np.ndarray:
         """Predict the rewards of actions (points), as spreads of NE above a median point."""
         figures, _ = self.surrogate.predict(self._features, actions)
         return predicted_reward(figures, self._levels, self._cost)
@@ -92,7 +92,7 @@ class Guide:
     def roll_outs(self, choices: Tensor, samples: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return synthetic episodes from a policy: predicted rewards (samples), actions (samples, factors)."""
         drawn = sample(choices, samples, generator)
-        return self.foretell(drawn), drawn
+        return self.predict(drawn), drawn
 
     def learn(self, own: History) -> None:
         """Fit to the measurements of this search, in addition to the past."""
@@ -106,9 +106,9 @@ class Guide:
             self._levels = own.levels
 
 
-def agrees(foretold: np.ndarray, rewards: np.ndarray) -> bool:
+def agrees(predicted: np.ndarray, rewards: np.ndarray) -> bool:
     """Return True if earlier predictions agree with the measurements, as far as there are enough points."""
-    return len(rewards) < FEWEST_MEASURED or rank_correlation(foretold, rewards) >= LEAST_AGREEMENT
+    return len(rewards) < FEWEST_MEASURED or rank_correlation(predicted, rewards) >= LEAST_AGREEMENT
 
 
 def guide_for(

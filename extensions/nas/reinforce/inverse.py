@@ -32,7 +32,7 @@ TARGETS = 2  # standardised NE, and standardised log cost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lesson:
+class Demonstration:
     """The best actions for a state with targets (actions, factors)."""
 
     state: np.ndarray
@@ -68,9 +68,9 @@ class InverseModel:
             present: Meta-features of the present data.
         """
         aim = self._best_by_reward(present, levels)
-        lessons = [aim, *(lesson for features in known for lesson in self._best_within_costs(features))]
-        states = as_states([lesson.state for lesson in lessons for _ in lesson.actions])
-        labels = torch.from_numpy(np.concatenate([lesson.actions for lesson in lessons]))
+        demonstrations = [aim, *(example for features in known for example in self._best_within_costs(features))]
+        states = as_states([example.state for example in demonstrations for _ in example.actions])
+        labels = torch.from_numpy(np.concatenate([example.actions for example in demonstrations]))
         optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
         for _ in range(IMITATION_STEPS):
             optimizer.zero_grad()
@@ -92,11 +92,11 @@ class InverseModel:
         optimizer = torch.optim.Adam(self.policy.value.parameters(), LEARNING_RATE)
         for _ in range(VALUE_STEPS):
             optimizer.zero_grad()
-            _, foretold = self.policy(state)
-            ((foretold - wanted) ** 2).mean().backward()
+            _, predicted = self.policy(state)
+            ((predicted - wanted) ** 2).mean().backward()
             optimizer.step()
 
-    def _best_by_reward(self, features: Mapping[str, float], levels: Levels) -> Lesson:
+    def _best_by_reward(self, features: Mapping[str, float], levels: Levels) -> Demonstration:
         """Return the best actions of a data set by reward, with the targets that they reach."""
 
         def score(figures: np.ndarray) -> np.ndarray:
@@ -104,27 +104,27 @@ class InverseModel:
 
         best, figures = self._search(features, score)
         cost = figures[:, self._column].max() if self._column else 0.0
-        return self._lesson(features, best, figures[:, 0].mean(), cost)
+        return self._demonstration(features, best, figures[:, 0].mean(), cost)
 
-    def _best_within_costs(self, features: Mapping[str, float]) -> list[Lesson]:
+    def _best_within_costs(self, features: Mapping[str, float]) -> list[Demonstration]:
         """Return the best actions of a data set within each quantile of the cost."""
         column = self._column
         if column is None:
             best, figures = self._search(features, lambda figures: -figures[:, 0])
-            return [self._lesson(features, best, figures[:, 0].mean(), 0.0)]
+            return [self._demonstration(features, best, figures[:, 0].mean(), 0.0)]
         everyday, _ = self._surrogate.predict(features, self._candidates)
-        lessons = []
+        demonstrations = []
         for most in np.quantile(everyday[:, column], COST_QUANTILES):
 
             def score(figures: np.ndarray, most: float = most) -> np.ndarray:
                 return -figures[:, 0] - 10.0 * np.maximum(figures[:, column] - most, 0.0)
 
             best, figures = self._search(features, score)
-            lessons.append(self._lesson(features, best, figures[:, 0].mean(), most))
-        return lessons
+            demonstrations.append(self._demonstration(features, best, figures[:, 0].mean(), most))
+        return demonstrations
 
-    def _lesson(self, features: Mapping[str, float], best: np.ndarray, ne: float, cost: float) -> Lesson:
-        return Lesson(state=np.concatenate([self._states.vector(features), [ne, cost]]), actions=best)
+    def _demonstration(self, features: Mapping[str, float], best: np.ndarray, ne: float, cost: float) -> Demonstration:
+        return Demonstration(state=np.concatenate([self._states.vector(features), [ne, cost]]), actions=best)
 
     def _search(
         self, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]

@@ -35,7 +35,7 @@ class Tried:
 
     action: Action
     reward: float
-    foretold: float | None = None
+    predicted: float | None = None
 
 
 class Learner:
@@ -127,8 +127,8 @@ class Learner:
         synthetic = max(0, SYNTHETIC - len(tried)) if self.guide else 0
         if self.guide and synthetic:
             generator = np.random.default_rng((self._seed, len(tried)))
-            foretold, drawn = self.guide.roll_outs(self.choices(), synthetic, generator)
-            actions, returns = np.concatenate([actions, drawn]), np.concatenate([returns, foretold])
+            predicted, drawn = self.guide.roll_outs(self.choices(), synthetic, generator)
+            actions, returns = np.concatenate([actions, drawn]), np.concatenate([returns, predicted])
         tensor = torch.from_numpy(actions)
         with torch.no_grad():
             choices, _ = self.policy(self._state)
@@ -148,10 +148,10 @@ def standardised(tried: Sequence[Tried]) -> np.ndarray:
     rewards get the median and the spread of the predictions.
     """
     rewards = np.array([point.reward for point in tried])
-    foretold = np.array([point.foretold for point in tried if point.foretold is not None])
+    predicted = np.array([point.predicted for point in tried if point.predicted is not None])
     low, middle = np.percentile(rewards, (10, 50))
     spread = float(np.std(np.maximum(rewards, low))) or 1.0  # a failed training must not dominate the spread
     unit, offset = 1.0, 0.0
-    if len(foretold) >= 2:
-        unit, offset = float(np.clip(np.std(foretold), 0.3, 1.5)), float(np.median(foretold))
+    if len(predicted) >= 2:
+        unit, offset = float(np.clip(np.std(predicted), 0.3, 1.5)), float(np.median(predicted))
     return np.clip((rewards - middle) / spread * unit + offset, -MOST_DEVIATION, MOST_DEVIATION)

@@ -15,11 +15,11 @@ from shunter.engine.checkpoint.checked_files import write_text
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.here import Here
-from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.executors.process_group import ProcessGroup
 from shunter.engine.executors.ray.cluster import Cluster, open_cluster
 from shunter.engine.executors.role import Executor
+from shunter.engine.executors.separate_process import SubprocessExecutor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.parallel import Machine, Sharding, plan
@@ -73,8 +73,8 @@ def group() -> ProcessGroup:
 
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
-    "here": lambda: Here(PLACEMENT),
-    "own process": lambda: OwnProcess(PLACEMENT, cores=1),
+    "here": lambda: InProcessExecutor(PLACEMENT),
+    "own process": lambda: SubprocessExecutor(PLACEMENT, cores=1),
     "process group": group,
 }
 

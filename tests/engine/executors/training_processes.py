@@ -11,7 +11,7 @@ def training_processes() -> list[psutil.Process]:
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # it has just ended
             command = child.cmdline()
-            if "shunter.engine.executors.own_process_worker" in command:
+            if "shunter.engine.executors.separate_process_worker" in command:
                 found.append(child)
             elif "tests.warm_processes" in command:
                 for keeper in child.children():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from shunter.engine.config import Hyperparameters
-from shunter.engine.fixed import read_fixed
 from shunter.engine.loop.loss import LOG_LOSS, LOSSES, mean_losses
+from shunter.engine.overrides import read_overrides
 from shunter.engine.parallel.losses import own_losses
 from shunter.errors import UnknownNameError
 
@@ -35,5 +35,5 @@ def test_another_loss_is_averaged_as_the_usual_one() -> None:
 
 def test_a_misspelt_loss_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError) as refused:
-        read_fixed("dlrm", ["loss=logloss"])
+        read_overrides("dlrm", ["loss=logloss"])
     assert refused.value.nearest == (LOG_LOSS,)

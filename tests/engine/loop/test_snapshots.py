@@ -19,7 +19,7 @@ from shunter.engine.stopping import StopReason
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import memory_of_rows, write_dataset
 
@@ -60,7 +60,7 @@ def test_a_resumed_training_leaves_the_same_snapshots(job: ClickJob, tmp_path: P
 
 
 def test_snapshots_are_models_of_their_own_beside_the_best(job: ClickJob, tmp_path: Path) -> None:
-    trained = train_to_the_end(job, PLACEMENT, tmp_path / "once", name="cycles")
+    trained = train_model(job, PLACEMENT, tmp_path / "once", name="cycles")
     found = list(snapshots_of(trained))
     assert [one.name for one in found] == ["snapshot-2", "snapshot-4"]
     for one in found:

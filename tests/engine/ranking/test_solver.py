@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shunter.engine.config import Execution, Schedule
-from shunter.engine.executors.here import Here
+from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.job import Hooks, TrainingJob
 from shunter.engine.ranking import solver
 from shunter.engine.ranking.config import RankingHyperparameters
@@ -38,7 +38,7 @@ def job(data: RankingData, family: str, schedule: Schedule = Schedule(max_epochs
 @pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=True))
 def test_it_ranks_the_validation_part_as_its_report_says(family: str, data: RankingData) -> None:
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
-    result = Here(placement).run(job(data, family))
+    result = InProcessExecutor(placement).run(job(data, family))
     assert isinstance(result.model, Ranker)
     assert result.validation == evaluate_ranking(result.model, data.validation, data.seen, name="validation")
     assert result.validation.ndcg20 == max(report.validation.ndcg20 for report in result.history)

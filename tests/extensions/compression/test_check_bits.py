@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shunter.extensions.compression.check_bits import CHECKS, bytes_with_checks, put_right, with_checks
+from shunter.extensions.compression.check_bits import CHECKS, bytes_with_checks, correct_flips, with_checks
 
 WORD_BITS = 64
 
@@ -40,7 +40,7 @@ def test_every_bit_that_flips_alone_is_put_right_those_of_the_check_bits_too() -
     whole = with_checks(weights())
     for name, tensor in whole.items():
         for bit in range(8 * tensor.nbytes):
-            assert are_equal(put_right(flipped(whole, [(name, bit)])), weights()), (name, bit)
+            assert are_equal(correct_flips(flipped(whole, [(name, bit)])), weights()), (name, bit)
 
 
 def test_of_two_bits_in_a_word_none_is_changed_more() -> None:
@@ -49,14 +49,14 @@ def test_of_two_bits_in_a_word_none_is_changed_more() -> None:
     places = [("word", bit) for bit in range(WORD_BITS)] + [(CHECKS, bit) for bit in range(8)]
     for two in combinations(places, 2):
         damaged = flipped(whole, list(two))
-        assert torch.equal(put_right(damaged)["word"], damaged["word"]), two
+        assert torch.equal(correct_flips(damaged)["word"], damaged["word"]), two
 
 
 @given(seed=st.integers(0, 1_000), words=st.sets(st.integers(0, 7), min_size=1), bit=st.integers(0, 39))
 def test_one_bit_in_each_of_many_words_is_put_right(seed: int, words: set[int], bit: int) -> None:
     whole = with_checks({"all": torch.from_numpy(np.random.default_rng(seed).integers(0, 256, 61, dtype=np.uint8))})
     damaged = flipped(whole, [("all", WORD_BITS * word + bit) for word in words])
-    assert torch.equal(put_right(damaged)["all"], whole["all"])
+    assert torch.equal(correct_flips(damaged)["all"], whole["all"])
 
 
 @given(size=st.integers(0, 500))
@@ -67,4 +67,4 @@ def test_what_is_left_of_the_bytes_has_room_with_its_check_bits(size: int) -> No
 
 
 def test_without_check_bits_nothing_is_changed() -> None:
-    assert are_equal(put_right(weights()), weights())
+    assert are_equal(correct_flips(weights()), weights())

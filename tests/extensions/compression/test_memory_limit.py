@@ -17,7 +17,7 @@ from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.ensemble import EnsembleLimits, combine_members
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.history import read_children
 from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
@@ -34,7 +34,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture(scope="module")
 def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[TrainedModel]:
     return [
-        train_to_the_end(
+        train_model(
             TrainingJob(
                 dataset,
                 model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(64, 32)),

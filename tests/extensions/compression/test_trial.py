@@ -13,12 +13,12 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import compute_metrics
+from shunter.extensions.compression.evaluation_sample import EvaluationSample
 from shunter.extensions.compression.packing import Form, pack
 from shunter.extensions.compression.robustness.injection import MemoryErrors
 from shunter.extensions.compression.robustness.memory import Detector, Memory
 from shunter.extensions.compression.robustness.trial import ANSWERS, members_logits, quality_on, withstand
 from shunter.extensions.compression.row_uses import row_uses
-from shunter.extensions.compression.some_rows import SomeRows
 from shunter.models.combination import Combination
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_model, model_spec
@@ -61,9 +61,9 @@ def test_undamaged_it_says_what_the_stored_model_says(
     models: list[Model], dataset: Dataset, tmp_path: Path, is_packed: bool, by: str
 ) -> None:
     memory = ensemble(models, dataset, tmp_path, is_packed=is_packed, by=by)
-    test = SomeRows(dataset, EXECUTION, "test", most_batches=None)
+    test = EvaluationSample(dataset, EXECUTION, "test", most_batches=None)
     before = evaluate(load_model(tmp_path), dataset, "test", EXECUTION)
-    found = withstand(memory, MemoryErrors(rate=0.0), test, SomeRows(dataset, EXECUTION), repeats=1)
+    found = withstand(memory, MemoryErrors(rate=0.0), test, EvaluationSample(dataset, EXECUTION), repeats=1)
     assert memory.combine(members_logits(memory, test)) == pytest.approx(before.logits, abs=1e-5)
     assert found.left == memory.members == 3
     for answer in ANSWERS:
@@ -76,7 +76,7 @@ def test_nothing_stays_damaged(
     models: list[Model], dataset: Dataset, tmp_path: Path, kind: str, is_packed: bool
 ) -> None:
     memory = ensemble(models, dataset, tmp_path, is_packed=is_packed)
-    test, canaries = SomeRows(dataset, EXECUTION, "test"), SomeRows(dataset, EXECUTION)
+    test, canaries = EvaluationSample(dataset, EXECUTION, "test"), EvaluationSample(dataset, EXECUTION)
     before = members_logits(memory, test)
     errors = MemoryErrors(kind=kind, rate=0.01)  # pyright: ignore[reportArgumentType]
     found = withstand(memory, errors, test, canaries, repeats=2)
@@ -87,12 +87,12 @@ def test_nothing_stays_damaged(
 
 def test_check_bits_put_right_what_a_range_does_not_show(models: list[Model], dataset: Dataset, tmp_path: Path) -> None:
     memory = ensemble(models, dataset, tmp_path, is_packed=True, has_check_bits=True)
-    test, canaries = SomeRows(dataset, EXECUTION, "test"), SomeRows(dataset, EXECUTION)
+    test, canaries = EvaluationSample(dataset, EXECUTION, "test"), EvaluationSample(dataset, EXECUTION)
     before = members_logits(memory, test)
     assert memory.has_check_bits
     with memory.damaged(MemoryErrors(rate=2e-4), seed=1) as hit:
         assert hit > 5
-        memory.load(is_guarded=True, is_put_right=True)
+        memory.load(is_guarded=True, is_corrected=True)
         assert (members_logits(memory, test) == before).all()
         memory.load(is_guarded=True)
         assert (members_logits(memory, test) != before).any()
@@ -131,7 +131,7 @@ def test_what_a_tensor_never_held_is_taken_as_near_to_zero_as_it_was(models: lis
 
 
 def test_rows_count_by_their_weights_and_those_without_a_label_not_at_all(dataset: Dataset) -> None:
-    rows = SomeRows(dataset, EXECUTION, "test", most_batches=None)
+    rows = EvaluationSample(dataset, EXECUTION, "test", most_batches=None)
     logits = np.random.default_rng(0).normal(size=len(rows.labels))
     rows.weights[::2] = 0
     assert quality_on(rows, logits).auc == compute_metrics(rows.labels[1::2], logits[1::2]).auc

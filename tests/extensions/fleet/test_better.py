@@ -10,15 +10,15 @@ import pytest
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.watch import Going
+from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.job import TrainingJob
-from shunter.extensions.fleet.better import BetterOfThisMachine
+from shunter.extensions.fleet.better import DeviceUpgrade
 from shunter.hardware.leases import all_leases
-from shunter.hardware.waiting_line import in_line
+from shunter.hardware.reservation_queue import in_queue
 from shunter.models.registry import model_spec
 from shunter.planner.decide import Decision
-from shunter.tasks.accelerators import hold, holds_all
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.accelerators import holds_all, reserve_for_flow
+from shunter.tasks.train import train_model
 from shunter.tracking.runs import closing, start_run
 from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
@@ -26,14 +26,16 @@ from tests.hardware.profiles import make_profile
 from tests.planner.test_redecide import ONE, TWO, decision
 from tests.tasks.test_accelerators import one_core_used
 
-GOING = Going(share=0.1, seconds_left=1000.0, start_seconds=1.0)
+GOING = TrainingProgress(share=0.1, seconds_left=1000.0, start_seconds=1.0)
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shunter.hardware.leases.usable_cores", lambda: 2)
     ticks = itertools.count()  # a second passes whenever the clock is read
-    monkeypatch.setattr("shunter.engine.executors.watch.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(
+        "shunter.engine.executors.move_monitor.time", SimpleNamespace(monotonic=lambda: float(next(ticks)))
+    )
 
 
 def on_one() -> Decision:
@@ -51,9 +53,9 @@ def test_it_moves_through_its_checkpoint_to_the_cores_that_another_gives_back(
     )
     run_id = start_run("one", "train")
     profiles = [make_profile()]
-    with closing(run_id), one_core_used(60) as other, hold(profiles, decision=on_one()) as held:
+    with closing(run_id), one_core_used(60) as other, reserve_for_flow(profiles, decision=on_one()) as held:
         assert not holds_all(held, profiles)
-        place = BetterOfThisMachine(held, decision)
+        place = DeviceUpgrade(held, decision)
         assert place.choose(ONE.placement, GOING) is None, "the other core is used"
         epochs: list[int] = []
 
@@ -63,9 +65,7 @@ def test_it_moves_through_its_checkpoint_to_the_cores_that_another_gives_back(
                 other.kill()
                 other.wait()
 
-        trained = train_to_the_end(
-            job, ONE.placement, tmp_path / "model", parent_run_id=run_id, place=place, watch=watch
-        )
+        trained = train_model(job, ONE.placement, tmp_path / "model", parent_run_id=run_id, place=place, watch=watch)
         assert trained.placement == TWO.placement
         assert epochs == sorted(epochs), "no epoch is trained twice"
         assert epochs[-1] == 12
@@ -80,15 +80,15 @@ def test_it_moves_through_its_checkpoint_to_the_cores_that_another_gives_back(
 
 
 def test_who_waits_is_served_first_and_what_is_gone_is_not_taken() -> None:
-    with one_core_used(60) as other, hold([make_profile()], decision=on_one()) as held:
-        place = BetterOfThisMachine(held, decision)
+    with one_core_used(60) as other, reserve_for_flow([make_profile()], decision=on_one()) as held:
+        place = DeviceUpgrade(held, decision)
         assert place.choose(ONE.placement, GOING) is None
         assert not place.take(ONE.placement, TWO.placement)
         assert held.cores == 1
         assert sorted(lease.cores for _, lease in all_leases()) == [1, 1]
         other.kill()
         other.wait()
-        with in_line("another", 0, ["cpu"]):
+        with in_queue("another", 0, ["cpu"]):
             assert place.choose(ONE.placement, GOING) is None
         assert place.choose(ONE.placement, GOING) == TWO.placement
         assert place.take(ONE.placement, TWO.placement)

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.config import Execution, Schedule
-from shunter.engine.executors.watch import Going
+from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.ranking.config import RankingHyperparameters
-from shunter.extensions.fleet.migration import HereOrBetter
+from shunter.extensions.fleet.migration import MigratingExecutor
 from shunter.hardware.types import Placement
 from shunter.models.graph import graph_spec
 from tests.engine.ranking.data import ranking_data
@@ -23,10 +23,10 @@ class MovesOnce:
 
     def __init__(self) -> None:
         self.epochs: list[int] = []
-        self.asked: list[Going] = []
+        self.asked: list[TrainingProgress] = []
 
-    def choose(self, here: Placement, going: Going) -> Placement | None:
-        self.asked.append(going)
+    def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
+        self.asked.append(progress)
         return here.model_copy(update={"threads": 2}) if here.threads == 1 and len(self.epochs) > 1 else None
 
     def take(self, here: Placement, after: Placement) -> bool:
@@ -35,7 +35,7 @@ class MovesOnce:
 
 @pytest.fixture(autouse=True)
 def _asked_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.engine.executors.move_monitor.LOOK_SECONDS", 0.0)
 
 
 def test_a_graph_model_moves(tmp_path: Path) -> None:
@@ -47,11 +47,11 @@ def test_a_graph_model_moves(tmp_path: Path) -> None:
         Execution(batch_size=64),
         Schedule(max_epochs=EPOCHS, patience=EPOCHS),
     )
-    executor = HereOrBetter(BEGUN, mover)
+    executor = MigratingExecutor(BEGUN, mover)
     hooks = Hooks(on_epoch=lambda report: mover.epochs.append(report.epoch))
     result = executor.run(job, hooks, Checkpointing(tmp_path / "checkpoint"))
     assert mover.epochs == list(range(1, EPOCHS + 1)), "no epoch is trained twice"
     assert [report.epoch for report in result.history] == mover.epochs
     assert executor.placement == AFTER
     assert len(executor.moves) == 1
-    assert all(0 < going.share <= 1 and going.seconds_left >= 0 for going in mover.asked)
+    assert all(0 < progress.share <= 1 and progress.seconds_left >= 0 for progress in mover.asked)

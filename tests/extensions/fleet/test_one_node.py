@@ -2,8 +2,8 @@
 
 import pytest
 
-from shunter.engine.executors.watch import Going
-from shunter.extensions.fleet.one_node import better_place
+from shunter.engine.executors.move_monitor import TrainingProgress
+from shunter.extensions.fleet.one_node import select_upgrade
 
 TOTALS = {"cpu x1": 4.0, "cpu x2": 2.0, "cuda:0": 1.0}
 
@@ -22,8 +22,8 @@ def test_it_moves_where_that_saves_twice_what_the_move_takes(
     free: tuple[str, ...], share: float, left: float, start: float, found: str | None
 ) -> None:
     totals = {name: TOTALS[name] for name in ("cpu x1", *free)}
-    assert better_place(totals, "cpu x1", Going(share, left, start)) == found
+    assert select_upgrade(totals, "cpu x1", TrainingProgress(share, left, start)) == found
 
 
 def test_from_the_fastest_it_goes_nowhere() -> None:
-    assert better_place(TOTALS, "cuda:0", Going(0.0, 1000.0, 0.1)) is None
+    assert select_upgrade(TOTALS, "cuda:0", TrainingProgress(0.0, 1000.0, 0.1)) is None

@@ -50,10 +50,10 @@ def test_families_that_the_past_has_raced_are_not_raced_again(taught: SearchCont
     several = replace(taught, space=space, dataset=replace(taught.dataset, splits=splits), trials=20)
     cold = build_method(DEFAULT, replace(several, past=()))
     assert isinstance(cold, Sampled)
-    assert cold.race is not None
+    assert cold.comparison is not None
     assert isinstance(build_method(DEFAULT, several), Taught)
     near = tuple(replace(study, distance=0.1) for study in several.past)
     begun = build_method(DEFAULT, replace(several, past=near))
     assert isinstance(begun, Sampled)
-    assert begun.race is None
+    assert begun.comparison is None
     assert not is_taught(replace(several, space=ArchitectureSpace.for_dataset(taught.dataset)))

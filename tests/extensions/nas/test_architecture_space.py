@@ -12,7 +12,7 @@ from optuna import create_study
 from optuna.samplers import RandomSampler
 
 from shunter.engine.data.dataset import Dataset, SplitStatistics
-from shunter.engine.fixed import read_fixed
+from shunter.engine.overrides import read_overrides
 from shunter.errors import RequestError
 from shunter.extensions.nas.architecture_space import ArchitectureSpace, shares_worth
 from shunter.models.counting import count_model
@@ -151,9 +151,9 @@ def test_a_space_that_cannot_be_searched_is_refused(options: dict[str, Any], wor
 
 def test_what_is_fixed_is_in_every_architecture_unless_it_is_what_is_searched(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, rows=300)
-    fixed = read_fixed("dlrm", ["batch_norm=true", "dense_learning_rate=0.005"])
-    space = ArchitectureSpace.for_dataset(dataset, fixed=fixed)
+    overrides = read_overrides("dlrm", ["batch_norm=true", "dense_learning_rate=0.005"])
+    space = ArchitectureSpace.for_dataset(dataset, overrides=overrides)
     spec, rates = space.build(space.defaults()[0])
     assert (spec.batch_norm, rates.dense_learning_rate) == (True, 0.005)
     with pytest.raises(RequestError, match="chooses top_widths itself"):
-        ArchitectureSpace.for_dataset(dataset, fixed=read_fixed("dlrm", ["top_widths=64"]))
+        ArchitectureSpace.for_dataset(dataset, overrides=read_overrides("dlrm", ["top_widths=64"]))

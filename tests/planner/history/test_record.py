@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
-from shunter.errors import QualityMissedError
+from shunter.errors import QualityNotReachedError
 from shunter.hardware.types import EnergyReading, Placement, Prediction
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision, Exploration, decide
@@ -79,8 +79,8 @@ def test_joules_of_a_counter_and_of_a_model_are_not_added() -> None:
 @pytest.mark.parametrize(
     ("error", "outcome", "auc"),
     [
-        (QualityMissedError("The model reached AUC 0.7.", 0.7), "missed", 0.7),
-        (QualityMissedError("There was one class.", float("nan")), "missed", None),
+        (QualityNotReachedError("The model reached AUC 0.7.", 0.7), "missed", 0.7),
+        (QualityNotReachedError("There was one class.", float("nan")), "missed", None),
         (KeyboardInterrupt(), "stopped", None),
         (MemoryError(), "failed", None),
     ],

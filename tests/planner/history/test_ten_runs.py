@@ -10,7 +10,7 @@ import pytest
 
 from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.engine.probes.measurement import Measurement
-from shunter.errors import QualityMissedError
+from shunter.errors import QualityNotReachedError
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.planner.choose import choose
 from shunter.planner.decide import Decision
@@ -85,7 +85,7 @@ class World:
         notes = FlowNotes(
             data=data, decision=decision, auc=auc, stop_reason=stopped, pair=self._pair(decision, seconds)
         )
-        error = None if auc >= ASKED else QualityMissedError(f"The model reached AUC {auc:.4f}.", auc)
+        error = None if auc >= ASKED else QualityNotReachedError(f"The model reached AUC {auc:.4f}.", auc)
         total = EnergyReading.of(20 * seconds, seconds, "measured", "a counter")
         log_evidence(run_id, flow_evidence("train", REQUEST, notes, total=total, trainings=[member], error=error))
         finish(run_id, "FINISHED" if error is None else "FAILED", reason=str(error) if error else None)

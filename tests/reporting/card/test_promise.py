@@ -11,7 +11,7 @@ import pytest
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.guarantee import bounds
 from shunter.engine.metrics import compute_metrics
-from shunter.errors import QualityMissedError
+from shunter.errors import QualityNotReachedError
 from shunter.reporting.card.promise import Promise, independent_units, newest_day
 from shunter.requests import TrainRequest
 from shunter.tasks.register import check_entropy, check_promise
@@ -42,9 +42,9 @@ def test_a_kept_promise_is_on_the_version() -> None:
 def test_a_missed_promise_is_refused_with_what_it_lacks() -> None:
     """What was measured keeps the limit; only its bound does not."""
     asked = (FOUND.auc + FOUND.auc_low) / 2
-    with pytest.raises(QualityMissedError, match=f"misses --min-auc {asked:g} by {asked - FOUND.auc_low:.4f}"):
+    with pytest.raises(QualityNotReachedError, match=f"misses --min-auc {asked:g} by {asked - FOUND.auc_low:.4f}"):
         check_promise(promise(asked), 0.9)
-    with pytest.raises(QualityMissedError, match="misses --max-ne"):
+    with pytest.raises(QualityNotReachedError, match="misses --max-ne"):
         check_promise(promise(max_ne=FOUND.ne), 0.9)
 
 
@@ -53,7 +53,7 @@ def test_without_a_bound_nothing_is_promised() -> None:
         min_auc=0.5, max_ne=None, confidence=0.9, unit="rows", bounds=bounds(LABELS[:5], SCORES[:5], confidence=0.9)
     )
     assert math.isnan(few.bounds.auc_low)
-    with pytest.raises(QualityMissedError):
+    with pytest.raises(QualityNotReachedError):
         check_promise(few, 0.9)
 
 
@@ -66,7 +66,7 @@ def test_an_entropy_above_its_limit_is_refused() -> None:
     quality = compute_metrics(LABELS, SCORES)
     check_entropy(None, quality)
     check_entropy(quality.ne, quality)
-    with pytest.raises(QualityMissedError, match=r"above --max-ne 0\.1"):
+    with pytest.raises(QualityNotReachedError, match=r"above --max-ne 0\.1"):
         check_entropy(0.1, quality)
 
 

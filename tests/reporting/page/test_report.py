@@ -21,7 +21,7 @@ from shunter.reporting.page.publish import build_report, log_report
 from shunter.reporting.page.render import render_page
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.select import log_decision
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking import find
 from shunter.tracking.convention import training_metrics
 from shunter.tracking.find import find_run
@@ -60,7 +60,7 @@ def make_run(folder: Path) -> str:
     run_id = start_run_tree(request, dataset)
     log_decision(run_id, decision())
     for number in range(2):
-        train_to_the_end(
+        train_model(
             TrainingJob(
                 dataset,
                 model_spec(embedding_dim=4),

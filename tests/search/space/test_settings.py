@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset, SplitStatistics
-from shunter.engine.fixed import Fixed, read_fixed
+from shunter.engine.overrides import Overrides, read_overrides
 from shunter.model_families import AUTO, MODEL_FAMILIES
 from shunter.models.names import auto_families
 from shunter.models.optimizers import rate_scale_of
@@ -116,11 +116,13 @@ def test_passes_of_a_cosine_are_of_no_other_schedule_and_not_searched_where_that
     short, long = ({**point, "learning_rate_schedule": "plateau"} for point in (short, long))
     assert space.identity(short) == space.identity(long)
     assert space.build(long)[1].cosine_epochs is None
-    fixed = SearchSpace.for_dataset(
-        dataset_of(200_000), "dnn", fixed=Fixed(learning={"learning_rate_schedule": "cosine"})
+    overrides = SearchSpace.for_dataset(
+        dataset_of(200_000), "dnn", overrides=Overrides(learning={"learning_rate_schedule": "cosine"})
     )
-    assert not {"learning_rate_schedule", "cosine_epochs"} & fixed.factors().keys()
-    assert fixed.build(fixed.defaults()[0])[1].cosine_epochs is None, "as long as the training, as was asked for"
+    assert not {"learning_rate_schedule", "cosine_epochs"} & overrides.factors().keys()
+    assert overrides.build(overrides.defaults()[0])[1].cosine_epochs is None, (
+        "as long as the training, as was asked for"
+    )
 
 
 def test_a_search_tries_what_all_families_learn_with() -> None:
@@ -139,8 +141,10 @@ def test_numbers_are_cut_into_bins_or_vectors_of_their_own_where_there_are_some_
     spec, _ = space.build({**space.default("dnn"), "numeric_embedding": "vector", "numeric_bins": 32})
     assert (spec.numeric_embedding, spec.numeric_bins, spec.bottom_widths) == ("vector", 32, ())
     assert not {"numeric_bins", "numeric_embedding"} & SearchSpace.for_dataset(dataset_of(10_000, 0)).factors().keys()
-    fixed = SearchSpace.for_dataset(dataset_of(10_000), "dnn", fixed=Fixed(architecture={"numeric_bins": 0}))
-    assert fixed.build(fixed.default())[0].numeric_bins == 0
+    overrides = SearchSpace.for_dataset(
+        dataset_of(10_000), "dnn", overrides=Overrides(architecture={"numeric_bins": 0})
+    )
+    assert overrides.build(overrides.default())[0].numeric_bins == 0
 
 
 def test_the_streams_of_finalmlp_may_be_gated_by_who_and_what_where_the_schema_says_which_these_are() -> None:
@@ -157,8 +161,10 @@ def test_the_streams_of_finalmlp_may_be_gated_by_who_and_what_where_the_schema_s
         build_layers(gated, features)
     assert "first_gate" not in SearchSpace.for_dataset(dataset, "dcnv2").factors()
     assert "first_gate" not in SearchSpace.for_dataset(replace(dataset, item=None), AUTO).factors()
-    fixed = SearchSpace.for_dataset(dataset, "finalmlp", fixed=Fixed(architecture={"first_gate": ("shown",)}))
-    assert fixed.build(fixed.default())[0].first_gate == ("shown",)  # type: ignore[attr-defined]
+    overrides = SearchSpace.for_dataset(
+        dataset, "finalmlp", overrides=Overrides(architecture={"first_gate": ("shown",)})
+    )
+    assert overrides.build(overrides.default())[0].first_gate == ("shown",)  # type: ignore[attr-defined]
 
 
 def test_flat_layers_are_all_as_wide_as_the_first() -> None:
@@ -212,7 +218,7 @@ FIXED = ("top_widths=400,400", "dropout=0.2", "batch_norm=true", "embedding_l2=0
 @pytest.mark.parametrize("model", [AUTO, *auto_families()])
 def test_what_is_fixed_is_in_every_point_and_is_not_searched(model: str) -> None:
     dataset = dataset_of(10_000)
-    space = SearchSpace.for_dataset(dataset, model, fixed=read_fixed(model, FIXED))
+    space = SearchSpace.for_dataset(dataset, model, overrides=read_overrides(model, FIXED))
     gone = {"top_width", "top_layers", "dropout", "dense_learning_rate"}
     assert not gone & space.factors().keys()
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
@@ -227,13 +233,17 @@ def test_what_is_fixed_is_in_every_point_and_is_not_searched(model: str) -> None
 
 
 def test_values_that_do_not_go_with_what_is_fixed_are_not_tried() -> None:
-    fixed = read_fixed("finalmlp", ["top_widths=100"])
-    assert SearchSpace.for_dataset(dataset_of(10_000), "finalmlp", fixed=fixed).options["fusion_heads"] == (1, 2, 4)
+    overrides = read_overrides("finalmlp", ["top_widths=100"])
+    assert SearchSpace.for_dataset(dataset_of(10_000), "finalmlp", overrides=overrides).options["fusion_heads"] == (
+        1,
+        2,
+        4,
+    )
 
 
 def test_a_space_without_anything_fixed_is_written_as_ever() -> None:
     """By its text a study is told from others: those that were begun go on."""
-    assert "fixed" not in SearchSpace.for_dataset(dataset_of(10_000), fixed=Fixed()).model_dump_json()
+    assert "fixed" not in SearchSpace.for_dataset(dataset_of(10_000), overrides=Overrides()).model_dump_json()
 
 
 def test_rates_grow_with_the_root_of_the_batch_and_never_fall_below_the_usual_ones() -> None:
@@ -275,8 +285,8 @@ def test_the_wide_space_begins_where_the_other_does_and_has_more() -> None:
 
 
 def test_what_the_user_fixed_is_not_widened() -> None:
-    fixed = read_fixed("dnn", ["dense_optimizer=shampoo", "dense_learning_rate=0.003"])
-    space = SearchSpace.for_dataset(dataset_of(10_000), "dnn", fixed=fixed, is_wide=True)
+    overrides = read_overrides("dnn", ["dense_optimizer=shampoo", "dense_learning_rate=0.003"])
+    space = SearchSpace.for_dataset(dataset_of(10_000), "dnn", overrides=overrides, is_wide=True)
 
     assert "dense_optimizer" not in space.factors()
     _, learned = space.build(space.default())

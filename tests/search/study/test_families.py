@@ -17,7 +17,7 @@ from shunter.search.protocol import BudgetLeft, Parameters
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study import families
-from shunter.search.study.families import FamilyRace
+from shunter.search.study.families import FamilyComparison
 
 SPACE = SearchSpace(
     families=("dlrm", "dnn", "deepfm", "dcnv2"),
@@ -26,7 +26,7 @@ SPACE = SearchSpace(
     most_top_layers=2,
     learning_options={"learning_rate_schedule": ("constant", "plateau")},
 )
-RACE = FamilyRace(SPACE, 1)
+RACE = FamilyComparison(SPACE, 1)
 NO_TIME = BudgetLeft(seconds=0.0)
 
 
@@ -48,7 +48,7 @@ def trial(
     return found
 
 
-def looks(**losses: float | None) -> list[FrozenTrial]:
+def screenings(**losses: float | None) -> list[FrozenTrial]:
     return [trial(place, SPACE.default(family), loss) for place, (family, loss) in enumerate(losses.items())]
 
 
@@ -57,11 +57,11 @@ def test_each_family_is_looked_at_once_before_anything_else() -> None:
     for place, family in enumerate(SPACE.families):
         assert RACE.next(begun, NO_TIME) == SPACE.default(family)
         begun.append(trial(place, SPACE.default(family), 0.9 - place / 10))
-        assert RACE.is_look(place, SPACE.default(family), begun)
+        assert RACE.is_screening(place, SPACE.default(family), begun)
 
 
 def test_the_best_two_go_on_with_their_own_points_the_better_one_first() -> None:
-    begun = looks(dlrm=0.9, dnn=0.7, deepfm=None, dcnv2=0.8)
+    begun = screenings(dlrm=0.9, dnn=0.7, deepfm=None, dcnv2=0.8)
     assert RACE.finalists(begun) == ["dnn", "dcnv2"]
     expected = [
         SPACE.default("dnn"),
@@ -72,14 +72,14 @@ def test_the_best_two_go_on_with_their_own_points_the_better_one_first() -> None
     for place, point in enumerate(expected, start=len(begun)):
         assert RACE.next(begun, NO_TIME) == point
         begun.append(trial(place, point, 0.6, TrialState.COMPLETE))
-        assert not RACE.is_look(place, point, begun)
+        assert not RACE.is_screening(place, point, begun)
         assert RACE.is_final(place, point, begun)
     assert RACE.next(begun, NO_TIME) is None
     assert not RACE.is_final(8, {**expected[0], "dropout": 0.25}, begun)
 
 
 def test_who_learns_slowly_and_comes_farther_goes_on_where_there_is_time_to_see_it() -> None:
-    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
+    begun = screenings(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
     for family, loss in {"dnn": 0.6, "deepfm": 0.65, "dcnv2": 0.5}.items():
         # 10 seconds a training: after the looks' 4 seconds there are 140 in all, a quarter of which are 35.
         left = BudgetLeft(seconds=140 - sum(one.user_attrs["seconds"] for one in begun))
@@ -92,7 +92,7 @@ def test_who_learns_slowly_and_comes_farther_goes_on_where_there_is_time_to_see_
 
 
 def test_what_is_drawn_of_a_family_does_not_change_who_goes_on() -> None:
-    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
+    begun = screenings(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
     for family, loss in {"dnn": 0.6, "deepfm": 0.65}.items():
         begun.append(trial(len(begun), SPACE.default(family), loss, TrialState.COMPLETE))
     begun.append(trial(len(begun), {**SPACE.default("dcnv2"), "dropout": 0.25}, 0.1, TrialState.COMPLETE))
@@ -100,37 +100,37 @@ def test_what_is_drawn_of_a_family_does_not_change_who_goes_on() -> None:
 
 
 def test_large_logs_begin_with_the_point_that_is_held_back() -> None:
-    race = FamilyRace(SPACE.model_copy(update={"begins_held_back": True}), 1)
-    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.95, dcnv2=0.8)
-    assert race.next(begun, NO_TIME) == SPACE.held_back("dnn")
+    comparison = FamilyComparison(SPACE.model_copy(update={"begins_held_back": True}), 1)
+    begun = screenings(dlrm=0.9, dnn=0.7, deepfm=0.95, dcnv2=0.8)
+    assert comparison.next(begun, NO_TIME) == SPACE.held_back("dnn")
 
 
 def test_where_the_point_that_is_held_back_comes_less_far_than_the_look_the_defaults_are_first() -> None:
-    race = FamilyRace(SPACE.model_copy(update={"begins_held_back": True}), 1)
-    begun = looks(dlrm=0.75, dnn=0.7, deepfm=0.95, dcnv2=0.8)
+    comparison = FamilyComparison(SPACE.model_copy(update={"begins_held_back": True}), 1)
+    begun = screenings(dlrm=0.75, dnn=0.7, deepfm=0.95, dcnv2=0.8)
     begun.append(trial(4, SPACE.held_back("dnn"), 0.85, TrialState.COMPLETE))
     rich = BudgetLeft(seconds=1_000.0)
     for family, loss in {"dlrm": 0.77, "dcnv2": 0.72, "deepfm": 0.94}.items():
-        assert race.next(begun, rich) == SPACE.default(family)
+        assert comparison.next(begun, rich) == SPACE.default(family)
         begun.append(trial(len(begun), SPACE.default(family), loss, TrialState.COMPLETE))
-        assert race.is_final(len(begun) - 1, SPACE.default(family), begun)
-    assert race.finalists(begun) == ["dnn", "dcnv2"]  # by the look of the first, and the training of the second
+        assert comparison.is_final(len(begun) - 1, SPACE.default(family), begun)
+    assert comparison.finalists(begun) == ["dnn", "dcnv2"]  # by the look of the first, and the training of the second
     for point in (SPACE.default("dnn"), SPACE.held_back("dcnv2")):
-        assert race.next(begun, rich) == point
+        assert comparison.next(begun, rich) == point
         begun.append(trial(len(begun), point, 0.9, TrialState.COMPLETE))
-    assert race.next(begun, rich) is None
-    assert race.finalists(begun) == ["dnn", "dcnv2"]
+    assert comparison.next(begun, rich) is None
+    assert comparison.finalists(begun) == ["dnn", "dcnv2"]
 
 
 def test_where_it_comes_farther_it_is_the_first_of_all() -> None:
-    race = FamilyRace(SPACE.model_copy(update={"begins_held_back": True}), 1)
-    begun = looks(dlrm=0.75, dnn=0.7, deepfm=0.95, dcnv2=0.8)
+    comparison = FamilyComparison(SPACE.model_copy(update={"begins_held_back": True}), 1)
+    begun = screenings(dlrm=0.75, dnn=0.7, deepfm=0.95, dcnv2=0.8)
     begun.append(trial(4, SPACE.held_back("dnn"), 0.6, TrialState.COMPLETE))
-    assert race.next(begun, NO_TIME) == SPACE.held_back("dlrm")
+    assert comparison.next(begun, NO_TIME) == SPACE.held_back("dlrm")
 
 
 def test_the_time_left_is_that_of_all_trials_that_run_at_a_time() -> None:
-    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
+    begun = screenings(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
     for family in ("dnn", "deepfm"):
         begun.append(trial(len(begun), SPACE.default(family), 0.6, TrialState.COMPLETE, seconds=10.0))
     # A third training of 10 seconds makes 34, a quarter of 136, of which 24 were used.
@@ -151,15 +151,15 @@ def test_the_time_left_is_that_of_all_trials_that_run_at_a_time() -> None:
 def test_a_look_is_of_equal_samples_where_that_saves_anything(
     rows: int, trials: int | None, schedule: Schedule, passes: float | None
 ) -> None:
-    race = FamilyRace.of(SPACE, rows, schedule, trials)
-    assert (race.passes if race else None) == passes
+    comparison = FamilyComparison.of(SPACE, rows, schedule, trials)
+    assert (comparison.passes if comparison else None) == passes
     alone = SPACE.model_copy(update={"families": ("dlrm",)})
-    assert FamilyRace.of(alone, rows, schedule, trials) is None
+    assert FamilyComparison.of(alone, rows, schedule, trials) is None
 
 
 def test_the_usual_trials_suffice_for_a_race_of_all_families() -> None:
     every = SPACE.model_copy(update={"families": (*auto_families(), "din")})
-    assert FamilyRace.of(every, 200_000, Schedule(max_epochs=9), PRESET_TRIALS[Preset.STANDARD]) is not None
+    assert FamilyComparison.of(every, 200_000, Schedule(max_epochs=9), PRESET_TRIALS[Preset.STANDARD]) is not None
 
 
 def test_a_search_looks_at_all_and_draws_of_two(

@@ -8,7 +8,7 @@ import pytest
 from optuna import Study, Trial
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.here import Here
+from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.executors.role import Executor
 from shunter.engine.job import ClickJob, Hooks
 from shunter.engine.results import TrainingFigures
@@ -192,7 +192,7 @@ def test_a_draft_that_a_kill_left_is_no_harm(tmp_path: Path) -> None:
     assert not (tmp_path / "study.db.draft").exists()
 
 
-class Losing(Here):
+class Losing(InProcessExecutor):
     """Trains here, and pretends that its process is killed the first few times."""
 
     def __init__(self, times: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shunter.engine.data.dataset import Dataset
-from shunter.errors import QualityMissedError
+from shunter.errors import QualityNotReachedError
 from shunter.hardware.types import Placement
 from shunter.requests import Limits, TrainRequest
 from shunter.search.job import SearchJob
@@ -88,6 +88,6 @@ def test_only_trial_that_misses_the_quality_is_repeated_at_the_best_known(
 ) -> None:
     pairing = Pairing(LARGE, 2.0, first_seconds=LONG)
     limits = Limits(min_auc=0.9999)
-    with pytest.raises(QualityMissedError):
+    with pytest.raises(QualityNotReachedError):
         tune(dataset, parent, tmp_path, pairing, trials=1, limits=limits)
     assert {int(path.name) for path in (tmp_path / "models").iterdir()} == {0, 1}  # both stay

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.data.dataset import Dataset
-from shunter.errors import QualityMissedError
+from shunter.errors import QualityNotReachedError
 from shunter.hardware.types import Placement
 from shunter.planner.history import read_history
 from shunter.planner.predict.observe import observer
@@ -66,7 +66,7 @@ def test_search_whose_settings_all_miss_the_quality_says_the_best_that_was_reach
     dataset: Dataset, parent: str, tmp_path: Path
 ) -> None:
     request = TrainRequest(trials=2, max_epochs=1, limits=Limits(min_auc=0.999))
-    with pytest.raises(QualityMissedError, match="--min-auc") as raised:
+    with pytest.raises(QualityNotReachedError, match="--min-auc") as raised:
         search(_job(dataset, parent, tmp_path, request))
     finish(parent)
     aucs = [run.auc for run in read_history().runs if run.kind == "trial" and run.auc is not None]

@@ -10,8 +10,8 @@ import torch
 from mlflow import MlflowClient
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.here import Here
-from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.executors.in_process import InProcessExecutor
+from shunter.engine.executors.separate_process import SubprocessExecutor
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
@@ -36,7 +36,7 @@ def no_process_is_left() -> Iterator[None]:
 
 def test_one_trial_at_a_time_trains_here_with_all_threads() -> None:
     [executor] = ThisMachine().executors(PLACEMENT, 1)
-    assert isinstance(executor, Here)
+    assert isinstance(executor, InProcessExecutor)
     assert executor.placement == PLACEMENT
 
 
@@ -44,7 +44,7 @@ def test_one_trial_at_a_time_trains_here_with_all_threads() -> None:
 def test_threads_are_divided_and_nobody_gets_none(count: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shunter.engine.executors.this_machine.usable_cores", lambda: 4)
     executors = ThisMachine().executors(PLACEMENT, count)
-    assert all(isinstance(executor, OwnProcess) for executor in executors)
+    assert all(isinstance(executor, SubprocessExecutor) for executor in executors)
     assert [executor.placement.threads for executor in executors] == [threads] * count
 
 

@@ -27,7 +27,7 @@ from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES
 from shunter.tasks.baselines import baseline_checks, baseline_epochs, baseline_spec, candidates_of, train_baselines
 from shunter.tasks.ensemble import combine_members
 from shunter.tasks.run_state import RunState
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tasks.training_plans import placement_of_one
 from shunter.tracking.runs import start_run_tree
 from tests.engine.reasons import ENOUGH
@@ -73,7 +73,7 @@ def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[StopReason |
 
 @pytest.fixture(autouse=True)
 def _without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shunter.tasks.baselines, "train_member", train_to_the_end)
+    monkeypatch.setattr(shunter.tasks.baselines, "train_member", train_model)
 
 
 def test_each_is_trained_and_its_better_training_kept(dataset: Dataset, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_baseline_may_be_a_member_and_may_win(dataset: Dataset, tracking_root:
     figures = {one.name: one for one in compare_baselines(dataset, found, result, Execution(batch_size=128))}
     assert figures[best.name].is_result
     assert figures[best.name].saving == 0
-    assert "is the result" in figures[best.name].verdict
+    assert "is the result" in figures[best.name].summary
     assert figures[best.name].ne == pytest.approx(result.test.ne)
     metrics = baseline_metrics(list(figures.values()), result.test)
     assert metrics["baseline.base_rate.ne"] == 1
@@ -165,7 +165,7 @@ def test_the_verdict_follows_the_interval(shift: float, words: str) -> None:
     assert saving == pytest.approx(shift, abs=0.03)
     assert low < saving < high
     figures = BASELINE.model_copy(update={"saving": saving, "saving_low": low, "saving_high": high})
-    assert words in figures.verdict
+    assert words in figures.summary
 
 
 def test_rows_of_one_user_count_together_and_weights_are_heeded() -> None:

@@ -9,7 +9,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.requests import TREES
 from shunter.settings import Settings
 from shunter.tasks.baselines import kept, train_baselines, train_rivals
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.tasks.baselines.test_baselines import PLACEMENT, context_of
@@ -27,7 +27,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def train(*arguments: object, name: str, **options: object) -> object:
         names.append(name)
-        return train_to_the_end(*arguments, name=name, **options)  # pyright: ignore[reportArgumentType]
+        return train_model(*arguments, name=name, **options)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(shunter.tasks.baselines, "train_member", train)
     return names

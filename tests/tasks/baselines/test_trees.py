@@ -14,7 +14,7 @@ from shunter.requests import TrainRequest, baselines_of
 from shunter.tasks.baselines import candidates_of, train_baselines, train_rivals
 from shunter.tasks.baselines.trees import FOLDS, PRIOR_ROWS, Table, train_trees
 from shunter.tasks.ensemble import combine_members
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.runs import start_run_tree
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
@@ -77,7 +77,7 @@ def test_trees_learn_are_kept(dataset: Dataset, tmp_path: Path) -> None:
 def test_they_stand_in_the_table_beside_the_result(
     dataset: Dataset, tracking_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shunter.tasks.baselines, "train_member", train_to_the_end)
+    monkeypatch.setattr(shunter.tasks.baselines, "train_member", train_model)
     run = context_of(dataset, tmp_path, baselines="lr,gbt")
     found, (trees,) = train_baselines(run), train_rivals(run)
     assert train_rivals(context_of(dataset, tmp_path)) == []
@@ -90,7 +90,7 @@ def test_they_stand_in_the_table_beside_the_result(
     logits = np.load(trees.test_logits)
     assert figures.logloss == pytest.approx((np.logaddexp(0, logits) - labels * logits).mean(), rel=1e-5)
     assert figures.saving == pytest.approx(1 - result.test.logloss / (figures.logloss or 1), abs=1e-4)
-    assert "baseline gbt" in figures.verdict
+    assert "baseline gbt" in figures.summary
     assert baseline_metrics([figures], result.test)["baseline.gbt.test.auc"] == figures.auc
 
 

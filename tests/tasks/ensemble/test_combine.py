@@ -23,7 +23,7 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.ensemble import EnsembleLimits, combine_members
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
@@ -39,7 +39,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture(scope="module")
 def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[TrainedModel]:
     return [
-        train_to_the_end(
+        train_model(
             TrainingJob(
                 dataset,
                 model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,)),

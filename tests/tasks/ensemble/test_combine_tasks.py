@@ -16,7 +16,7 @@ from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.ensemble import combine_members
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.history import read_runs
 from shunter.tracking.runs import start_run_tree
 from tests.engine.several_labels import TASKS, with_tasks, with_weights
@@ -30,7 +30,7 @@ def test_an_ensemble_of_several_tasks(tracking_root: Path, tmp_path: Path) -> No
     parent = start_run_tree(TrainRequest(), dataset)
 
     def member(seed: int) -> TrainedModel:
-        return train_to_the_end(
+        return train_model(
             TrainingJob(
                 dataset,
                 model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,), task_tower_width=4),

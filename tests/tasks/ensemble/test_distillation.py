@@ -15,7 +15,7 @@ from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.ensemble import EnsembleLimits, combine_members, distil, distillation
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
 
@@ -40,9 +40,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture(scope="module")
 def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[TrainedModel]:
     return [
-        train_to_the_end(
-            job_of(dataset, seed), PLACEMENT, tmp_path_factory.mktemp(f"member-{seed}"), name=f"member-{seed}"
-        )
+        train_model(job_of(dataset, seed), PLACEMENT, tmp_path_factory.mktemp(f"member-{seed}"), name=f"member-{seed}")
         for seed in range(3)
     ]
 
@@ -55,9 +53,7 @@ def distilled(
     monkeypatch.setattr(
         distillation,
         "train_one",
-        lambda run, job, placement, expected, directory, *, name: train_to_the_end(
-            job, placement, directory, name=name
-        ),
+        lambda run, job, placement, expected, directory, *, name: train_model(job, placement, directory, name=name),
     )
     run = SimpleNamespace(
         request=TrainRequest(**asked), dataset=dataset, directory=folder, cluster=None, should_stop=lambda: None

@@ -9,7 +9,7 @@ from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from shunter.search.minutes import Minutes
 from shunter.tasks.ensemble import ending
-from shunter.tasks.ensemble.ending import LATE_SECONDS, STEPS, set_ending_aside
+from shunter.tasks.ensemble.ending import LATE_SECONDS, STEPS, reserve_ending
 from shunter.tasks.step_clock import StepClock
 from shunter.tracking.convention import STEP_SECONDS
 from tests.engine.reasons import HandClock
@@ -32,7 +32,7 @@ def beginning(rest: float, measured: float = 0.0) -> StepClock:
 
 def foreseen() -> tuple[float, str]:
     minutes = Minutes(HandClock(), 300.0)
-    set_ending_aside(minutes, RUN, beginning(42.0, measured=30.0))
+    reserve_ending(minutes, RUN, beginning(42.0, measured=30.0))
     return minutes.ending_seconds, minutes.ending_from
 
 
@@ -55,5 +55,5 @@ def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ending, "read_runs", away)
     assert foreseen()[0] == 42
     unlimited = Minutes(HandClock(), None)
-    set_ending_aside(unlimited, RUN, beginning(42.0))
+    reserve_ending(unlimited, RUN, beginning(42.0))
     assert unlimited.ending_seconds == 0

@@ -163,7 +163,7 @@ def test_members_side_by_side_keep_their_copies_with_those_of_the_run(monkeypatc
     kept: list[Any] = []
     monkeypatch.setattr(members, "planned", lambda *_: ("job", "placement", "expected"))
     monkeypatch.setattr(members, "_adopted", lambda *_: None)
-    monkeypatch.setattr(members, "train_to_the_end", lambda *_, checkpoints, **__: kept.append(checkpoints))
+    monkeypatch.setattr(members, "train_model", lambda *_, checkpoints, **__: kept.append(checkpoints))
     run = SimpleNamespace(
         request=TrainRequest(checkpoint_copy="/mnt/shared"),
         checkpoints="those of the run",

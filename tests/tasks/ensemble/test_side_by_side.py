@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from shunter.engine.executors.role import Place
+from shunter.engine.executors.role import ComputeTarget
 from shunter.hardware.types import Placement
 from shunter.tasks.ensemble import side_by_side as module
 from shunter.tasks.ensemble.side_by_side import side_by_side
@@ -16,14 +16,14 @@ from shunter.tasks.ensemble.side_by_side import side_by_side
 PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=64)
 
 
-def number_of(number: int, place: Place | None = None) -> int:
+def number_of(number: int, place: ComputeTarget | None = None) -> int:
     return number
 
 
 @pytest.fixture
 def executors(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def opened(placement: Placement, count: int, place: Place | None) -> Iterator[Sequence[Any]]:
+    def opened(placement: Placement, count: int, place: ComputeTarget | None) -> Iterator[Sequence[Any]]:
         yield [f"executor-{number}" for number in range(count)]
 
     monkeypatch.setattr(module, "open_executors", opened)
@@ -35,7 +35,7 @@ def test_each_has_an_executor_of_its_own_while_it_trains(count: int) -> None:
     busy: set[str] = set()
     together, lock = threading.Barrier(count, timeout=30), threading.Lock()
 
-    def training(number: int, place: Place | None = None) -> int:
+    def training(number: int, place: ComputeTarget | None = None) -> int:
         assert place is not None
         own = cast("str", place.executor(PLACEMENT))
         with lock:
@@ -53,7 +53,7 @@ def test_each_has_an_executor_of_its_own_while_it_trains(count: int) -> None:
 
 @pytest.mark.usefixtures("executors")
 def test_what_one_raises_reaches_the_caller() -> None:
-    def fails(place: Place | None = None) -> int:
+    def fails(place: ComputeTarget | None = None) -> int:
         raise ValueError("of the second")
 
     with pytest.raises(ValueError, match="of the second"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shunter.engine.ensemble.verdict import judge
+from shunter.engine.ensemble.ensemble_selection import select_ensemble
 from shunter.engine.ensemble.weights import combine, fit_weights
 from shunter.engine.metrics import compute_metrics
 
@@ -24,35 +24,35 @@ def noisy(seed: int = 0, rows: int = 4_000) -> tuple[np.ndarray, np.ndarray, np.
 
 def test_each_task_has_the_weights_that_fit_it_alone() -> None:
     labels, logits, weights = noisy()
-    verdict = judge(labels, logits, seed=1, row_weights=weights, tasks=TASKS)
-    assert verdict.is_ensemble
-    assert verdict.weights.shape == (2, 2)
-    assert verdict.weights.sum(0) == pytest.approx([1, 1])
-    assert verdict.weights[0, 0] > 0.3
-    assert verdict.weights[1, 1] > 0.9
-    assert verdict.ensemble is not None
-    assert verdict.single is not None
-    assert verdict.ensemble.others["conversion"].rows < verdict.ensemble.rows
-    assert verdict.ensemble.others["conversion"].ne < verdict.single.others["conversion"].ne
-    main = judge(labels[:, 0], logits[:, :, 0], seed=1)
-    assert verdict.weights[:, 0] == pytest.approx(main.weights, abs=1e-6)
-    assert verdict.ensemble.ne == pytest.approx(main.ensemble.ne, abs=1e-9)  # pyright: ignore[reportOptionalMemberAccess]
+    selection = select_ensemble(labels, logits, seed=1, row_weights=weights, tasks=TASKS)
+    assert selection.is_ensemble
+    assert selection.weights.shape == (2, 2)
+    assert selection.weights.sum(0) == pytest.approx([1, 1])
+    assert selection.weights[0, 0] > 0.3
+    assert selection.weights[1, 1] > 0.9
+    assert selection.ensemble is not None
+    assert selection.single is not None
+    assert selection.ensemble.others["conversion"].rows < selection.ensemble.rows
+    assert selection.ensemble.others["conversion"].ne < selection.single.others["conversion"].ne
+    main = select_ensemble(labels[:, 0], logits[:, :, 0], seed=1)
+    assert selection.weights[:, 0] == pytest.approx(main.weights, abs=1e-6)
+    assert selection.ensemble.ne == pytest.approx(main.ensemble.ne, abs=1e-9)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_the_main_task_decides_against_an_ensemble_that_helps_the_other_only() -> None:
     labels, logits, weights = noisy()
     logits[0, :, 0] = 8 * (labels[:, 0] - 0.5)  # the first member cannot be improved on
-    verdict = judge(labels, logits, seed=1, row_weights=weights, tasks=TASKS)
-    assert verdict.best_single == 0
-    assert not verdict.is_ensemble
-    np.testing.assert_array_equal(verdict.weights, [[1, 1], [0, 0]])
+    selection = select_ensemble(labels, logits, seed=1, row_weights=weights, tasks=TASKS)
+    assert selection.best_single == 0
+    assert not selection.is_ensemble
+    np.testing.assert_array_equal(selection.weights, [[1, 1], [0, 0]])
 
 
 def test_a_task_without_any_label_takes_the_weights_of_the_main_one() -> None:
     labels, logits, weights = noisy()
     weights[:, 1] = 0
-    verdict = judge(labels, logits, seed=1, row_weights=weights, tasks=TASKS)
-    np.testing.assert_array_equal(verdict.weights[:, 0], verdict.weights[:, 1])
+    selection = select_ensemble(labels, logits, seed=1, row_weights=weights, tasks=TASKS)
+    np.testing.assert_array_equal(selection.weights[:, 0], selection.weights[:, 1])
 
 
 def test_whole_weights_fit_like_copies_of_the_rows() -> None:

@@ -13,7 +13,7 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from shunter.tasks.train import adopt_trial, train_to_the_end
+from shunter.tasks.train import adopt_trial, train_model
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
@@ -34,7 +34,7 @@ def job_of(dataset: Dataset, seed: int = 0) -> ClickJob:
 
 @pytest.fixture
 def trial(dataset: Dataset, tmp_path: Path) -> TrainedModel:
-    trained = train_to_the_end(job_of(dataset), PLACEMENT, tmp_path / "trial", name="trial-4")
+    trained = train_model(job_of(dataset), PLACEMENT, tmp_path / "trial", name="trial-4")
     kept = trained.model_copy(update={"trial": 4})
     kept.save()
     return kept
@@ -57,7 +57,7 @@ def test_member_is_the_trial_with_a_run_of_its_own(
     assert run.data.metrics["quality.ne"] == pytest.approx(trial.validation.ne)
     again = adopt_trial(None, job_of(dataset), folder, name="member-0", parent_run_id=parent)
     assert again == member
-    assert train_to_the_end(job_of(dataset), PLACEMENT, folder, parent_run_id=parent) == member
+    assert train_model(job_of(dataset), PLACEMENT, folder, parent_run_id=parent) == member
 
 
 def test_trial_of_another_seed_is_trained_anew(dataset: Dataset, trial: TrainedModel, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from shunter.planner.describe import describe
 from shunter.reporting.card.ranking_baselines import judge_on_test
 from shunter.requests import TrainRequest
 from shunter.tasks.card import CARD, write_ranking_card
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
@@ -74,7 +74,7 @@ def dataset(request_of) -> Dataset:
 
 def train(dataset: Dataset, folder: Path, parent: str | None = None, **others) -> TrainedRanker:
     job = TrainingJob(dataset, SPEC, LEARNED_WITH, execution_of(PLACEMENT), SCHEDULE)
-    return train_to_the_end(job, PLACEMENT, folder, parent_run_id=parent, **others)
+    return train_model(job, PLACEMENT, folder, parent_run_id=parent, **others)
 
 
 def test_from_raw_rows_to_a_champion_that_scores_them(dataset: Dataset, request_of, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_finished_training_is_returned_and_another_is_refused(dataset: Dataset
     trained = train(dataset, tmp_path / "model")
     assert train(dataset, tmp_path / "model") == trained
     with pytest.raises(CheckpointError, match="holds another finished training"):
-        train_to_the_end(
+        train_model(
             TrainingJob(dataset, SPEC, RankingHyperparameters(), execution_of(PLACEMENT), SCHEDULE),
             PLACEMENT,
             tmp_path / "model",
@@ -198,8 +198,8 @@ def test_what_is_solved_goes_from_raw_rows_to_a_champion_too(
 ) -> None:
     parent = start_run_tree(request_of(), dataset)
     job = TrainingJob(dataset, graph_spec(family), LEARNED_WITH, execution_of(PLACEMENT), SCHEDULE)
-    trained: TrainedRanker = train_to_the_end(job, PLACEMENT, tmp_path / "model", parent_run_id=parent)
-    assert train_to_the_end(job, PLACEMENT, tmp_path / "model") == trained
+    trained: TrainedRanker = train_model(job, PLACEMENT, tmp_path / "model", parent_run_id=parent)
+    assert train_model(job, PLACEMENT, tmp_path / "model") == trained
     assert describe(dataset, job.spec).train_samples == len(read_interactions(dataset, "train"))
     run = MlflowClient(tracking_uri()).get_run(trained.run_id or "")
     assert "model.learning_rate" not in run.data.params
@@ -216,7 +216,7 @@ def test_what_is_learned_again_has_the_validation_part_among_its_edges(
 ) -> None:
     job = TrainingJob(dataset, graph_spec(family, embedding_dim=8), LEARNED_WITH, execution_of(PLACEMENT), SCHEDULE)
     whole = replace(job, schedule=Schedule(max_epochs=2, patience=2), learn_validation=True)
-    trained: TrainedRanker = train_to_the_end(whole, PLACEMENT, tmp_path / "whole")
+    trained: TrainedRanker = train_model(whole, PLACEMENT, tmp_path / "whole")
     assert trained.best_epoch == len(trained.history) == (2 if family == "lightgcn" else 1)
     assert trained.validation.users == trained.test.users == 0
     trained, _ = judge_on_test(dataset, trained)

@@ -29,7 +29,7 @@ from shunter.masked_console import Console
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.progress_line import progress_line
-from shunter.tasks.train import train_member, train_to_the_end
+from shunter.tasks.train import train_member, train_model
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.reasons import ENOUGH
@@ -56,7 +56,7 @@ def train_into(directory: Path, dataset: Dataset, **changes: Any) -> TrainedMode
     values: dict[str, Any] = {**arguments, **changes}
     spec, rates, placement, schedule = (values.pop(name) for name in arguments)
     job = TrainingJob(dataset, spec, rates, execution_of(placement), schedule, values.pop("warm_start", None))
-    return train_to_the_end(job, placement, directory, **values)
+    return train_model(job, placement, directory, **values)
 
 
 def test_the_placement_reaches_the_engine() -> None:

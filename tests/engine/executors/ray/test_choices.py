@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.executors.ray.choices import Choices, Elsewhere
-from shunter.engine.executors.ray.group import Seat
+from shunter.engine.executors.ray.group import WorkerSlot
 from shunter.engine.executors.role import Choice
-from shunter.engine.executors.watch import Going
 from shunter.hardware.devices.nodes import ClusterNode
 from shunter.hardware.types import Placement
 
-GOING = Going(share=0.1, seconds_left=1000.0, start_seconds=1.0)
+GOING = TrainingProgress(share=0.1, seconds_left=1000.0, start_seconds=1.0)
 TOTALS = {"fast": 1.0, "middle": 2.0, "slow": 4.0, "unknown": float("inf")}
 NODES = {
     name: ClusterNode(node_id=name, name=name, address="", host="", accelerators=(), resources={"CPU": 2.0})
@@ -26,14 +26,14 @@ def at(node: str, processes: int = 1, batch_size: int = 64) -> Placement:
     )
 
 
-def seats(placement: Placement) -> list[Seat]:
+def slots(placement: Placement) -> list[WorkerSlot]:
     """Its own node, and then the best of the others."""
     names = sorted(NODES, key=lambda name: (name != placement.node, TOTALS[name]))[: placement.processes]
-    return [Seat(NODES[name], at(name), 1) for name in names]
+    return [WorkerSlot(NODES[name], at(name), 1) for name in names]
 
 
-def fastest(totals: Mapping[str, float], here: str, going: Going) -> str | None:
-    assert going == GOING
+def fastest(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> str | None:
+    assert progress == GOING
     best = min(totals, key=lambda name: totals[name])
     return best if totals[best] < totals[here] else None
 
@@ -49,34 +49,34 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, float]]:
 def elsewhere(*, may_begin_elsewhere: bool = True) -> Elsewhere:
     choices = [Choice(at(name), total) for name, total in TOTALS.items()]
     choices += [Choice(at("fast", batch_size=128), 0.1)]
-    return Elsewhere(Choices(tuple(choices), fastest, may_begin_elsewhere), seats)
+    return Elsewhere(Choices(tuple(choices), fastest, may_begin_elsewhere), slots)
 
 
 def test_it_moves_to_the_best_that_has_room(free: dict[str, dict[str, float]]) -> None:
     here = at("slow")
-    assert elsewhere().better(here, seats(here), GOING) is None
+    assert elsewhere().better(here, slots(here), GOING) is None
     free |= {"fast": {"CPU": 1.0}, "middle": {"CPU": 2.0}}
-    assert elsewhere().better(here, seats(here), GOING) == at("middle"), "the fast one has half of what it takes"
+    assert elsewhere().better(here, slots(here), GOING) == at("middle"), "the fast one has half of what it takes"
     free["fast"] = {"CPU": 2.0}
-    assert elsewhere().better(here, seats(here), GOING) == at("fast")
-    assert elsewhere().better(at("fast"), seats(at("fast")), GOING) is None
+    assert elsewhere().better(here, slots(here), GOING) == at("fast")
+    assert elsewhere().better(at("fast"), slots(at("fast")), GOING) is None
 
 
 def test_where_nothing_is_known_it_neither_goes_nor_is_told_from_others(free: dict[str, dict[str, float]]) -> None:
     free |= {name: {"CPU": 2.0} for name in TOTALS}
     unknown = at("unknown")
-    assert elsewhere().better(unknown, seats(unknown), GOING) is None
+    assert elsewhere().better(unknown, slots(unknown), GOING) is None
     del free["fast"], free["middle"]
-    assert elsewhere().better(at("slow"), seats(at("slow")), GOING) is None, "of the unknown one nobody can say"
+    assert elsewhere().better(at("slow"), slots(at("slow")), GOING) is None, "of the unknown one nobody can say"
 
 
 def test_several_processes_give_back_their_nodes_and_wait_for_the_slowest(free: dict[str, dict[str, float]]) -> None:
     here = at("middle", processes=2)
-    now = [Seat(NODES[name], at(name), 1) for name in ("middle", "slow")]
+    now = [WorkerSlot(NODES[name], at(name), 1) for name in ("middle", "slow")]
     assert elsewhere().better(here, now, GOING) is None
     free |= {"fast": {"CPU": 2.0}, "slow": {"CPU": 1.0}, "unknown": {"CPU": 2.0}}
     assert elsewhere().better(here, now, GOING) == at("fast", processes=2), "with the middle one, instead of the slow"
-    both = [Seat(NODES[name], at(name), 1) for name in ("fast", "middle")]
+    both = [WorkerSlot(NODES[name], at(name), 1) for name in ("fast", "middle")]
     assert elsewhere().better(here, both, GOING) is None, "they are there already"
 
 

@@ -19,11 +19,11 @@ from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.follow import LostError
-from shunter.engine.executors.here import Here
+from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.executors.ray.cluster import Cluster, open_cluster
 from shunter.engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
-from shunter.engine.executors.ray.training import NodeLostError, _NodeLine
+from shunter.engine.executors.ray.training import NodeLostError, _NodeChannel
+from shunter.engine.executors.remote_training import LostError
 from shunter.engine.executors.role import Choice
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
@@ -155,7 +155,7 @@ def test_an_answer_that_was_lost_with_its_node_on_the_way_is_a_loss(
     actor = SimpleNamespace(messages=SimpleNamespace(remote=lambda: answer))
 
     def listen() -> None:
-        while not _NodeLine(actor, node).receive():
+        while not _NodeChannel(actor, node).receive():
             pass
 
     with pytest.raises(LostError) as caught:
@@ -215,7 +215,7 @@ def test_a_graph_model_is_trained_on_a_node_and_gone_on_with_as_here(
     with pytest.raises(KeyboardInterrupt):
         executor.run(job, Hooks(on_epoch=interrupt), kept)
     found = executor.run(job, checkpointing=kept)
-    expected = Here(at("here").model_copy(update={"accelerator": "cpu"})).run(job)
+    expected = InProcessExecutor(at("here").model_copy(update={"accelerator": "cpu"})).run(job)
     assert_same_weights(found, expected)
     ours, theirs = VectorRanker.of(found.model), VectorRanker.of(expected.model)
     assert torch.equal(ours.item_vectors, theirs.item_vectors)
@@ -405,7 +405,7 @@ def other_on_second(second: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPat
 
     measure = Cluster.measure
     monkeypatch.setattr(Cluster, "measure", measured)
-    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.engine.executors.move_monitor.LOOK_SECONDS", 0.0)
     logger = logging.getLogger("shunter.engine.executors.ray.cluster")
     logger.addFilter(give_way)
     yield

@@ -132,8 +132,8 @@ def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those
     """Two processes on two nodes, by a plan; after the second epoch both on the node that is left."""
     opened, second = cluster
     placement = placed("cpu@steady").model_copy(update={"threads": 1})
-    seats = opened.seats(placement)
-    assert [seat.node.name for seat in seats] == ["steady", "second"]
+    slots = opened.slots(placement)
+    assert [slot.node.name for slot in slots] == ["steady", "second"]
     epochs: list[int] = []
 
     def kill_node(report: EpochReport) -> None:
@@ -161,7 +161,7 @@ def test_a_training_begins_where_there_is_room_and_moves_to_the_better_node_that
     """The second node is declared the better one, and another program holds its core until the first epoch ends."""
     import ray
 
-    monkeypatch.setattr("shunter.engine.executors.watch.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shunter.engine.executors.move_monitor.LOOK_SECONDS", 0.0)
     opened, _ = cluster
     better, steady = (placed(f"cpu@{name}").model_copy(update={"processes": 1, "threads": 1}) for name in NODES)
     taken: Any = ray.remote(num_cpus=1)(Other)
@@ -170,7 +170,9 @@ def test_a_training_begins_where_there_is_room_and_moves_to_the_better_node_that
     choices = [Choice(better, 1.0), Choice(steady, 10.0)]
     there = better.accelerator
     opened.prefer(
-        choices, better_place=lambda totals, here, going: None if here == there else there, may_begin_elsewhere=True
+        choices,
+        select_upgrade=lambda totals, here, progress: None if here == there else there,
+        may_begin_elsewhere=True,
     )
 
     def give_way(report: EpochReport) -> None:

@@ -14,7 +14,7 @@ from shunter.extensions.fleet.tasks.jobs import prepare_jobs
 from shunter.extensions.fleet.tasks.result import judge_and_register
 from shunter.extensions.fleet.tasks.run import fleet_state, open_record
 from shunter.hardware.types import Placement
-from shunter.tasks.train import train_to_the_end
+from shunter.tasks.train import train_model
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.runs import closing, start_run
 
@@ -75,7 +75,7 @@ def test_a_job_trains_what_its_request_fixes_and_its_model_is_registered(tmp_pat
     assert execution_of(placement) == training.execution
     run_id = start_run("fleet", "fleet")
     with closing(run_id):
-        trained = train_to_the_end(training, placement, tmp_path / "a", name="a", parent_run_id=run_id)
+        trained = train_model(training, placement, tmp_path / "a", name="a", parent_run_id=run_id)
         figures = judge_and_register(job, trained, tmp_path / "result")
     assert figures["quality.test.ne"] > 0
     assert load_champion("shop") is not None

@@ -10,7 +10,7 @@ from shunter.engine.config import Execution
 from shunter.extensions.fleet.files import OwnJob
 from shunter.extensions.fleet.live.role import LiveMachine
 from shunter.extensions.fleet.tasks.jobs import FleetJob, by_type
-from shunter.extensions.fleet.tasks.trainings import GIB, RayTrainings, Spot, kind_of, machines_of, seats_on
+from shunter.extensions.fleet.tasks.trainings import GIB, RayTrainings, Spot, kind_of, machines_of, slots_on
 from shunter.hardware.devices.nodes import ClusterNode
 from shunter.hardware.types import Accelerator
 from shunter.requests import TrainRequest
@@ -70,9 +70,9 @@ def test_a_seat_takes_what_its_half_of_the_node_gives_and_the_memory_that_its_jo
         ("cpu@box", 4, "cpu@box", {"CPU": 4.0, "memory": 3 * GIB}),
     ):
         assert job.own.asks("A100" if machine == "box" else "cpu") == count
-        (seat,) = seats_on([Spot.of(machine, count, {"box": BOX})], job)
-        assert (seat.placement.accelerator, seat.placement.threads) == (placement, 4)
-        assert seat.resources == resources
+        (slot,) = slots_on([Spot.of(machine, count, {"box": BOX})], job)
+        assert (slot.placement.accelerator, slot.placement.threads) == (placement, 4)
+        assert slot.resources == resources
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../../x", "a/b", "%2E%2E"])

@@ -160,5 +160,5 @@ def _by_surrogate(past: Sequence[History], table: np.ndarray, features: dict[str
     assert guide is not None
     guide.fit()
     actions = np.array(POINTS)
-    order = np.argsort(-guide.foretell(actions), kind="stable")
+    order = np.argsort(-guide.predict(actions), kind="stable")
     return int(np.argmax(table[tuple(actions[order].T)] <= goal_of(table))) + 1

@@ -36,7 +36,7 @@ def test_the_surrogate_foretells_points_that_nobody_tried(guide):
     tried = {tuple(action) for action in history_of(PAST, 0, 0.5).actions.tolist()}
     unseen = np.array([point for point in POINTS if point not in tried])
 
-    assert rank_correlation(guide.foretell(unseen), -PAST[tuple(unseen.T)]) > 0.8
+    assert rank_correlation(guide.predict(unseen), -PAST[tuple(unseen.T)]) > 0.8
 
 
 def test_shuffled_labels_have_no_skill():
@@ -52,7 +52,7 @@ def test_meta_features_tell_data_sets_apart_that_were_never_searched():
     guide = guide_of(past, features)
 
     assert guide.fit()
-    assert rank_correlation(guide.foretell(EVERY), -table.ravel()) > 0.6
+    assert rank_correlation(guide.predict(EVERY), -table.ravel()) > 0.6
 
 
 def test_the_policy_starts_with_good_points_and_stays_open(guide):
@@ -63,7 +63,7 @@ def test_the_policy_starts_with_good_points_and_stays_open(guide):
     probabilities = log_probabilities(choices, torch.from_numpy(EVERY)).sum(1).exp().numpy()
     assert probabilities @ -PAST.ravel() > -PAST.mean() + PAST.std()
     assert entropy(choices).item() >= INITIAL_ENTROPY * most_entropy(ACTIONS.mask) - 1e-3
-    assert value.item() == pytest.approx(probabilities @ guide.foretell(EVERY), abs=0.3)
+    assert value.item() == pytest.approx(probabilities @ guide.predict(EVERY), abs=0.3)
 
 
 def test_points_unlike_all_that_was_tried_are_not_trusted():
@@ -88,7 +88,7 @@ def test_agreement_is_judged_by_rank_from_eight_points_on():
 
 
 def test_a_reward_is_brought_to_the_level_of_what_was_foretold():
-    tried = [Tried(action=(index,), reward=-0.8 + 0.01 * index, foretold=1.0 + index) for index in range(5)]
+    tried = [Tried(action=(index,), reward=-0.8 + 0.01 * index, predicted=1.0 + index) for index in range(5)]
 
     found = standardised(tried)
 

@@ -72,7 +72,7 @@ class Patient:
 
     def __init__(self, context: SearchContext) -> None:
         self._study, self._inner, self._is_over = context.study, build_method("shuffled", context), False
-        self.race = getattr(self._inner, "race", None)
+        self.comparison = getattr(self._inner, "comparison", None)
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
         """Return the next point to train; None ends the search, also for trials that run beside it."""

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 
-from shunter.engine.executors.follow import Followed, LostError
 from shunter.engine.executors.ledger import Ledger, LedgerMeter
 from shunter.engine.executors.messages import Done, Message, Order, Task, receive, send, with_model
+from shunter.engine.executors.remote_training import LostError, RemoteTraining
 from shunter.engine.executors.role import Executor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.results import TrainingFigures, TrainResult
@@ -15,10 +15,10 @@ from shunter.hardware.devices.python_process import PythonProcess
 from shunter.hardware.types import EnergyReading, Placement
 
 POLL_SECONDS = 0.1
-WORKER = "shunter.engine.executors.own_process_worker"
+WORKER = "shunter.engine.executors.separate_process_worker"
 
 
-class OwnProcess(Executor):
+class SubprocessExecutor(Executor):
     """Executor that trains in a separate process.
 
     Starting the process takes seconds, so that it is reused for the next training, unless an unexpected error occurred
@@ -112,7 +112,7 @@ class OwnProcess(Executor):
 
 
 class _Process:
-    """Running worker process, and the `shunter.engine.executors.follow.Line` to it.
+    """Running worker process, and the `shunter.engine.executors.remote_training.Channel` to it.
 
     Args:
         threads: Threads of the libraries that read the environment.
@@ -144,10 +144,10 @@ class _Process:
 
     def train(self, task: Task, hooks: Hooks, on_energy: Callable[[EnergyReading], None]) -> Done:
         """Run the training whose task was taken, call the hooks in this process, and return the result."""
-        training = Followed(self, hooks, on_energy=on_energy)
+        training = RemoteTraining(self, hooks, on_energy=on_energy)
         saves = task.checkpointing is not None
         try:
-            done = training.to_the_end(ends_it=lambda error: saves or isinstance(error, Exception))
+            done = training.run(ends_it=lambda error: saves or isinstance(error, Exception))
         except BaseException as error:
             self.is_idle = training.has_ended and (training.was_interrupted or isinstance(error, ShunterError))
             raise

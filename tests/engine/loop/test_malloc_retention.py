@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from shunter.engine.loop.kept_memory import LARGEST_KEPT_BYTES, kept_memory
+from shunter.engine.loop.malloc_retention import LARGEST_KEPT_BYTES, malloc_retention
 
 PAGE_BYTES = resource.getpagesize()
 ARRAY_BYTES = 24 << 20  # of an array of a step
@@ -26,17 +26,17 @@ def _new_pages() -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc is of Linux")
 def test_arrays_of_a_step_are_taken_from_memory_that_is_kept() -> None:
     assert ARRAY_BYTES < LARGEST_KEPT_BYTES
-    with kept_memory():
+    with malloc_retention():
         torch.ones(ARRAY_BYTES)
         _new_pages()
-        with kept_memory():
+        with malloc_retention():
             pass  # as a validation within a training, which gives nothing back
         assert _new_pages() < ARRAY_BYTES // PAGE_BYTES
 
 
 TRAINING = """
 import resource, threading, torch
-from shunter.engine.loop.kept_memory import kept_memory
+from shunter.engine.loop.malloc_retention import malloc_retention
 
 def train():
     model = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())))
@@ -47,7 +47,7 @@ def train():
         pages.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
     print(sum(pages[:10]), sum(pages[10:]))
 
-with kept_memory():
+with malloc_retention():
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()

@@ -9,7 +9,7 @@ import numpy as np
 
 from shunter.engine.config import SelectBy
 from shunter.engine.ensemble.calibration import fit_scale, log_losses
-from shunter.engine.ensemble.race import Entrant, Rows, race
+from shunter.engine.ensemble.combinations import Rows, TriedCombination, compare_combinations
 from shunter.engine.ensemble.weights import combine, fit_most, halves, task_rows
 from shunter.engine.metrics import Metrics, compute_metrics, compute_task_metrics
 from shunter.models.combination import Combination
@@ -25,7 +25,7 @@ PULLS = (0.0, 30.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class EnsembleSelection:
     """Ensemble selection: the ensemble or its best member, compared on rows that were not used to fit the weights.
 
     Attributes:
@@ -37,7 +37,7 @@ class Verdict:
         single: Quality of the best single on the same rows, picked for each half on the other half.
         scale: float64, factor of the result's log odds, 1 if no scale is worthwhile; `[tasks]` with several tasks.
         combination: Combination that replaces the weighted mean of log odds; None if no other way is better.
-        ne: NE of each tried way to combine, by its label; see `shunter.engine.ensemble.race`.
+        ne: NE of each tried way to combine, by its label; see `shunter.engine.ensemble.combinations`.
     """
 
     weights: np.ndarray
@@ -62,9 +62,9 @@ class Verdict:
         """Return the log odds of the result, `[rows]` or `[rows, tasks]`, from the log odds of the members."""
         if self.combination is None:
             return combine(self.weights, logits) * self.scale
-        return Entrant(weights=self.weights, combination=self.combination).combine(logits)
+        return TriedCombination(weights=self.weights, combination=self.combination).combine(logits)
 
-    def among(self, allowed: Sequence[int], members: int) -> "Verdict":
+    def among(self, allowed: Sequence[int], members: int) -> "EnsembleSelection":
         """Return the selection for `members` members; only `allowed` were compared, and all others have weight 0."""
         weights = np.zeros((members, *self.weights.shape[1:]))
         weights[list(allowed)] = self.weights
@@ -76,7 +76,7 @@ class Verdict:
         return replace(self, weights=weights, best_single=allowed[self.best_single], combination=combination)
 
 
-def judge(
+def select_ensemble(
     labels: np.ndarray,
     logits: np.ndarray,
     seed: int,
@@ -85,7 +85,7 @@ def judge(
     tasks: Sequence[str] = (),
     select_by: SelectBy = "ne",
     most: int | None = None,
-) -> Verdict:
+) -> EnsembleSelection:
     """Fit weights on one half of the rows, and compare with the best single member on rows that did not fit them.
 
     Evaluation on the rows that fitted the weights would favour the ensemble, and evaluation of a single on the rows
@@ -96,7 +96,7 @@ def judge(
 
     The result may be overconfident, most if AUC selected its epoch. A scale of its log odds, fitted on one half, is
     used if it lowers the log loss significantly on the other half; it changes no order. If the log loss decides over a
-    single task, other ways to weight, combine and calibrate are compared too (`shunter.engine.ensemble.race`).
+    single task, other ways to weight, combine and calibrate are compared too (`shunter.engine.ensemble.combinations`).
 
     Args:
         labels: 0 or 1, `[rows]`, or `[rows, tasks]`.
@@ -123,7 +123,7 @@ def judge(
 
 @dataclass(frozen=True)
 class _Given:
-    """Arguments of `judge`, and the best single member on all rows."""
+    """Arguments of `select_ensemble`, and the best single member on all rows."""
 
     labels: np.ndarray
     logits: np.ndarray
@@ -166,8 +166,8 @@ class _Means(NamedTuple):
             combined.
     """
 
-    by_first: Verdict
-    by_second: Verdict
+    by_first: EnsembleSelection
+    by_second: EnsembleSelection
     weights: np.ndarray | None = None
 
 
@@ -177,7 +177,7 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
     members = len(logits)
     alone = np.eye(members)[best_single]
     alone = alone if labels.ndim == 1 else np.repeat(alone[:, np.newaxis], labels.shape[1], axis=1)
-    single = Verdict(weights=alone, best_single=best_single, ensemble=None, single=None)
+    single = EnsembleSelection(weights=alone, best_single=best_single, ensemble=None, single=None)
     if not len(second):
         return _Means(single, single)
     halved = _Halves(labels, given.row_weights, first, second), _Halves(labels, given.row_weights, second, first)
@@ -195,9 +195,9 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
     by_itself = given.metrics(_picked(given, first, second))
     is_mixed = (fits[0].reshape(members, -1)[:, 0] > 0).sum() > 1
     is_better = is_mixed and ensemble.loss_by(given.by) < by_itself.loss_by(given.by)
-    judged = replace(single, ensemble=ensemble, single=by_itself)
+    evaluated = replace(single, ensemble=ensemble, single=by_itself)
     by_first, by_second = (
-        replace(judged, weights=weights, scale=one.scale(combine(weights, logits)))
+        replace(evaluated, weights=weights, scale=one.scale(combine(weights, logits)))
         for weights, one in zip(fits if is_better else [alone, alone], halved, strict=True)
     )
     return _Means(by_first, by_second, fits[0])
@@ -216,20 +216,24 @@ def _picked(given: _Given, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return picked
 
 
-def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, seed: int) -> Verdict:
+def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, seed: int) -> EnsembleSelection:
     """Return the fit of the first half, or a candidate that is significantly better on rows outside of its fit."""
-    verdict = means.by_first
+    selection = means.by_first
     present = np.empty(len(given.labels))
-    present[second] = verdict.combine(given.logits[:, second])
+    present[second] = selection.combine(given.logits[:, second])
     present[first] = means.by_second.combine(given.logits[:, first])
     counts = np.ones(len(given.labels)) if given.row_weights is None else given.row_weights.astype(np.float64)
     rows = Rows(labels=given.labels, logits=given.logits, weights=counts)
     halved = [half[counts[half] > 0] for half in (first, second)]
-    found = race(rows, halved[0], halved[1], present, single=given.best_single, seed=seed + 1, most=given.most)
+    found = compare_combinations(
+        rows, halved[0], halved[1], present, single=given.best_single, seed=seed + 1, most=given.most
+    )
     if found is None or found.winner is None:
-        return verdict if found is None else replace(verdict, ne=found.ne)
+        return selection if found is None else replace(selection, ne=found.ne)
     winner = found.winner
-    better = replace(verdict, weights=winner.weights, scale=np.array(1.0), combination=winner.combination, ne=found.ne)
+    better = replace(
+        selection, weights=winner.weights, scale=np.array(1.0), combination=winner.combination, ne=found.ne
+    )
     if means.weights is None:
         return better
     unseen = given.logits[:, second]
@@ -246,7 +250,7 @@ class _Halves:
     labels: np.ndarray
     row_weights: np.ndarray | None
     fitted: np.ndarray
-    judged: np.ndarray
+    evaluated: np.ndarray
 
     def scale(self, logits: np.ndarray) -> np.ndarray:
         """Return the scale of predicted log odds, `[rows]` or `[rows, tasks]`: one number, or one for each task."""
@@ -260,12 +264,12 @@ class _Halves:
 
     def _scale(self, labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None) -> float:
         counts = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
-        fitted, judged = self.fitted[counts[self.fitted] > 0], self.judged[counts[self.judged] > 0]
-        if len(judged) < 2 or len(np.unique(labels[fitted])) < 2:
+        fitted, evaluated = self.fitted[counts[self.fitted] > 0], self.evaluated[counts[self.evaluated] > 0]
+        if len(evaluated) < 2 or len(np.unique(labels[fitted])) < 2:
             return 1.0
         scale = fit_scale(labels[fitted], logits[fitted], counts[fitted])
-        before, after = (log_losses(labels[judged], factor * logits[judged]) for factor in (1.0, scale))
-        shares = counts[judged] / counts[judged].sum()
+        before, after = (log_losses(labels[evaluated], factor * logits[evaluated]) for factor in (1.0, scale))
+        shares = counts[evaluated] / counts[evaluated].sum()
         saving = shares @ (before - after)
         error = math.sqrt(shares**2 @ (before - after - saving) ** 2)
         return scale if saving > max(LEAST_ERRORS * error, LEAST_SAVING * float(shares @ before)) else 1.0

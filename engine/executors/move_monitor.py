@@ -11,7 +11,7 @@ from shunter.engine.stopping import StopReason
 LOOK_SECONDS = 5.0  # interval of the checks for free accelerators
 
 
-class Going(NamedTuple):
+class TrainingProgress(NamedTuple):
     """Progress of a training at its current placement.
 
     Attributes:
@@ -37,18 +37,18 @@ class MoveError(KeyboardInterrupt):
         self.to = to
 
 
-class Watch:
+class MoveMonitor:
     """Periodic check for a better placement during a training, after its first steps.
 
     Args:
         choose: Returns the better placement, None to stay; called in the thread that follows the training.
     """
 
-    def __init__(self, choose: Callable[[Going], Any]) -> None:
+    def __init__(self, choose: Callable[[TrainingProgress], Any]) -> None:
         self._choose = choose
         self._began = self._looked_at = time.monotonic()
         self._first: tuple[float, int] | None = None
-        self._going: Going | None = None
+        self._progress: TrainingProgress | None = None
 
     def begin(self) -> None:
         """Set the start of the training to now, excluding an earlier wait."""
@@ -76,13 +76,13 @@ class Watch:
         at, first = self._first
         if done > first and total:
             left = (now - at) / (done - first) * (total - done)
-            self._going = Going(done / total, left, at - self._began)
+            self._progress = TrainingProgress(done / total, left, at - self._began)
 
     def _look(self) -> None:
         now = time.monotonic()
-        if self._going is None or now - self._looked_at < LOOK_SECONDS:
+        if self._progress is None or now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        better = self._choose(self._going)
+        better = self._choose(self._progress)
         if better is not None:
             raise MoveError(better)

@@ -14,11 +14,11 @@ MOST_KEPT_BYTES = 512 << 20
 # free heap to the system, whatever the threshold, unless the heap before it has less free room than this pad. Twice
 # the size of a heap is more room than any heap has.
 _KEEPS_HEAPS, _DEFAULT_PAD = 2 * (64 << 20), 128 << 10
-_within: list[None] = []  # one entry for each open `kept_memory` block
+_within: list[None] = []  # one entry for each open `malloc_retention` block
 
 
 @contextmanager
-def kept_memory() -> Iterator[None]:
+def malloc_retention() -> Iterator[None]:
     """Retain memory that this process frees within the block, and return it to the system afterwards.
 
     The main thread retains up to half a GiB. Other threads have no such bound. They retain as much memory as their

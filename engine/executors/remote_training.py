@@ -35,7 +35,7 @@ class LostError(Exception):
         self.error = error
 
 
-class Line(Protocol):
+class Channel(Protocol):
     """Channel that carries messages from a remote training, and orders to it."""
 
     def receive(self) -> Sequence[Message]:
@@ -55,11 +55,11 @@ class Line(Protocol):
         ...
 
 
-class Followed:
+class RemoteTraining:
     """Remote training in progress.
 
     Args:
-        line: Channel to the remote training.
+        channel: Channel to the remote training.
         hooks: Functions called in this process; an exception of a hook ends the training and reaches the caller.
         on_energy: Called with the energy used so far.
         on_checkpoint: Called with the files of each new checkpoint, if the training sends them.
@@ -71,19 +71,19 @@ class Followed:
 
     def __init__(
         self,
-        line: Line,
+        channel: Channel,
         hooks: Hooks,
         *,
         on_energy: Callable[[EnergyReading], None] = lambda reading: None,
         on_checkpoint: Callable[[Files], None] = lambda files: None,
     ) -> None:
         assert hooks.adapt is None, "threads follow the steps in this process only"
-        self._line, self._hooks = line, hooks
+        self._line, self._hooks = channel, hooks
         self._on_energy, self._on_checkpoint = on_energy, on_checkpoint
         self._told_to_stop = False
         self.has_ended = self.was_interrupted = False
 
-    def to_the_end(self, *, ends_it: Callable[[BaseException], bool]) -> Done:
+    def run(self, *, ends_it: Callable[[BaseException], bool]) -> Done:
         """Forward messages until the training ends, and return its result.
 
         Args:
@@ -94,7 +94,7 @@ class Followed:
             KeyboardInterrupt: Ctrl-C.
         """
         try:
-            last = self._last_word()
+            last = self._last_message()
         except LostError as lost:
             raise lost.error from lost.__cause__
         except BaseException as error:
@@ -105,7 +105,7 @@ class Followed:
             raise last.error
         return last
 
-    def _last_word(self) -> Done | Failed:
+    def _last_message(self) -> Done | Failed:
         while True:
             for message in self._line.receive():
                 if isinstance(message, Done | Failed):

@@ -9,8 +9,8 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import RequestError
 from shunter.extensions.fleet.cluster import Cluster, Machine
+from shunter.extensions.fleet.duration_model import Foreteller, Source
 from shunter.extensions.fleet.files import OwnJob, check_fleet, read_fleet, read_own_jobs
-from shunter.extensions.fleet.foretell import Foreteller, Source
 from shunter.extensions.fleet.own_training import key_of, training_of
 from shunter.extensions.fleet.past import PastJob, PastJobs, keep_past_job, read_past_jobs
 from shunter.extensions.fleet.policies import make_policy
@@ -42,15 +42,15 @@ def test_what_is_stated_stays_what_was_measured_is_taken_and_the_rest_is_estimat
         for seconds in (40.0, 50.0, 90.0)
     ]
     told: list[str] = []
-    foretell = Foreteller(lambda _: training, told.append, PastJobs(past))
-    stated, known, wider = foretell(
+    predict_times = Foreteller(lambda _: training, told.append, PastJobs(past))
+    stated, known, wider = predict_times(
         [own("stated", train_seconds={"cpu": 7.0}), own("known"), own("wider", accelerators=2)],
         ["cpu", "A100", "Mystery"],
     )
     assert stated.train_seconds == {"cpu": 7.0}
     assert known.train_seconds["cpu"] == 50.0
     assert wider.train_seconds["cpu"] != 50.0, "on two cores it has not run yet"
-    sources = {(one.job, one.accelerator): one.source for one in foretell.times}
+    sources = {(one.job, one.accelerator): one.source for one in predict_times.times}
     assert sources == {
         ("stated", "cpu"): Source.STATED,
         ("known", "cpu"): Source.MEASURED,
@@ -58,15 +58,15 @@ def test_what_is_stated_stays_what_was_measured_is_taken_and_the_rest_is_estimat
         ("wider", "cpu"): Source.ESTIMATED,
         ("wider", "A100"): Source.ESTIMATED,
     }
-    assert all(one.seconds > 0 for one in foretell.times)
+    assert all(one.seconds > 0 for one in predict_times.times)
     assert told == [f"{name} is not run on Mystery: its duration there is unknown." for name in ("known", "wider")]
 
 
 def test_memory_is_predicted_and_two_jobs_that_a_server_has_no_room_for_do_not_run_together(dataset: Dataset) -> None:
     training = training_of(TRAIN, dataset)
-    foretell = Foreteller(lambda _: training, past=PastJobs(), always_memory=True)
+    predict_times = Foreteller(lambda _: training, past=PastJobs(), always_memory=True)
     times: dict[str, Any] = {"train_seconds": {"cpu": 100.0}}
-    one, stated = foretell([own("one", **times), own("two", server_memory_gib=0.25, **times)], ["cpu", "A100"])
+    one, stated = predict_times([own("one", **times), own("two", server_memory_gib=0.25, **times)], ["cpu", "A100"])
     assert 0.1 < one.server_memory_gib < 8, "a process with its libraries, and a small model"
     assert 0.5 < one.memory_gib < one.server_memory_gib + 1, "a CUDA context, and the model"
     assert stated.server_memory_gib == 0.25
@@ -81,8 +81,8 @@ def test_memory_is_predicted_and_two_jobs_that_a_server_has_no_room_for_do_not_r
 def test_three_times_the_epochs_are_estimated_to_take_three_times_as_long(dataset: Dataset) -> None:
     def seconds(epochs: int) -> float:
         request = TRAIN.model_copy(update={"max_epochs": epochs})
-        foretell = Foreteller(lambda _: training_of(request, dataset), past=PastJobs())
-        return foretell([own(train=request)], ["A100"])[0].train_seconds["A100"]
+        predict_times = Foreteller(lambda _: training_of(request, dataset), past=PastJobs())
+        return predict_times([own(train=request)], ["A100"])[0].train_seconds["A100"]
 
     assert seconds(9) == pytest.approx(3 * seconds(3))
 
@@ -91,8 +91,8 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
     """Two of one thread each, beside one with two threads."""
     both = TRAIN.model_copy(update={"training": TRAIN.training.model_copy(update={"processes": 2})})
     training = training_of(TRAIN, dataset)
-    foretell = Foreteller(lambda _: training, past=PastJobs())
-    found = foretell([own("one", accelerators=2), own("both", accelerators=2, train=both)], ["cpu"])
+    predict_times = Foreteller(lambda _: training, past=PastJobs())
+    found = predict_times([own("one", accelerators=2), own("both", accelerators=2, train=both)], ["cpu"])
     one, together = (job.train_seconds["cpu"] for job in found)
     (profile,) = (found for found in local_profiles() if found.accelerator.name == "cpu")
     workload = describe(dataset, training.spec, training.hyperparameters)
@@ -105,9 +105,9 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
     assert steps[1].parts["communication"] > 0
     across = {"operation": "all_reduce", "processes": 2, "link": "a slow network", "r2": 1.0, "points": ()}
     slow = (CollectiveCost(**across, latency_seconds=steps[1].step_seconds, bytes_per_second=1e12),)
-    foretell = Foreteller(lambda _: training, past=PastJobs(), network=lambda: slow)
+    predict_times = Foreteller(lambda _: training, past=PastJobs(), network=lambda: slow)
     told = {"accelerators": 2, "train_seconds": {"cpu": 9.0}}
-    alone, wide, stated = foretell(
+    alone, wide, stated = predict_times(
         [own(**told), own("b", train=both, **told), own("c", train=both, network_share=0.5, **told)], ["cpu"]
     )
     assert (alone.network_share, stated.network_share) == (0.0, 0.5)
@@ -115,9 +115,9 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
 
 
 def test_a_job_of_which_nothing_is_known_anywhere_is_refused(dataset: Dataset) -> None:
-    foretell = Foreteller(lambda _: training_of(TRAIN, dataset), past=PastJobs())
+    predict_times = Foreteller(lambda _: training_of(TRAIN, dataset), past=PastJobs())
     with pytest.raises(RequestError, match="the duration of job 'a' is unknown on 1 x Mystery: give its train_sec"):
-        foretell([own()], ["Mystery"])
+        predict_times([own()], ["Mystery"])
 
 
 def test_what_starting_took_before_is_read_back_by_type_and_simulated(tracking_root: Path) -> None:
@@ -126,8 +126,8 @@ def test_what_starting_took_before_is_read_back_by_type_and_simulated(tracking_r
         past = PastJob(training="other", accelerator=accelerator, accelerators=1, start_seconds=seconds)
         keep_past_job(run_id, "before", past.model_copy(update={"restore_seconds": seconds, "checkpoint_seconds": 1.0}))
     finish(run_id)
-    foretell = Foreteller(lambda _: pytest.fail("its times are stated"), past=read_past_jobs())
-    (foreseen,) = foretell([own(train_seconds={"cpu-fast": 10.0, "cpu-slow": 10.0})], ["cpu-fast", "cpu-slow"])
+    predict_times = Foreteller(lambda _: pytest.fail("its times are stated"), past=read_past_jobs())
+    (foreseen,) = predict_times([own(train_seconds={"cpu-fast": 10.0, "cpu-slow": 10.0})], ["cpu-fast", "cpu-slow"])
     job = foreseen.job()
     assert (job.starts_in("cpu-slow"), job.moves_in("cpu-fast"), job.start_seconds) == (6.0, 3.0, 4.0)
     for name, seconds in (("cpu-fast", 12.0), ("cpu-slow", 16.0)):
@@ -138,7 +138,7 @@ def test_what_starting_took_before_is_read_back_by_type_and_simulated(tracking_r
         [own(train_seconds={"cpu": 9})], ["cpu"]
     )
     assert restored.job().moves_in("cpu") == 2.0, "going on begins with a start"
-    (stated,) = foretell([own(train_seconds={"cpu-slow": 10.0}, start_seconds=0.5)], ["cpu-slow"])
+    (stated,) = predict_times([own(train_seconds={"cpu-slow": 10.0}, start_seconds=0.5)], ["cpu-slow"])
     assert stated.start_seconds == 0.5
 
 

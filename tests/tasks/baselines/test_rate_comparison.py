@@ -5,7 +5,7 @@ from pathlib import Path
 from shunter.engine.metrics import Metrics
 from shunter.engine.results import EpochReport
 from shunter.engine.stopping import StopKind, StopReason
-from shunter.tasks.baselines import Race
+from shunter.tasks.baselines import RateComparison
 
 
 def report(samples: int, ne: float) -> EpochReport:
@@ -22,22 +22,22 @@ def report(samples: int, ne: float) -> EpochReport:
 
 
 def test_only_what_is_behind_after_enough_samples_has_lost(tmp_path: Path) -> None:
-    race = Race(tmp_path / "lr.json", "ne", least_samples=100)
+    comparison = RateComparison(tmp_path / "lr.json", "ne", least_samples=100)
     for samples, ne in ((50, 0.9), (100, 0.8), (200, 0.7)):
-        race.lead(report(samples, ne))
+        comparison.lead(report(samples, ne))
     for samples, ne in ((50, 0.95), (100, 0.79), (150, 0.99), (200, 0.7)):
-        race.follow(report(samples, ne))
-        assert race.lost is None
-    race.follow(report(200, 0.71))
-    assert race.lost == StopReason(StopKind.PRUNED, details={"samples": 200})
+        comparison.compare(report(samples, ne))
+        assert comparison.lost is None
+    comparison.compare(report(200, 0.71))
+    assert comparison.lost == StopReason(StopKind.PRUNED, details={"samples": 200})
 
 
 def test_a_later_attempt_knows_the_first(tmp_path: Path) -> None:
-    Race(tmp_path / "new" / "lr.json", "ne", least_samples=1).lead(report(100, 0.8))
-    later = Race(tmp_path / "new" / "lr.json", "ne", least_samples=1)
-    later.follow(report(100, 0.9))
+    RateComparison(tmp_path / "new" / "lr.json", "ne", least_samples=1).lead(report(100, 0.8))
+    later = RateComparison(tmp_path / "new" / "lr.json", "ne", least_samples=1)
+    later.compare(report(100, 0.9))
     assert later.lost
     (tmp_path / "new" / "lr.json").write_text("{")
-    damaged = Race(tmp_path / "new" / "lr.json", "ne", least_samples=1)
-    damaged.follow(report(100, 0.9))
+    damaged = RateComparison(tmp_path / "new" / "lr.json", "ne", least_samples=1)
+    damaged.compare(report(100, 0.9))
     assert damaged.lost is None

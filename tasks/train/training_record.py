@@ -14,7 +14,7 @@ from shunter.tracking.runs import Run
 from shunter.tracking.training_evidence import Progress, mean_step_seconds, training_evidence
 
 
-class Lesson:
+class TrainingRecord:
     """Record of a running training.
 
     Args:

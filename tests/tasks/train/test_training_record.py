@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shunter import regularly
+from shunter import periodic
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
@@ -20,8 +20,8 @@ from shunter.models.registry import model_spec
 from shunter.planner.history import History, PastRun, read_history
 from shunter.planner.predict.observe import expect
 from shunter.requests import TrainRequest
-from shunter.tasks.train import train_to_the_end
-from shunter.tasks.train.lesson import Lesson
+from shunter.tasks.train import train_model
+from shunter.tasks.train.training_record import TrainingRecord
 from shunter.tracking.runs import child_run, start_run_tree
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
@@ -43,7 +43,7 @@ def parent(tracking_root: Path, dataset: Dataset) -> str:
 
 def trained(dataset: Dataset, parent: str, folder: Path, **changes: Any) -> Any:
     rates = changes.pop("rates", Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1))
-    return train_to_the_end(
+    return train_model(
         job_of(dataset, rates),
         PLACEMENT,
         folder,
@@ -80,7 +80,7 @@ def test_finished_training_teaches_its_steps_beside_the_prediction(
 def test_energy_is_kept_while_it_trains_for_the_attempt_after_a_kill(
     dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regularly, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(periodic, "INTERVAL_SECONDS", 0.01)
     seen: list[float] = []
 
     def wait_in_the_first_epoch() -> None:
@@ -118,7 +118,7 @@ def test_training_that_runs_out_of_memory_is_told_apart(
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("shunter.engine.executors.here.Here.run", exhausted)
+    monkeypatch.setattr("shunter.engine.executors.in_process.InProcessExecutor.run", exhausted)
     with pytest.raises(MemoryError):
         trained(dataset, parent, tmp_path / "member")
     assert member_of(read_history()).out_of_memory
@@ -141,8 +141,8 @@ def test_power_is_learned_where_most_of_it_was_measured(
     expected = expect(dataset, SPEC, PLACEMENT, make_profile(), [])
     job = job_of(dataset, result.hyperparameters)
     with child_run(parent, "told", "member") as run:
-        lesson = Lesson(job, PLACEMENT, energy, expected, compiled=True)  # pyright: ignore[reportArgumentType]
-        lesson.log(run, result, learns_steps=True)
+        record = TrainingRecord(job, PLACEMENT, energy, expected, compiled=True)  # pyright: ignore[reportArgumentType]
+        record.log(run, result, learns_steps=True)
     [told] = [run for run in read_history().runs if run.kind == "member" and run.compiled]
     assert [step.mean_watts for step in told.steps] == [watts]
 
@@ -153,8 +153,8 @@ def test_compiled_steps_say_so(dataset: Dataset, parent: str, tmp_path: Path) ->
     compiled = result.model_copy(update={"compute_seconds": result.compute_seconds / 4})
     job = job_of(dataset, result.hyperparameters)
     with child_run(parent, "compiled", "member") as run:
-        lesson = Lesson(job, PLACEMENT, _Energy(), expected, compiled=True)  # pyright: ignore[reportArgumentType]
-        lesson.log(run, compiled, learns_steps=True)
+        record = TrainingRecord(job, PLACEMENT, _Energy(), expected, compiled=True)  # pyright: ignore[reportArgumentType]
+        record.log(run, compiled, learns_steps=True)
     members = {run.compiled: run.steps for run in read_history().runs if run.kind == "member"}
     assert [step.compiled for step in members[True]] == [True]
     assert [step.compiled for step in members[False]] == [False]

@@ -1,8 +1,7 @@
 """Worker process that runs one training after another, until its connection ends.
 
-Run as `python -m shunter.engine.executors.own_process_worker DESCRIPTOR`, with the descriptor of a connection that it
-inherits.
-The data is not sent: its arrays are mapped from files, whose pages all processes of a machine share.
+Run as `python -m shunter.engine.executors.separate_process_worker DESCRIPTOR`, with the descriptor of an inherited
+connection. The data is not sent: its arrays are mapped from files, whose pages all processes of a machine share.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ from shunter.engine.metrics import Metrics
 from shunter.requests import TrainRequest
 from shunter.search.protocol import Outcome
 from shunter.search.study.loop import in_words
-from shunter.tasks.story import outcome_sentences, tell
+from shunter.tasks.run_log import log_sentence, outcome_sentences
 from shunter.tracking.links import pages_address, run_link
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.rival import Rival
@@ -51,7 +51,7 @@ def test_the_outcome_is_told_beside_the_base_rate_and_the_champion(
     dataset: Dataset, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = Rival(3, {"AUC": 0.7, "NE": 0.9}, dataset.fingerprint)
-    monkeypatch.setattr("shunter.tasks.story.rival_of", lambda name, version: rival)
+    monkeypatch.setattr("shunter.tasks.run_log.rival_of", lambda name, version: rival)
     registered = RegisteredModel(name="shop", version=4, uri="models:/shop/4")
     assert outcome_sentences(result(dataset, run_id), registered, run_id) == [
         "The best single model was kept.",
@@ -100,5 +100,5 @@ def test_a_trial_in_words(outcome: Outcome, words: str) -> None:
 
 def test_outside_of_a_run_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        tell("Something.")
+        log_sentence("Something.")
     assert caplog.text == ""

@@ -27,7 +27,7 @@ PATIENCE = "patience"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed:
+class Overrides:
     """Overrides by field name; other fields are searched, or have their defaults.
 
     Attributes:
@@ -41,7 +41,7 @@ class Fixed:
     patience: int | None = None
 
 
-def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
+def read_overrides(model: str, entries: Sequence[str]) -> Overrides:
     """Parse the `--set` entries for a model; for `auto`, all families that it stands for must have the field.
 
     Args:
@@ -54,13 +54,13 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
     families = auto_families() if model == AUTO else (model,)
     classes = [_spec_class(family) for family in families]
     learned_with = _learned_with(model)
-    found = Fixed()
+    found = Overrides()
     for entry in entries:
         name, _, text = entry.partition("=")
         if name in OWN_OPTIONS:
             raise RequestError(f"The field {name} has an option of its own: use {OWN_OPTIONS[name]}.")
         if name == PATIENCE:
-            found = Fixed(
+            found = Overrides(
                 architecture=found.architecture, learning=found.learning, patience=_value(Schedule, name, text)
             )
         elif learned_with is not None and name in _types(learned_with):
@@ -77,17 +77,17 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
     return found
 
 
-def check_fixed(model: str, fixed: Fixed, features: Features) -> None:
+def check_overrides(model: str, overrides: Overrides, features: Features) -> None:
     """Check that overrides build a model of these features, before anything is measured or trained.
 
     Raises:
         RequestError: No model can be built; the message states the reason.
     """
     if is_ranking(model):
-        check_graph_spec(graph_spec(model, **fixed.architecture))
+        check_graph_spec(graph_spec(model, **overrides.architecture))
         return
     for family in auto_families(features) if model == AUTO else (model,):
-        if because := why_not_built(family, fixed.architecture, features):
+        if because := why_not_built(family, overrides.architecture, features):
             raise RequestError(because)
 
 

@@ -13,7 +13,7 @@ from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.rival import rival_of
 
 
-def tell(sentence: str) -> None:
+def log_sentence(sentence: str) -> None:
     """Write a sentence to the log of the running flow or task; do nothing outside of one."""
     from prefect import get_run_logger
     from prefect.exceptions import MissingContextError
@@ -24,7 +24,7 @@ def tell(sentence: str) -> None:
         return
 
 
-def tell_outcome(
+def log_outcome(
     result: EnsembleResult | TrainedRanker,
     registered: RegisteredModel,
     run_id: str,
@@ -39,7 +39,7 @@ def tell_outcome(
         baselines: Baselines, scored on the same test part.
     """
     for sentence in outcome_sentences(result, registered, run_id, baselines):
-        tell(sentence)
+        log_sentence(sentence)
 
 
 def outcome_sentences(
@@ -48,11 +48,11 @@ def outcome_sentences(
     run_id: str,
     baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> list[str]:
-    """Return the sentences of `tell_outcome`."""
+    """Return the sentences of `log_outcome`."""
     if isinstance(result, TrainedRanker):
         told = [f"On the test part: NDCG@20 {result.test.ndcg20:.4f}, recall@20 {result.test.recall20:.4f}."]
         if baselines:
-            told += [one.verdict for one in baselines]
+            told += [one.summary for one in baselines]
         elif result.popularity:
             told.append(f"The order by popularity has NDCG@20 {result.popularity.ndcg20:.4f} there.")
     else:
@@ -60,7 +60,7 @@ def outcome_sentences(
             result.reason,
             f"On the test part: AUC {result.test.auc:.4f}, NE {result.test.ne:.4f} (the base rate: 0.5 and 1).",
         ]
-        told += [one.verdict for one in baselines]
+        told += [one.summary for one in baselines]
     version = f"{registered.name} version {registered.version}"
     champion = "now its champion" if registered.not_promoted is None else f"not its champion. {registered.not_promoted}"
     told.append(f"Registered as {version}, {champion}")

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from shunter import regularly as module
+from shunter import periodic as module
 from shunter.errors import CheckpointError
-from shunter.regularly import regularly
+from shunter.periodic import periodic
 
 PATIENCE_SECONDS = 60
 
@@ -26,7 +26,7 @@ def test_it_is_done_again_and_again_until_the_block_ends_even_by_an_error() -> N
             thrice.set()
 
     def interrupted() -> None:
-        with regularly(work):
+        with periodic(work):
             assert thrice.wait(PATIENCE_SECONDS)
             raise KeyboardInterrupt
 
@@ -46,6 +46,6 @@ def test_a_full_disk_is_told_once_and_ends_nothing(caplog: pytest.LogCaptureFixt
             thrice.set()
         raise CheckpointError("The disk is full.")
 
-    with caplog.at_level(logging.WARNING), regularly(work):
+    with caplog.at_level(logging.WARNING), periodic(work):
         assert thrice.wait(PATIENCE_SECONDS)
     assert caplog.messages == ["The disk is full."]

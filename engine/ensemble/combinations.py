@@ -23,7 +23,7 @@ CALIBRATIONS: tuple[CalibrateBy, ...] = ("none", "temperature", "platt", "isoton
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrant:
+class TriedCombination:
     """Candidate: one fitted way to combine members.
 
     Attributes:
@@ -71,7 +71,7 @@ class Rows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Race:
+class CombinationComparison:
     """Result of a comparison.
 
     Attributes:
@@ -80,16 +80,16 @@ class Race:
             present way as `PRESENT`.
     """
 
-    winner: Entrant | None
+    winner: TriedCombination | None
     ne: dict[str, float]
 
 
 PRESENT = "present"
 
 
-def race(
+def compare_combinations(
     rows: Rows, first: np.ndarray, second: np.ndarray, present: np.ndarray, *, single: int, seed: int, most: int | None
-) -> Race | None:
+) -> CombinationComparison | None:
     """Compare all ways to combine members; return None if there are too few rows.
 
     Each half is predicted by the fit on the other half: the weights are fitted on one half of it, and the calibration
@@ -108,27 +108,27 @@ def race(
     fits = [_Fit.of(rows.of(part), single, seed, most) for part in parts]
     if not all(fit.may_enter for fit in fits):
         return None
-    judged = [rows.of(part) for part in reversed(parts)]
-    counts = np.concatenate([one.weights for one in judged])
+    evaluated = [rows.of(part) for part in reversed(parts)]
+    counts = np.concatenate([one.weights for one in evaluated])
     shares = counts / counts.sum()
-    entropy = binary_entropy(float(shares @ np.concatenate([one.labels for one in judged])))
-    before = np.concatenate([one.losses(present[part]) for one, part in zip(judged, reversed(parts), strict=True)])
+    entropy = binary_entropy(float(shares @ np.concatenate([one.labels for one in evaluated])))
+    before = np.concatenate([one.losses(present[part]) for one, part in zip(evaluated, reversed(parts), strict=True)])
     ne, best, best_saving = {PRESENT: float(shares @ before) / entropy}, None, 0.0
-    for entrant, other in zip(*(fit.entrants() for fit in fits), strict=True):
+    for combination_tried, other in zip(*(fit.entrants() for fit in fits), strict=True):
         after = np.concatenate(
-            [one.losses(by.combine(one.logits)) for one, by in zip(judged, (entrant, other), strict=True)]
+            [one.losses(by.combine(one.logits)) for one, by in zip(evaluated, (combination_tried, other), strict=True)]
         )
-        ne[entrant.combination.label] = float(shares @ after) / entropy
+        ne[combination_tried.combination.label] = float(shares @ after) / entropy
         saving = float(shares @ (before - after))
         error = math.sqrt(shares**2 @ (before - after - saving) ** 2)
         enough = max(LEAST_ERRORS * error, LEAST_SAVING * float(shares @ before))
         if saving > max(enough, best_saving):
-            best, best_saving = entrant, saving
+            best, best_saving = combination_tried, saving
     if best is not None:  # must be better on the whole second half too, including rows that were not sampled
         unseen = rows.of(second)
         loss = (unseen.weights @ unseen.losses(one) for one in (best.combine(unseen.logits), present[second]))
         best = best if next(loss) < next(loss) else None
-    return Race(winner=best, ne=ne)
+    return CombinationComparison(winner=best, ne=ne)
 
 
 def _sample(half: np.ndarray) -> np.ndarray:
@@ -154,7 +154,7 @@ class _Fit:
     def may_enter(self) -> bool:
         return self.weighed.has_both and self.calibrated.has_both
 
-    def entrants(self) -> Iterator[Entrant]:
+    def entrants(self) -> Iterator[TriedCombination]:
         """Yield the candidates in an order that does not depend on the rows."""
         members = len(self.weighed.logits)
         yield from self._by("single", np.eye(members)[self.single], ("logits",))
@@ -179,7 +179,7 @@ class _Fit:
         weights[list(chosen)] = 1 / len(chosen)
         return weights
 
-    def _stacked(self, fitted: np.ndarray) -> Iterator[Entrant]:
+    def _stacked(self, fitted: np.ndarray) -> Iterator[TriedCombination]:
         """Yield candidates of a logistic regression on the members with a fitted weight."""
         used = np.flatnonzero(fitted)
         weights = np.zeros(len(fitted))
@@ -190,7 +190,7 @@ class _Fit:
         plain = Combination(slope=slope, intercept=intercept)
         yield from self._calibrated("stacked", weights / weights.sum(), plain, ("none", "isotonic"))
 
-    def _by(self, how: str, weights: np.ndarray, kinds: Sequence[CombineBy]) -> Iterator[Entrant]:
+    def _by(self, how: str, weights: np.ndarray, kinds: Sequence[CombineBy]) -> Iterator[TriedCombination]:
         base = np.average(self.weighed.labels, weights=self.weighed.weights)
         for by in kinds:
             levels, calibrations = None, CALIBRATIONS
@@ -203,9 +203,9 @@ class _Fit:
 
     def _calibrated(
         self, label: str, weights: np.ndarray, plain: Combination, calibrations: Sequence[CalibrateBy]
-    ) -> Iterator[Entrant]:
+    ) -> Iterator[TriedCombination]:
         rows = self.calibrated
-        combined = Entrant(weights=weights, combination=plain).combine(rows.logits)
+        combined = TriedCombination(weights=weights, combination=plain).combine(rows.logits)
         for calibrate_by in calibrations:
             found = replace(plain, label=label if calibrate_by == "none" else f"{label}-{calibrate_by}")
             if calibrate_by == "temperature":
@@ -215,4 +215,4 @@ class _Fit:
                 found = replace(found, slope=float(slopes[0]), intercept=intercept)
             elif calibrate_by == "isotonic":
                 found = replace(found, knots=fit_steps(rows.labels, combined, rows.weights))
-            yield Entrant(weights=weights, combination=found)
+            yield TriedCombination(weights=weights, combination=found)

@@ -38,7 +38,7 @@ class Waiter(BaseModel):
 
 
 @contextmanager
-def in_line(name: str, priority: int, wanted: Iterable[str]) -> Iterator[None]:
+def in_queue(name: str, priority: int, wanted: Iterable[str]) -> Iterator[None]:
     """Register this process in the queue while the block runs."""
     waiter = Waiter(name=name, pid=os.getpid(), priority=priority, wanted=tuple(wanted))
     path = _folder() / f"{waiter.pid}-{uuid.uuid4().hex[:8]}"
@@ -59,7 +59,7 @@ def is_wanted(names: Iterable[str]) -> bool:
     return any(asked.intersection(one.wanted) for one in _waiting())
 
 
-def first_in_line(priority: int, wanted: Iterable[str]) -> Waiter | None:
+def first_in_queue(priority: int, wanted: Iterable[str]) -> Waiter | None:
     """Return the entry of highest priority, above `priority`, that waits for one of `wanted`; None if there is none.
 
     Args:

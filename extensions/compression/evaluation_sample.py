@@ -12,7 +12,7 @@ from shunter.engine.loop.step import applied
 BATCH_ROWS, MOST_BATCHES = 4_096, 6
 
 
-class SomeRows:
+class EvaluationSample:
     """Evaluation sample: batches of rows that are spread evenly over a data split.
 
     Args:

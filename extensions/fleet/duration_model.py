@@ -45,7 +45,7 @@ class Source(StrEnum):
     ESTIMATED = "estimated"
 
 
-class ForetoldTime(Frozen):
+class PredictedTime(Frozen):
     """Predicted or stated time of a job on one accelerator type, on the requested number.
 
     Attributes:
@@ -93,7 +93,7 @@ class Foreteller:
         self._network = network
         if past is not None:
             self.past = past
-        self.times: list[ForetoldTime] = []
+        self.times: list[PredictedTime] = []
 
     def __call__(self, jobs: Sequence[OwnJob], types: Sequence[str]) -> list[OwnJob]:
         """Return the jobs with a time on every type for which there is information, and with their memory needs.
@@ -119,7 +119,7 @@ class Foreteller:
         else:
             found = self._predicted(own, types)
         self.times += [
-            ForetoldTime(
+            PredictedTime(
                 job=own.name,
                 accelerator=name,
                 seconds=seconds,

@@ -24,7 +24,7 @@ def trainer_of(job: TrainingJob[Any, Any, Any]) -> Callable[..., TrainResult[Any
     return train_any_ranker if isinstance(job.spec, GraphSpec) else train
 
 
-class Here(Executor):
+class InProcessExecutor(Executor):
     """Executor that trains in this process.
 
     Args:

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def regularly(work: Callable[[], None]) -> Iterator[None]:
+def periodic(work: Callable[[], None]) -> Iterator[None]:
     """Call `work` in a thread of its own every few seconds while the block runs.
 
     An error of `work` is logged once for each message and does not end the block.

@@ -16,8 +16,8 @@ from optuna import TrialPruned
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
-from shunter.engine.executors import own_process
-from shunter.engine.executors.own_process import OwnProcess
+from shunter.engine.executors import separate_process
+from shunter.engine.executors.separate_process import SubprocessExecutor
 from shunter.engine.job import ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport, TrainingFigures
@@ -42,8 +42,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def executor() -> Iterator[OwnProcess]:
-    made = OwnProcess(PLACEMENT, cores=1)
+def executor() -> Iterator[SubprocessExecutor]:
+    made = SubprocessExecutor(PLACEMENT, cores=1)
     yield made
     made.close()
 
@@ -58,7 +58,7 @@ def job_of(dataset: Dataset, schedule: Schedule = SCHEDULE) -> ClickJob:
     return TrainingJob(dataset, SPEC, LEARNED_WITH, execution_of(PLACEMENT), schedule)
 
 
-def run(executor: OwnProcess, dataset: Dataset, schedule: Schedule = SCHEDULE, **hooks: Any) -> TrainingFigures:
+def run(executor: SubprocessExecutor, dataset: Dataset, schedule: Schedule = SCHEDULE, **hooks: Any) -> TrainingFigures:
     return executor.figures(job_of(dataset, schedule), Hooks(**hooks))
 
 
@@ -68,7 +68,7 @@ def child() -> psutil.Process:
 
 
 def test_figures_and_reports_are_those_of_a_training_here(
-    executor: OwnProcess, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    executor: SubprocessExecutor, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     reports: list[EpochReport] = []
@@ -86,7 +86,7 @@ def test_figures_and_reports_are_those_of_a_training_here(
 
 
 def test_what_a_callback_raises_ends_the_training_and_the_process_goes_on(
-    executor: OwnProcess, dataset: Dataset
+    executor: SubprocessExecutor, dataset: Dataset
 ) -> None:
     def prune(report: EpochReport) -> None:
         raise TrialPruned
@@ -100,13 +100,13 @@ def test_what_a_callback_raises_ends_the_training_and_the_process_goes_on(
     assert run(executor, dataset).history
 
 
-def test_a_budget_here_ends_the_training_there(executor: OwnProcess, dataset: Dataset) -> None:
+def test_a_budget_here_ends_the_training_there(executor: SubprocessExecutor, dataset: Dataset) -> None:
     assert run(executor, dataset, LONG, should_stop=lambda: ENOUGH).stop_reason == ENOUGH
 
 
 @pytest.mark.usefixtures("forked")
 def test_a_mistake_there_is_raised_here_as_itself_and_the_executor_goes_on(
-    executor: OwnProcess, dataset: Dataset
+    executor: SubprocessExecutor, dataset: Dataset
 ) -> None:
     run(executor, dataset)
     process = child().pid
@@ -125,7 +125,7 @@ def test_a_mistake_there_is_raised_here_as_itself_and_the_executor_goes_on(
 
 @pytest.mark.usefixtures("forked")
 def test_a_process_that_is_killed_is_lost_with_its_training_and_the_next_one_gets_another(
-    executor: OwnProcess, dataset: Dataset
+    executor: SubprocessExecutor, dataset: Dataset
 ) -> None:
     with executor.meter() as meter, pytest.raises(ProcessLostError, match=r"SIGKILL.*train it again"):
         run(executor, dataset, LONG, on_epoch=lambda report: child().kill())
@@ -138,26 +138,26 @@ def test_a_process_that_is_killed_is_lost_with_its_training_and_the_next_one_get
 
 
 def test_an_idle_process_that_ended_a_moment_ago_is_replaced(
-    executor: OwnProcess, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    executor: SubprocessExecutor, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(executor, dataset).history
     idle = child()
     idle.kill()
     idle.wait(60)
-    monkeypatch.setattr(own_process._Process, "has_ended", False)
+    monkeypatch.setattr(separate_process._Process, "has_ended", False)
     assert run(executor, dataset).history
 
 
 def test_a_process_that_cannot_start_says_why(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    broken = OwnProcess(PLACEMENT, cores=1)
+    broken = SubprocessExecutor(PLACEMENT, cores=1)
     with broken.meter() as meter, pytest.raises(TrainingError, match="ended by itself with code 1"):
         run(broken, dataset)
     assert meter.reading.method == "unavailable"
     broken.close()
 
 
-def test_arrays_are_mapped_from_their_files_and_not_copied(executor: OwnProcess, dataset: Dataset) -> None:
+def test_arrays_are_mapped_from_their_files_and_not_copied(executor: SubprocessExecutor, dataset: Dataset) -> None:
     """Pages of a file that nobody writes are shared by all processes that map it."""
     private: dict[str, int] = {}
 
@@ -173,7 +173,7 @@ def test_arrays_are_mapped_from_their_files_and_not_copied(executor: OwnProcess,
 
 @pytest.mark.usefixtures("forked")
 def test_closing_ends_a_training_under_way_in_another_thread(dataset: Dataset) -> None:
-    closing = OwnProcess(PLACEMENT, cores=1)
+    closing = SubprocessExecutor(PLACEMENT, cores=1)
     began, raised = threading.Event(), []
 
     def work() -> None:
@@ -199,7 +199,7 @@ def test_no_process_is_left_when_this_one_is_killed(dataset: Dataset) -> None:
 from pathlib import Path
 from shunter.engine.data.dataset import Dataset
 from tests.engine.executors.test_own_process import *
-executor = OwnProcess(PLACEMENT, cores=1)
+executor = SubprocessExecutor(PLACEMENT, cores=1)
 run(executor, Dataset.load(Path({str(dataset.directory)!r})), LONG, on_epoch=lambda report: print("began", flush=True))
 """
     command = [sys.executable, "-c", script]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.config import Hyperparameters
-from shunter.engine.fixed import OWN_OPTIONS, Fixed, check_fixed, read_fixed
+from shunter.engine.overrides import OWN_OPTIONS, Overrides, check_overrides, read_overrides
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
 from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS, is_ranking
@@ -32,7 +32,7 @@ def test_every_field_can_be_given_and_comes_back_as_it_is(family: str) -> None:
     for name in settable:
         part, value = (spec, "architecture") if hasattr(spec, name) else (rates, "learning")
         expected = getattr(part, name)
-        assert getattr(read_fixed(family, [f"{name}={as_text(expected)}"]), value) == {name: expected}, name
+        assert getattr(read_overrides(family, [f"{name}={as_text(expected)}"]), value) == {name: expected}, name
 
 
 @pytest.mark.parametrize("family", RANKING_MODELS.names_with(is_solved=True))
@@ -40,27 +40,27 @@ def test_of_what_is_solved_only_its_own_fields_can_be_given(family: str) -> None
     spec = graph_spec(family)
     for option in fields(spec):
         expected = getattr(spec, option.name)
-        assert read_fixed(family, [f"{option.name}={expected}"]).architecture == {option.name: expected}
+        assert read_overrides(family, [f"{option.name}={expected}"]).architecture == {option.name: expected}
     with pytest.raises(RequestError, match="no field learning_rate"):
-        read_fixed(family, ["learning_rate=0.1"])
+        read_overrides(family, ["learning_rate=0.1"])
 
 
 def test_values_are_of_the_type_of_their_field() -> None:
     entries = ["batch_norm=true", "top_widths=400,400,400", "embedding_initial_bound=none", "dropout=0.2", "patience=5"]
-    assert read_fixed("dcnv2", entries) == Fixed(
+    assert read_overrides("dcnv2", entries) == Overrides(
         architecture={"batch_norm": True, "top_widths": (400, 400, 400), "dropout": 0.2},
         learning={"embedding_initial_bound": None},
         patience=5,
     )
-    assert read_fixed("finalmlp", ["first_gate=user,item"]).architecture == {"first_gate": ("user", "item")}
-    assert read_fixed("dhen", ["interactions=dot,linear", "interaction_layers=3"]).architecture == {
+    assert read_overrides("finalmlp", ["first_gate=user,item"]).architecture == {"first_gate": ("user", "item")}
+    assert read_overrides("dhen", ["interactions=dot,linear", "interaction_layers=3"]).architecture == {
         "interactions": ("dot", "linear"),
         "interaction_layers": 3,
     }
 
 
 def test_auto_takes_what_all_its_families_have() -> None:
-    assert read_fixed("auto", ["batch_norm=true"]).architecture == {"batch_norm": True}
+    assert read_overrides("auto", ["batch_norm=true"]).architecture == {"batch_norm": True}
     assert all(hasattr(family_of(family).spec(), "batch_norm") for family in auto_families())
 
 
@@ -91,7 +91,7 @@ def test_auto_takes_what_all_its_families_have() -> None:
 )
 def test_what_does_not_suit_is_said_in_one_sentence(model: str, entry: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        read_fixed(model, [entry])
+        read_overrides(model, [entry])
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_what_makes_no_model_of_the_data_is_refused_before_anything_runs(
     tmp_path: Path, model: str, entries: list[str], words: str
 ) -> None:
     features = write_dataset(tmp_path, rows=100).features
-    check_fixed(model, read_fixed(model, []), features)
+    check_overrides(model, read_overrides(model, []), features)
     with pytest.raises(RequestError, match=words):
-        check_fixed(model, read_fixed(model, entries), features)
+        check_overrides(model, read_overrides(model, entries), features)
