@@ -39,7 +39,7 @@ class Advice:
     Attributes:
         chosen: The choice.
         tried: All compared options, the fewest jobs first; empty if there was nothing to choose.
-        words: Reason, in one sentence.
+        words: Reason, one sentence.
     """
 
     chosen: Together

@@ -1,1 +1,1 @@
-"""Where every table and layer of a model goes on several devices: found by simulation, before anything is trained."""
+"""Plans that place the tables and layers of a model on several devices, found by simulation before training."""

@@ -1,4 +1,4 @@
-"""The plan of a training in several processes where nobody gave it one, and the step that a given one promises."""
+"""Automatic plan of a training job in several processes, and the predicted step of a given plan."""
 
 from collections.abc import Sequence
 
@@ -28,9 +28,9 @@ def plan_training(
 ) -> PlanReport | None:
     """Search the plan of a training in several processes.
 
-    TorchRec's plan is taken unless the one found is faster by more than two predictions err here. None where
-    there are more processes than rows, or nothing fits by our count of the memory: what TorchRec's planner makes in
-    the processes decides then.
+    TorchRec's plan is used unless the found plan is faster by more than the error of two predictions. None if there are
+    more processes than rows, or if no plan fits into memory by our count. TorchRec's planner in the processes then
+    decides.
 
     Args:
         dataset: The data.
@@ -38,7 +38,7 @@ def plan_training(
         placement: Where it trains.
         profiles: Of this machine, or of the nodes of a cluster.
         executed: Plans that were trained by.
-        nodes: Where they lie on a cluster; None on this machine.
+        nodes: Nodes of the processes on a cluster; None on this machine.
     """
     machine = _machine(placement, profiles, nodes)
     request = PlanRequest(batch_size=placement.batch_size, search_seconds=SEARCH_SECONDS)
@@ -57,7 +57,7 @@ def step_of_plan(
     *,
     nodes: OnNodes | None = None,
 ) -> SimulatedStep:
-    """The step of a plan that was given, at the batch size that is trained with; see `plan_training`."""
+    """Return the predicted step of a given plan at the batch size of the training; see `plan_training`."""
     machine = _machine(placement, profiles, nodes)
     request = PlanRequest(batch_size=placement.batch_size, communication=plan.precision)
     return simulated_step(step_model(demand, machine, request, executed), choices_of(plan, demand))

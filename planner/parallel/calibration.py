@@ -1,9 +1,10 @@
 """Calibration of simulated steps by executed plans: one factor for each term of a step, learned for each machine.
 
-A step is simulated as tasks whose seconds are sums of terms: dense layers; rows and vectors of whole (or column-wise)
-tables and of row-wise tables, which are exchanged by different collectives; copies of tables; operators for each group
-of tables and for each copied table; starts of exchanges; ids; all-reduces; and a constant for each step. Each term was
-measured alone on an idle machine. In processes that share cores, and in TorchRec's exchanges, it takes longer:
+A step is simulated as tasks whose seconds are sums of terms. Terms of computation are dense layers, copies of tables,
+operators for each group of tables and each copied table, and a constant for each step. Terms of communication are ids,
+starts of exchanges, all-reduces, and rows and vectors. The latter are separate for whole (or column-wise) and for
+row-wise tables, which are exchanged by different collectives. Each term was measured alone on an idle machine. In
+processes that share cores, and in TorchRec's exchanges, it takes longer:
 
     measured step of plan i ~ sum over terms t of factor_t * x_i,t
 

@@ -1,4 +1,4 @@
-"""What a table asks of each device and link under each placement; sums of it over the tables are what a step takes.
+"""Costs of a table on each device and link under each placement; their sums over the tables give the step time.
 
 Tables of one kind of placement are looked up by one kernel and exchanged together, as TorchRec does: a group. Each
 table adds to its group, for each device,
@@ -8,11 +8,11 @@ table adds to its group, for each device,
     vectors out, in         bytes of pooled rows that it sends and receives in the forward pass; their gradients go back
 
 and the same bytes for each host across hosts. A kind that reduces rows (row_wise) sends partial sums of all bags.
-Tables with frequent rows on every device are a group of their own, in which the other rows travel one by one, each once
-for a device however many of its samples look it up (`shunter.models.embeddings.exchanged`). How much is looked up where
-follows from the counted accesses of the rows that lie there, so that a block of frequent rows weighs more. Seconds are
-multiples of 2^-44, bytes whole numbers: sums are exact in any order, so that what an edit changes can be taken off and
-added on without an error that grows.
+Tables with frequent rows on every device are a separate group. Their other rows are sent one by one, once to each
+device that looks them up (`shunter.models.embeddings.exchanged`). The lookups of a device follow from the counted
+accesses of its rows, so that a block of frequent rows has more lookups. Seconds are multiples of 2^-44, and bytes are
+whole numbers. Sums are therefore exact in any order, so that an edit can subtract and add amounts without a growing
+error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -99,7 +99,7 @@ class Layout:
         return (self._field[field] * len(self.groups) + group) * self.count + device
 
     def of_host(self, field: str, group: int, host: int) -> int:
-        """A sum of a group at a host, of what crosses hosts."""
+        """Return the index of a group's sum of traffic between hosts, at one host."""
         return self._host_base + (self._host_field[field] * len(self.groups) + group) * self.hosts + host
 
     def tables(self, group: int) -> int:
@@ -159,15 +159,15 @@ class TableCosts:
         return total
 
     def _exact(self, place: int, amount: float) -> float:
-        """Seconds as a multiple of `TICK`, at least one; all else as a whole number."""
+        """Round seconds to a multiple of `TICK`, at least one; round other amounts to whole numbers."""
         in_seconds = 2 * len(self.layout.groups) * self.layout.count
         return max(1, round(amount / TICK)) * TICK if place < in_seconds else float(round(amount))
 
     @cached_property
     def cached_shares(self) -> tuple[float, ...]:
-        """Share of each table's lookups that the last cache answers when it holds the most frequent rows of all."""
+        """Return the share of each table's lookups in the last-level cache, if it has the most frequent rows of all."""
         size = min(device.profile.cache_bytes * device.share for device in self.machine.devices)
-        # Rows of all devices together: each caches those that lie with it.
+        # Rows of all devices together: each device caches its own rows.
         room = size * len(self.machine.devices)
         pieces: list[tuple[float, float, int, float]] = []
         for number, table in enumerate(self.demand.tables):
@@ -201,7 +201,7 @@ class TableCosts:
             yield from self._divided(number, choice)
 
     def _copied(self, number: int) -> Iterator[tuple[int, float]]:
-        """The table on every device, where each looks up its own samples; its gradient is added up."""
+        """Return the costs of a table that is copied to every device; its gradient is all-reduced."""
         layout, table = self.layout, self.demand.tables[number]
         group = layout.groups.index("data_parallel")
         row_bytes = table.width * FLOAT_BYTES
@@ -236,10 +236,10 @@ class TableCosts:
                 yield from self._to_all(group, device, vectors)
 
     def _one_by_one(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
-        """Frequent rows on every device, the others fetched and pooled where the samples are (OPER, ATC 2024).
+        """Return the costs of a table with frequent rows on every device, the others fetched singly (OPER, ATC 2024).
 
-        The gradients of frequent rows are gathered by all, which counts as adding up so many bytes that as many come to
-        each device.
+        The gradients of frequent rows are all-gathered, which counts as an all-reduce with the same traffic for each
+        device.
         """
         layout, table = self.layout, self.demand.tables[number]
         group, row_bytes = layout.groups.index(choice.group), table.width * FLOAT_BYTES
@@ -265,19 +265,19 @@ class TableCosts:
             yield from self._to_all(group, owner, [one * row_bytes for one in asked])
 
     def _distinct_rows(self, table: TableDemand, first: float, last: float) -> list[float]:
-        """Distinct rows of a block that each device looks up."""
+        """Return the number of distinct rows of a block that each device looks up."""
         each = {
             samples: table.distinct_rows(first, last, samples * table.ids_per_sample) for samples in set(self.samples)
         }
         return [each[samples] for samples in self.samples]
 
     def _own_seconds(self, number: int, device: int) -> float:
-        """Look-up and update of all that a device's own samples ask of a table."""
+        """Return the seconds of lookup and update for all lookups of a device's own samples in a table."""
         table, samples = self.demand.tables[number], self.samples[device]
         return self._rows_seconds(number, device, table.width, samples=samples, share=1.0, bags=table.bags)
 
     def _moved_seconds(self, number: int, device: int, rows: float) -> float:
-        """To read so many rows of a table one by one."""
+        """Return the seconds to read this number of rows of a table one by one."""
         width = self.demand.tables[number].width
         costs, cached = self._row_costs(device, width), self.cached_shares[number]
         a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
@@ -315,7 +315,7 @@ class TableCosts:
         return samples * (bags * costs.bag_seconds + ids * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte))
 
     def _from_all(self, group: int, what: str, owner: int, sent: Sequence[float]) -> Iterator[tuple[int, float]]:
-        """Every other device sends the owner what `sent` has of it."""
+        """Add messages from every other device to the owner, with the amounts in `sent`."""
         layout, host = self.layout, self._host_of[owner]
         near, far = self._by_distance(owner, sent)
         for device, amount in near.items():
@@ -327,7 +327,7 @@ class TableCosts:
             yield layout.of_host(f"{what}_in", group, host), sum(far.values())
 
     def _to_all(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
-        """The owner sends every other device what `vectors` has for it: that one's samples."""
+        """Add messages from the owner to every other device, with the vectors of its samples."""
         layout, host = self.layout, self._host_of[owner]
         near, far = self._by_distance(owner, vectors)
         for device, amount in near.items():
@@ -339,7 +339,7 @@ class TableCosts:
             yield layout.of_host("out", group, host), sum(far.values())
 
     def _by_distance(self, owner: int, amounts: Sequence[float]) -> tuple[dict[int, float], dict[int, float]]:
-        """Amounts of the owner's neighbours by device, and of the other hosts by host."""
+        """Return the amounts of the owner's neighbours by device, and of the other hosts by host."""
         near: dict[int, float] = {}
         far: dict[int, float] = {}
         for device, amount in enumerate(amounts):
@@ -351,7 +351,7 @@ class TableCosts:
         return near, far
 
     def _staged(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
-        """Rows divided within a host: partial sums are added up there first, then each device sends its part across."""
+        """Return the costs of rows divided within a host: partial sums are reduced there, then sent across."""
         layout, host = self.layout, self._host_of[owner]
         partial = sum(vectors) * (layout.per_host - 1) / layout.per_host
         yield layout.of_device("out", group, owner), partial

@@ -1,4 +1,4 @@
-"""What a model asks of its tables and layers: counted from the model, and from samples of the data."""
+"""Demand of a model: the lookups of its tables and the work of its layers, counted from the model and from samples."""
 
 import math
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ Curve = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class TableDemand:
-    """One embedding table and how it is looked up.
+    """Embedding table with the statistics of its lookups.
 
     Attributes:
         name: Its field.
         rows: Rows.
         width: Numbers of a row.
-        bags: Pooled vectors of a sample that come from it.
+        bags: Pooled vectors of a sample from this table.
         ids_per_sample: Ids of a sample, of all its bags.
         in_order: Lookups by rows in the order of the table.
         by_frequency: The same, the most frequent rows first.
@@ -58,7 +58,7 @@ class TableDemand:
     def zipf(
         cls, name: str, rows: int, width: int, *, bags: int = 1, ids_per_sample: float = 1.0, skew: float = 1.05
     ) -> Self:
-        """A table whose row of rank r is looked up in proportion to r to the power of -skew."""
+        """Return a table whose row of rank r is looked up in proportion to r to the power of -skew."""
         ranks = np.unique(np.geomspace(1, rows, POINTS).round().astype(np.int64))
         masses = [_zipf_mass(int(rank), skew) for rank in ranks]
         curve = tuple((float(rank), mass / masses[-1]) for rank, mass in zip(ranks, masses, strict=True))
@@ -66,7 +66,7 @@ class TableDemand:
 
     @classmethod
     def counted(cls, name: str, width: int, *, bags: int, ids_per_sample: float, counts: np.ndarray) -> Self:
-        """A table whose lookups were counted.
+        """Return a table with counted lookups.
 
         Args:
             name: Its field.
@@ -86,14 +86,14 @@ class TableDemand:
         )
 
     def share_before(self, rows: float) -> float:
-        """Share of the lookups that go to the first rows of the table."""
+        """Return the share of the lookups in the first rows of the table."""
         x, y = self._order
         return float(np.interp(rows, x, y))
 
     def distinct_rows(self, first: float, last: float, lookups: float) -> float:
-        """Expected number of distinct rows from `first` up to `last` among so many lookups of the table.
+        """Return the expected number of distinct rows from `first` up to `last` among a number of lookups of the table.
 
-        Between two points of the curve all rows are taken to be looked up equally often.
+        Between two points of the curve all rows are assumed to be looked up equally often.
         """
         rows, shares = self._order
         found = 0.0
@@ -110,7 +110,7 @@ class TableDemand:
 
 @dataclass(frozen=True)
 class LayerDemand:
-    """One linear layer that may be divided by its outputs."""
+    """Linear layer that may be divided by its outputs."""
 
     name: str
     inputs: int
@@ -130,7 +130,7 @@ class ModelDemand:
         family: Family of the model.
         data: Name of the data.
         tables: The tables.
-        workload: What a sample asks, of which the dense part is used.
+        workload: Demand of a sample; only its dense part is used.
         layers: Linear layers that may be divided; only simulated.
     """
 
@@ -191,7 +191,7 @@ def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
 
 
 def table_names(dataset: Dataset) -> list[str]:
-    """Name of each table: that of the field that owns it."""
+    """Return the name of each table, which is the field that owns it."""
     return [field.name for field in dataset.features.categorical if field.table is None]
 
 
@@ -214,7 +214,7 @@ def count_lookups(dataset: Dataset, rows: Sequence[int], samples: int = COUNTED_
 
 
 def _curve(counts: np.ndarray) -> Curve:
-    """Cumulative shares at rows spaced by their logarithm; lookups spread evenly where there were none."""
+    """Return cumulative shares of lookups at rows with logarithmic spacing; uniform without lookups."""
     if not counts.sum():
         return ((float(len(counts)), 1.0),)
     cumulative = np.cumsum(counts)
@@ -223,7 +223,7 @@ def _curve(counts: np.ndarray) -> Curve:
 
 
 def _zipf_mass(rank: int, skew: float) -> float:
-    """Sum of r^-skew for r up to rank: the first exactly, the rest as an integral (Euler and Maclaurin)."""
+    """Return the sum of r^-skew for r up to rank; after the first terms by the Euler-Maclaurin formula."""
     exact = min(rank, 64)
     total = sum(one**-skew for one in range(1, exact + 1))
     if rank > exact:

@@ -1,16 +1,16 @@
-"""Layers that are not copied to every device: what their devices exchange, and how much of their weights each holds.
+"""Dense layers divided over devices: their communication, and the share of the weights on each device.
 
 A layer of I inputs and O outputs, under FlexFlow's dimensions (SOAP, MLSys 2019, section 4):
 
-    output_split         each device computes a block of outputs of all samples: inputs come to all, outputs go back
-    input_split          each device multiplies a block of inputs: those come to it, partial sums are added up
+    output_split         each device computes a block of outputs of all samples: inputs are gathered, outputs sent back
+    input_split          each device multiplies a block of inputs, which are sent to it; partial sums are reduced
     host_output_split    the same within each host; hosts have copies, whose gradients are added up over the hosts
     host_input_split
-    sharded              weights lie divided over all devices, which gather them for each pass (FSDP): samples stay
+    sharded              weights are sharded over all devices, which gather them for each pass (FSDP)
     hybrid_sharded       the same within each host; gradients are added up over the hosts (HSDP of DHEN)
 
-The last two save memory alone: they send more than copies do. Every device has the samples of a data parallel step but
-for the divided layers, whose work is the same in sum. All of it is only simulated.
+The last two only save memory: they send more than copies do. Except for the divided layers, whose total work is
+unchanged, every device has the samples of a data-parallel step. All figures are simulated.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ PASSES_GATHERED = 3  # weights for the forward and for the backward pass, and th
 
 
 class SplitLayer(NamedTuple):
-    """A layer and how it is divided."""
+    """Layer with the way it is divided."""
 
     layer: LayerDemand
     kind: SplitKind
@@ -69,19 +69,19 @@ def traffic_of(splits: Sequence[SplitLayer], samples: float, per_host: int, host
         to_all, to_each = 2 * samples * FLOAT_BYTES * whole, 2 * samples * FLOAT_BYTES * divided / parts
         messages += 4
         within += (to_all + to_each) * (per_host - 1)
-        if kind not in WITHIN_HOST:  # what all need comes to a host once, and is handed on there
+        if kind not in WITHIN_HOST:  # common data reach a host once, and are distributed within it
             within += to_all * (per_host - 1) * (hosts - 1)
             across += (to_all + to_each * per_host) * per_host * (hosts - 1)
     return Traffic(messages, within, across)
 
 
 def held_share(kind: SplitKind, per_host: int, hosts: int) -> float:
-    """Share of a divided layer's weights that a device holds."""
+    """Return the share of a divided layer's weights on each device."""
     return 1 / (per_host if kind in WITHIN_HOST else per_host * hosts)
 
 
 def kinds_of(layer: LayerDemand, per_host: int, hosts: int) -> list[SplitKind]:
-    """Ways in which the layer can be divided evenly."""
+    """Return the ways in which the layer can be divided evenly."""
     ways: list[tuple[SplitKind, int, int]] = [  # and what has to be a multiple of how many
         ("output_split", layer.outputs, per_host * hosts),
         ("input_split", layer.inputs, per_host * hosts),

@@ -1,4 +1,4 @@
-"""What rows and layers cost on one device, from the profile of its accelerator."""
+"""Costs of rows and layers on one device, from the profile of its accelerator."""
 
 import math
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class RowCosts:
 
 
 def dense_seconds(machine: Machine, demand: ModelDemand, samples: Sequence[float]) -> list[float]:
-    """Layers of a step on each device, forward, backward and update, with its own samples."""
+    """Return the seconds of the dense layers on each device: forward, backward and update for its own samples."""
     alone = demand.workload.model_copy(update={"lookups_per_sample": 0.0, "tables": 0, "input_bytes_per_sample": 0.0})
     models: dict[int, StepModel] = {}
     seconds = []

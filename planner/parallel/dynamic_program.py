@@ -1,14 +1,14 @@
-"""The best plan of a small model by dynamic programming over its tables: the oracle beside the integer program.
+"""Optimal plan of a small model by dynamic programming over its tables.
 
-A state is what the tables so far add up to. The next table extends each by each of its options, and equal states are
-one (Bellman, 1957; Alpa, OSDI 2022, plans the stages of a model likewise). A state is dropped where it does not fit, or
-where no plan that goes on from it can be faster than a known one: further tables add, to each sum, at least the least
-of all their options, and `shunter.planner.parallel.relaxation` bounds the step of that from below. What is left at the
-end is simulated, so that the best of it is the best of all plans.
+A state is the vector of sums over the tables so far. The next table extends each state by each of its options, and
+equal states are merged (Bellman, 1957; Alpa, OSDI 2022, plans the stages of a model in the same way). A state is
+dropped if it does not fit, or if its lower bound is above the step of a known plan. For the bound, each further table
+adds the least of its options to each sum, and `shunter.planner.parallel.relaxation` bounds the step of these sums. The
+final states are simulated, and the best of them is optimal.
 
-Where there are too many states, those are dropped too that another is nowhere above. That is safe for the bound, which
-grows with every sum; the simulated step need not, as queues may come into another order. So what is found then is a
-plan, and a bound that holds for all plans.
+If there are too many states, dominated states are dropped too. The bound stays valid, because it grows with every sum.
+The simulated step may not grow, because queues can change their order. The result is then a plan with a lower bound on
+all plans.
 """
 
 import time
@@ -23,7 +23,7 @@ from shunter.planner.parallel.step import StepModel, step_of
 
 MOST_STATES = 20_000
 AT_ONCE = 4_096  # states that are bounded together
-MOST_GROWN = 4  # times as many states may be looked through for equal ones
+MOST_GROWN = 4  # times as many states may be searched for equal ones
 ROUNDING = 1e-6  # by which a bound may be too high: slopes are read off at one large sum
 
 
@@ -45,7 +45,7 @@ class Programmed:
 
 
 class _TooManyError(Exception):
-    """There are more states than may be, or no time is left."""
+    """Error of a search with too many states, or without time left."""
 
 
 def best_by_states(
@@ -62,10 +62,10 @@ def best_by_states(
     Args:
         model: Simulator of the step.
         options: Placements that each table may have.
-        known: A plan that fits, which bounds what is kept.
-        most_states: States of one table beyond which it gives up.
-        until: When it gives up.
-        clock: What tells the time.
+        known: Plan that fits, whose step is an upper bound.
+        most_states: Largest number of states of one table; with more the search stops.
+        until: Time at which the search stops.
+        clock: Clock of the search.
 
     Returns:
         None where it has given up.
@@ -129,7 +129,7 @@ class _Program:
     def _grown(
         self, states: np.ndarray, plans: np.ndarray, added: np.ndarray, least: np.ndarray, best_seconds: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The states with each option of the next table that may lead to a better plan, and their bounds."""
+        """Return the states extended by the next table that may lead to a better plan, and their bounds."""
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for option, sums in enumerate(added):
             grown = states + sums
@@ -147,7 +147,7 @@ class _Program:
         return all(own <= one.memory_bytes for own, one in zip(used, self._model.machine.devices, strict=True))
 
     def _bounded(self, states: np.ndarray) -> np.ndarray:
-        """Bound of each state; infinite where it does not fit."""
+        """Return the lower bound of each state; infinite if it does not fit."""
         bounds = np.full(len(states), np.inf)
         held = states[:, self._memory] + 2 * np.stack([states[:, one].sum(axis=1) for one in self._buffers], axis=1)
         fitting = np.flatnonzero((held <= self._room + 1).all(axis=1))  # memory is rounded to whole bytes
@@ -160,7 +160,7 @@ class _Program:
     def _undominated(self, states: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Return the states that no other state dominates."""
         kept: list[int] = []
-        for number in numbers[np.argsort(states[numbers].sum(axis=1), kind="stable")]:  # whoever is below sums to less
+        for number in numbers[np.argsort(states[numbers].sum(axis=1), kind="stable")]:  # smaller sums dominate
             if not kept or not (states[kept] <= states[number]).all(axis=1).any():
                 kept.append(int(number))
                 if len(kept) > self._most:

@@ -1,4 +1,4 @@
-"""The best plan as a mixed integer program, which also bounds what any plan can reach: the oracle of the search.
+"""Optimal plan by a mixed integer program, which also gives a lower bound on all plans.
 
     minimise  end of the step
     x[t, o]   whether table t has option o; one of each table
@@ -7,9 +7,9 @@
     e[j]      end of task j:                          e[j] >= e[i] + d[j]           for each i that it waits for
               a device or link does one at a time:    e[j] >= e[i] + sum of d[k]    over all k on it between i and j
 
-and the memory of each device. That a queue works on what is ready first is left out, so that the optimum of the program
-is a lower bound on the simulated step of every plan, and its plan, simulated, an upper one. In the manner of Alpa
-(OSDI 2022, section 4), which chooses the parallel form of each operator by an integer program.
+and the memory of each device. The program omits the first-ready order of the queues. Its optimum is therefore a lower
+bound on the simulated step of every plan, and the simulated step of its plan is an upper bound. Alpa (OSDI 2022,
+section 4) chooses the parallel form of each operator by such a program.
 """
 
 from collections.abc import Iterable, Sequence
@@ -128,7 +128,7 @@ def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: f
 
 
 def _added(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Columns) -> list[list[tuple[int, float]]]:
-    """For each sum, the options that add to it, and how much."""
+    """Return for each sum the options that add to it, with their amounts."""
     added: list[list[tuple[int, float]]] = [[] for _ in range(model.layout.size)]
     for table, several in enumerate(options):
         for number, choice in enumerate(several):
@@ -150,7 +150,7 @@ def _link_groups(model: StepModel, options: Sequence[Sequence[Choice]], columns:
 def _bound_seconds(
     model: StepModel, columns: _Columns, added: Sequence[Sequence[tuple[int, float]]], rows: _Rows
 ) -> None:
-    """A task takes what starting takes, and what the tables add: of what is sent and received, the larger."""
+    """Bound the seconds of each task from below: its start, and the larger of its sent and received amounts."""
     for task, parts in enumerate(model.parts_of_tasks()):
         least = [(columns.group(parts.group), SCALE * parts.start)] if parts.group >= 0 else []
         constant = -SCALE * parts.start if parts.group < 0 else 0.0
@@ -162,7 +162,7 @@ def _bound_seconds(
 
 
 def _order_tasks(graph: TaskGraph, columns: _Columns, rows: _Rows) -> None:
-    """Tasks end after those that they wait for, and a resource works on one at a time."""
+    """Add the order of tasks: each ends after its dependencies, and a resource runs one task at a time."""
     for number, waits in enumerate(graph.waits_for):
         own = [(columns.seconds(number), 1.0), (columns.end(number), -1.0)]
         for one in waits:
@@ -179,7 +179,7 @@ def _order_tasks(graph: TaskGraph, columns: _Columns, rows: _Rows) -> None:
 def _hold_memory(
     model: StepModel, columns: _Columns, added: Sequence[Sequence[tuple[int, float]]], rows: _Rows
 ) -> None:
-    """Every device holds what lies on it, and what it sends and receives."""
+    """Limit the memory of each device: its tables, and the data that it sends and receives."""
     layout = model.layout
     empty = model.memory_bytes([0.0] * layout.size)
     for device, own in enumerate(model.machine.devices):

@@ -1,4 +1,4 @@
-"""The devices that a model is divided over, and their links: measured here, of the catalogue, or of a file."""
+"""Devices over which a model is divided, and their links: measured, from the catalogue, or from a file."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,13 +40,13 @@ class Channel:
     bytes_per_second: float
 
     def seconds(self, sent: float) -> float:
-        """One collective in which the device sends so much."""
+        """Return the seconds of one collective in which the device sends this number of bytes."""
         return self.latency_seconds + sent / self.bytes_per_second
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device.
+    """Device of a machine.
 
     Attributes:
         name: Its name.
@@ -65,17 +65,17 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Devices and links.
+    """Devices with their links.
 
     Attributes:
         devices: The devices, host by host, as many on each.
         within: Channel of a device to those of its host, by collective operation.
-        across: Channel of a host to the others; None where there is one host.
-        source: Where the figures come from: measured or estimated.
-        told: The same in a sentence.
+        across: Channel between hosts; None for a single host.
+        source: Source of the figures: measured or estimated.
+        told: Source as a sentence.
         computes_messages: Whether a device's own cores move its messages, so that it cannot compute meanwhile.
-        shared: Channel of pooled rows through memory that all devices share, by the collective whose place it takes;
-            None where they go the way of all messages.
+        shared: Channel of pooled rows through shared memory, by the collective that it replaces; None if they use the
+            same channel as other messages.
         is_ahead: Whether ids travel a batch ahead and gradients beside the tables' work, as in `shunter train`.
         key: What its executed plans are known by; None where plans cannot be executed.
     """
@@ -101,7 +101,7 @@ class Machine:
         return len(self.devices) // self.hosts
 
     def with_memory(self, memory_bytes: int | None) -> "Machine":
-        """The machine with so much memory in each device at most."""
+        """Return the machine with a limit on the memory of each device."""
         if memory_bytes is None:
             return self
         devices = [replace(one, memory_bytes=min(one.memory_bytes, memory_bytes)) for one in self.devices]
@@ -109,11 +109,11 @@ class Machine:
 
 
 def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> Machine:
-    """The machine that a request names.
+    """Return the machine that a request names.
 
     Args:
         request: The devices.
-        profiles: Profiles of this machine, with collectives where they were measured.
+        profiles: Profiles of this machine, with measured collectives if available.
 
     Raises:
         RequestError: The file or the accelerator is not known, or a link is missing.
@@ -150,7 +150,7 @@ def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> 
 def processes_here(
     profiles: Sequence[HardwareProfile], count: int, per_host: int | None = None, network_gbit: float = 100.0
 ) -> Machine:
-    """Processes of this machine: they share its processor, or have a GPU each."""
+    """Return the processes of this machine, which share its processor or have a GPU each."""
     profile = next((one for one in profiles if one.accelerator.kind == "cuda"), profiles[0])
     if sum(one.accelerator.kind == "cuda" for one in profiles) < count:
         profile = next((one for one in profiles if one.accelerator.kind == "cpu"), profile)
@@ -184,7 +184,7 @@ def processes_here(
 
 @dataclass(frozen=True)
 class OnNodes:
-    """Processes of a training that lie on the nodes of a cluster.
+    """Processes of a training job on the nodes of a cluster.
 
     Attributes:
         hosts: Machines of the nodes, in an order that does not vary.
@@ -206,15 +206,15 @@ class OnNodes:
 
 
 def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes: OnNodes) -> Machine:
-    """Processes on the nodes of a cluster, all alike: what they exchange goes by the network, as was measured.
+    """Return equal processes on the nodes of a cluster, whose exchanges have the measured costs of the network.
 
-    To the planner they are one host, as they are to the group that trains.
+    The planner treats them as one host, as the training group does.
 
     Args:
         profile: Of the slowest of the nodes, with collectives between them.
         count: Number of processes.
         threads: Of each.
-        nodes: Where they lie.
+        nodes: Nodes of the processes.
     """
     on_cpu = profile.accelerator.kind == "cpu"
     device = Device(
@@ -318,7 +318,7 @@ def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
 
 
 def _of_catalogue(name: str, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
-    """Profile of a row of the catalogue, or of this machine where its accelerator's name is given."""
+    """Return the profile of a row of the catalogue, or of this machine's accelerator with this name."""
     local = next((one for one in profiles if one.accelerator.name == name), None)
     return local or catalogue_profile(load_catalogue().find_accelerator(name))
 
@@ -342,7 +342,7 @@ def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None
 
 
 def _shared(profile: HardwareProfile, devices: int) -> Mapping[Collective, Channel] | None:
-    """Through the memory that processes of a machine share, as measured, or by the rate of a copy; None without it."""
+    """Return the channels through shared memory, as measured or by the rate of a copy; None without shared memory."""
     if profile.shared_vectors == ():
         return None
     rate = profile.copy_bytes_per_second.value * SHARED_SHARE / max(1.0, devices / profile.rated_cores)
@@ -358,7 +358,7 @@ def _by_operation(
     devices: int,
     sharing: int,
 ) -> dict[Collective, Channel]:
-    """Channels from measured costs; one that is missing is taken as another one is; none where nothing was measured."""
+    """Return channels from measured costs; a missing one equals another one; empty without measurements."""
     made: dict[Collective, Channel] = {}
     known = {cost.operation: cost for cost in costs}
     fallback = known.get("all_to_all") or known.get("all_reduce") or next(iter(costs), None)

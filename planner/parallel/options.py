@@ -1,4 +1,4 @@
-"""Which placements a table may have on a machine, and how the first plans of a search come about."""
+"""Possible placements of a table on a machine, and the initial plans of a search."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,10 +15,10 @@ FEWEST_ROWS_HOT = 1_000
 
 
 def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choice]:
-    """Every placement that the table may have.
+    """Return all placements that the table may have.
 
-    A table is divided by row only where each block gets a row; rows are replicated only where few of them get many of
-    the lookups.
+    A table is divided by row only if each block gets a row. Rows are replicated only if few of them get many of the
+    lookups.
 
     Args:
         table: The table.
@@ -56,7 +56,7 @@ def can_divide_rows(rows: int, parts: int) -> bool:
 
 
 def hot_rows(table: TableDemand) -> list[int]:
-    """Numbers of rows that may be replicated: those that get a certain share of the lookups, if they are few."""
+    """Return numbers of rows that may be replicated: those with a certain share of the lookups, if they are few."""
     if table.rows < FEWEST_ROWS_HOT:
         return []
     found = []
@@ -91,12 +91,12 @@ def data_parallel(demand: ModelDemand) -> list[Choice]:
 
 
 def by_hand(demand: ModelDemand, machine: Machine) -> list[Choice]:
-    """FlexFlow's strategy for DLRM, made by hand: each table whole, on the devices in turn (`dlrm_strategy.py`)."""
+    """Return FlexFlow's manual strategy for DLRM: whole tables, on the devices in turn (`dlrm_strategy.py`)."""
     return [Choice("table_wise", (place % len(machine.devices),)) for place in range(len(demand.tables))]
 
 
 def rows_everywhere(demand: ModelDemand, machine: Machine) -> list[Choice]:
-    """Every table by row over all devices, those too small whole in turn."""
+    """Return a plan with all tables divided by row over all devices, and small tables whole in turn."""
     count = len(machine.devices)
     return [
         Choice("row_wise")

@@ -1,4 +1,4 @@
-"""Whole tables to devices so that the most loaded has least: greedily, and by differencing; small ones everywhere."""
+"""Balanced assignment of whole tables to devices: greedy, and by differencing; small tables are copied everywhere."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
@@ -9,7 +9,7 @@ COPIED_SHARES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the tables
 
 
 def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
-    """The largest load first, each to the least loaded device that has room (Graham, 1969); None where one has no room.
+    """Assign the largest load first, each to the least loaded device with room (Graham, 1969); None without room.
 
     Args:
         loads: Seconds of each table.
@@ -30,10 +30,10 @@ def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]
 
 
 def differencing(loads: Sequence[float], devices: int) -> list[int]:
-    """The largest differencing method (Karmarkar and Karp, 1982) for any number of devices.
+    """Assign loads by the largest differencing method (Karmarkar and Karp, 1982) for any number of devices.
 
-    Each table starts as a partition of its own; the two whose devices differ most are put together, the most loaded
-    device of the one with the least loaded of the other, until one is left.
+    Each table starts as a separate partition. The two partitions with the largest differences between devices are
+    merged, the most loaded device of one with the least loaded of the other, until one is left.
     """
     queue: list[tuple[float, int, list[tuple[float, list[int]]]]] = []
     for table, load in enumerate(loads):
@@ -59,7 +59,7 @@ def differencing(loads: Sequence[float], devices: int) -> list[int]:
 
 
 def best_of_both(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
-    """The better of `greedy` and `differencing` by the most loaded device; None where tables do not fit."""
+    """Return the better of `greedy` and `differencing` by the most loaded device; None if tables do not fit."""
     found = [one for one in (greedy(loads, sizes, room), differencing(loads, len(room))) if one is not None]
     fitting = [
         one for one in found if all(used <= has for used, has in zip(_sums(sizes, one, room), room, strict=True))
@@ -68,7 +68,7 @@ def best_of_both(loads: Sequence[float], sizes: Sequence[float], room: Sequence[
 
 
 def earliest_end(loads: Sequence[Sequence[float]], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
-    """Over unequal devices: the largest load first, each to the device with room that would end first.
+    """Assign loads to unequal devices: the largest load first, each to the device with room that would end first.
 
     List scheduling for machines of unequal speed (Gonzalez, Ibarra and Sahni, 1977).
 
@@ -115,8 +115,8 @@ def whole_tables(costs: TableCosts) -> list[Choice] | None:
 def small_ones_copied(costs: TableCosts) -> dict[str, list[Choice]]:
     """Plans with a copy of the smaller tables on each device, the rest whole, by row within a host, or by row over all.
 
-    How many are copied, and how the rest is divided, is tried out: single changes hardly come from one of these plans
-    to another, for a step pays for every kind of exchange that it has.
+    Several numbers of copied tables and ways to divide the others are tried. Single changes hardly lead from one of
+    these plans to another, because each kind of exchange has its own cost in a step.
     """
     tables, machine = costs.demand.tables, costs.machine
     order = sorted(range(len(tables)), key=lambda one: (tables[one].rows * tables[one].width, one))
@@ -139,7 +139,7 @@ def _by_row(costs: TableCosts) -> list[Choice]:
 
 
 def _within_hosts(costs: TableCosts, copied: set[int]) -> list[Choice] | None:
-    """Every table that is not copied on one host, by row; the hosts are balanced by lookups and width."""
+    """Return a plan with each table copied or divided by row within one host; hosts are balanced."""
     layout, tables = costs.layout, costs.demand.tables
     if layout.hosts == 1 or layout.per_host == 1:
         return None
@@ -154,7 +154,7 @@ def _within_hosts(costs: TableCosts, copied: set[int]) -> list[Choice] | None:
 
 
 def _if_divisible(rows: int, parts: int, choice: Choice) -> Choice:
-    """The choice where every part gets a row, else a copy everywhere."""
+    """Return the choice if every part gets a row, otherwise a copy on every device."""
     return choice if (parts - 1) * -(-rows // parts) < rows else Choice("data_parallel")
 
 

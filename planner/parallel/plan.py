@@ -1,4 +1,4 @@
-"""A plan: where each table and the layers of a model go, as a value that is written, read, edited and compared."""
+"""Plan: placement of each table and of the layers of a model, as a value that is written, read, edited and compared."""
 
 import hashlib
 import json
@@ -45,8 +45,8 @@ class TablePlacement(Frozen):
         width: Numbers of a row.
         kind: How it is divided.
         devices: Devices that hold a part, in the order of the parts; none where all do.
-        replicated_rows: First rows of which every device has a copy; the rest is divided by `kind`, and its rows travel
-            one by one.
+        replicated_rows: Number of first rows that every device has a copy of; the other rows are divided by `kind` and
+            sent one by one.
     """
 
     rows: int = Field(ge=1)
@@ -78,7 +78,7 @@ class Plan(Frozen):
         layers: Layers that are not data parallel, by their names (`shunter.planner.parallel.dense_split`); only
             simulated.
         samples: Samples of a step of each device, where they are not equal; only simulated.
-        towers: Towers, one on each host, where the plan is of a model that has them; only simulated.
+        towers: Towers, one on each host, if the model has them; only simulated.
     """
 
     model: str
@@ -107,7 +107,7 @@ class Plan(Frozen):
 
     @property
     def divided_width(self) -> int | None:
-        """Width of the tables whose columns are divided, which a training by the plan has to have; None: of none."""
+        """Required width of the tables with divided columns; None if no table has divided columns."""
         return next((table.width for table in self.tables.values() if table.kind in BY_COLUMN), None)
 
     @model_validator(mode="after")
@@ -153,7 +153,7 @@ def tables_fingerprint(shapes: Sequence[tuple[str, int, int]]) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan as readable YAML; `read_plan` takes it again, equal."""
+    """Return the plan as readable YAML; `read_plan` reads an equal plan."""
     values = plan.model_dump(mode="json", exclude_defaults=True)
     tables = values.pop("tables")
     layers = values.pop("layers", {})
@@ -166,7 +166,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def _key(name: str) -> str:
-    """A name of a field as YAML, quoted where it needs to be."""
+    """Return the name of a field as YAML, quoted if necessary."""
     if name.isascii() and name.replace("_", "a").isalnum() and yaml.safe_load(name) == name:
         return name
     return yaml.safe_dump(name, default_style='"', width=float("inf")).strip()
@@ -181,7 +181,7 @@ def _flow(value: object) -> str:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan that `plan_text` has written, or a person.
+    """Read a plan that `plan_text` or a user has written.
 
     Raises:
         RequestError: It cannot be read, or contradicts itself.
@@ -196,7 +196,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "", *, any_width: bool = False) -> None:
-    """Make sure that a plan was made for these tables.
+    """Check that a plan was made for these tables.
 
     Args:
         plan: The plan.

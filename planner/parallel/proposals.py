@@ -1,11 +1,11 @@
-"""What else would make a training faster than the best plan of the model as it is given, and what it changes.
+"""Proposals that make training faster than the best plan but change the result of training.
 
     messages in fp16    half the bytes of rows and gradients; what converting them takes is not counted
     a larger batch      for each device: what a step takes whatever its samples are is shared by more of them
     towers              one on each host (`shunter.planner.parallel.tower_step`), in place of a flat dlrm or dcnv2
 
-All of them change what is learned, and nothing here knows by how much. So they are told beside every plan, and taken
-only where the request allows it.
+All proposals change the trained model by an unknown amount. They are therefore reported beside every plan, and used
+only if the request allows them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from shunter.planner.parallel.tower_step import TowerStep, search_towers, tower_
 from shunter.requests.plan import PlanRequest
 
 GIB = 2**30
-BATCHES = (2, 4, 8)  # times the batch, which are told where none is allowed
+BATCHES = (2, 4, 8)  # multiples of the batch that are reported if none is allowed
 LEAST_GAIN = 0.01  # in samples a second, below which nothing is proposed
 COMPRESSION = 4.0  # of towers
 TOWER_SECONDS = 2.0  # longest search for the places of their tables
@@ -42,14 +42,14 @@ def find_plan(
     profiles: Sequence[HardwareProfile],
     executed: Sequence[ExecutedPlan] = (),
 ) -> PlanReport:
-    """Find the plan that a request asks for.
+    """Find the plan for a request.
 
     Args:
         dataset: The data.
         spec: The model.
         request: Devices, batch and search.
         profiles: Profiles of this machine.
-        executed: Plans that were trained by, here or elsewhere.
+        executed: Executed plans, of this machine or others.
 
     Raises:
         RequestError: The model, an accelerator or the machine file cannot be used, or there are more devices than rows.
@@ -68,14 +68,14 @@ def explored_plan(
     executed: Sequence[ExecutedPlan] = (),
     towers: Workload | None = None,
 ) -> PlanReport:
-    """The best plan of what the request allows, and what it does not allow beside it.
+    """Return the best plan that the request allows, with further proposals that it does not allow.
 
     Args:
         demand: The model.
         machine: Devices and links.
-        request: What is asked.
-        executed: Plans that were trained by.
-        towers: What a sample asks of the layers of the same model with a tower on each host; None where there is none.
+        request: Request of the plan.
+        executed: Executed plans.
+        towers: Demand of a sample on the layers of the same model with a tower on each host; None without such a model.
 
     Raises:
         RequestError: There are more devices than rows.
@@ -127,7 +127,7 @@ def _rate(report: PlanReport) -> float:
 
 
 def _told(report: PlanReport, taken: Sequence[Proposal]) -> PlanReport:
-    """The report, which says what was taken."""
+    """Return the report with the chosen proposals."""
     told = [f"Taken: {one.name} ({one.quality})." for one in taken]
     return report.model_copy(update={"told": " ".join([report.told, *told])})
 
@@ -141,7 +141,7 @@ def _proposals(
     *,
     most_batch: int | None,
 ) -> tuple[Proposal, ...]:
-    """Other precisions and batches under the plan as it is; a search could only gain more."""
+    """Return the gains of other precisions and batch sizes under the same plan, which are lower bounds."""
     plan = report.plan
     choices = choices_of(plan, demand)
     layers = {one.name: one for one in demand.layers}
@@ -195,7 +195,7 @@ def _proposals(
 def _with_towers(
     demand: ModelDemand, machine: Machine, request: PlanRequest, towers: Workload, flat: PlanReport
 ) -> PlanReport | None:
-    """The plan of the same tables below towers; None where they do not fit."""
+    """Return the plan of the same tables for towers; None if they do not fit."""
     other = tower_demand(demand, towers)
     if len(other.tables) < machine.hosts:
         return None

@@ -1,10 +1,10 @@
-"""What a step takes at least, whatever order its queues work in: a bound that only grows with what tasks take.
+"""Lower bound of a step for any order of the queues, which increases with the duration of every task.
 
     e[j] >= e[i] + d[j]              for each i that j waits for
-    e[j] >= e[i] + sum of d[k]       over all k on one device or link that lie between i and j, which it does one by one
+    e[j] >= e[i] + sum of d[k]       over all k between i and j on one device or link, which runs them one by one
 
-The simulator works on what is ready first, so that a task which becomes shorter may delay another: a longer step of
-less work. This bound knows no such order. The integer and the dynamic program both rest on it.
+The simulator runs the first ready task, so that a shorter task may delay another one and make the step longer. The
+bound does not depend on such an order. The integer program and the dynamic program use it.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ from shunter.planner.parallel.step import StepModel
 
 
 class Chain(NamedTuple):
-    """Tasks that one device or link works on before a task ends.
+    """Tasks that one device or link runs before the end of a task.
 
     Attributes:
         task: The task.
         first: A task that ends before any of them begins; None for the beginning of the step.
-        work: Those tasks; the task itself is among them where it is on the same device or link.
-        is_apart: Whether it is not, and so begins after them.
+        work: The tasks, including the task itself if it runs on the same device or link.
+        is_apart: Whether the task runs on another resource, and so begins after them.
     """
 
     task: int
@@ -73,7 +73,7 @@ class Relaxation:
             self._chains[task].append((first, np.array(work), is_apart))
 
     def bounds(self, sums: np.ndarray) -> np.ndarray:
-        """The least that a step takes.
+        """Return the lower bounds of the step.
 
         Args:
             sums: What the tables of each plan add up to, `[plans, sums]`.

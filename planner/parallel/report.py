@@ -1,4 +1,4 @@
-"""What a search for a plan came to, and why: for the terminal, MLflow and the files beside the plan."""
+"""Report of a search for a plan, with reasons: for the terminal, MLflow and the files beside the plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,8 +39,8 @@ class TableReport(Frozen):
         name: Its field.
         rows: Its rows.
         width: Numbers of a row.
-        placement: Where it went, in words.
-        why: What another placement would cost.
+        placement: Its placement, as text.
+        why: Step time with another placement.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Event(Frozen):
 
 
 class Proposal(Frozen):
-    """Proposal that makes the training faster, but changes what is learned.
+    """Proposal that makes training faster but changes the trained model.
 
     Attributes:
         name: What it is.
@@ -71,7 +71,7 @@ class Proposal(Frozen):
         speedup: Samples a second, relative to the plan.
         batch_size: Samples of a step.
         communication: Precision of messages.
-        quality: What it changes, and what is known of that.
+        quality: Change of the trained model, and its known effect on quality.
     """
 
     name: str
@@ -84,25 +84,25 @@ class Proposal(Frozen):
 
 
 class PlanReport(Frozen):
-    """A plan with its simulated step.
+    """Plan with its simulated step.
 
     Attributes:
         plan: The plan.
         step_seconds: Simulated step.
         bound_seconds: No plan that was searched can be faster.
         rivals: Simulated step of the plans that the search began from.
-        not_fitting: Those of them that do not fit into memory.
+        not_fitting: Number of simulated plans that do not fit into memory.
         tables: Where each table went and why.
         busy_seconds: Time that each device and link is at work in a step.
         critical_path: What the step waits for, in order, with its seconds.
         memory_bytes: Of each device.
         events: All tasks.
-        told: Where the figures come from.
+        told: Source of the figures.
         simulations: Plans that were simulated.
         search_seconds: Duration of the search.
-        is_optimal: Whether it is known that no plan of those searched is faster.
+        is_optimal: Whether it is proven that no searched plan is faster.
         proof: How that is known.
-        totals: What a training takes as a whole.
+        totals: Totals of a whole training job.
         proposals: What else would be faster, and changes what is learned.
         step: The tasks of the step, to learn from when it has been executed.
     """
@@ -135,9 +135,9 @@ def search_plan(
     *,
     is_cautious: bool = False,
 ) -> PlanReport:
-    """Find a plan for a model on a machine, as it was given; see `shunter.planner.parallel.proposals.find_plan`.
+    """Find a plan for a given model on a machine; see `shunter.planner.parallel.proposals.find_plan`.
 
-    Cautiously, TorchRec's plan is taken unless what was found gains more than two predictions are known to err.
+    TorchRec's plan is used unless the gain of the found plan exceeds the known error of two predictions.
     """
     check_devices(demand, machine)
     model = step_model(demand, machine, request, executed)
@@ -176,7 +176,7 @@ def tower_report(model: StepModel, request: PlanRequest, found: Found) -> PlanRe
 def _searched(
     model: StepModel, space: Space, seed: int, seconds: float, begin: Mapping[str, Sequence[Choice]]
 ) -> tuple[StepModel, Found]:
-    """The plan that is found, and the model with the layers that it divides."""
+    """Return the found plan, and the step model with its divided layers."""
     if space == "all":
         return search_with_layers(model, seconds, begin, seed)
     return model, Search(model, space, seed).run(seconds, begin)
@@ -190,9 +190,7 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
     gain = 1 - found.step_seconds / found.beginnings[TORCHREC]
     if error is not None and gain > 2 * error:
         return found, ""
-    known = (
-        "before any plan was executed here" if error is None else f"and each of the two predictions errs by {error:.0%}"
-    )
+    known = "before any plan was executed here" if error is None else f"and the error of each prediction is {error:.0%}"
     told = f"TorchRec's plan is taken: what was found is expected to be {gain:.1%} faster, {known}."
     kept = replace(found, choices=tuple(rival), step_seconds=found.beginnings[TORCHREC], proof="")
     return kept, told
@@ -212,7 +210,7 @@ def step_model(
     executed: Sequence[ExecutedPlan] = (),
     samples: Sequence[float] | None = None,
 ) -> StepModel:
-    """The simulator of a model on a machine, set right by the plans that were executed there.
+    """Return the step simulator of a model on a machine, calibrated by the plans that were executed on it.
 
     Args:
         demand: The model.
@@ -266,7 +264,7 @@ def plan_of(
     *,
     samples: Sequence[int] = (),
 ) -> Plan:
-    """Choices as a plan that is written."""
+    """Return the choices as a plan."""
     return Plan(
         model=demand.family,
         data=demand.data,
@@ -337,7 +335,7 @@ def _report(
 
 
 def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space | None) -> tuple[TableReport, ...]:
-    """Each table with the best placement of every other kind, all else as it is; without a space there is no other."""
+    """Return the report of each table, with its best placement of every other kind if other tables stay."""
     from shunter.planner.parallel.options import options_of
 
     made, here = [], simulated.step_seconds
@@ -370,7 +368,7 @@ def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space
 
 
 def _why(here: float, others: dict[str, float], full: set[str]) -> str:
-    """The nearest rival in words, and what does not fit."""
+    """Return text about the second-best placement, and the placements that do not fit."""
     parts = []
     if others:
         kind, cost = min(others.items(), key=lambda one: one[1])

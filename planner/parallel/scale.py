@@ -1,6 +1,7 @@
-"""How a step grows with the number of hosts under several ways to divide a model, simulated and never measured.
+"""Simulated step time by the number of hosts, for several ways to divide a model.
 
-Every device has as many samples whatever the number of hosts. Tables lie evenly divided, but for `searched`:
+The number of samples of a device does not depend on the number of hosts. Tables are divided evenly, except for
+`searched`:
 
     flat        one all-to-all of all devices brings each device the vectors of its samples
     by host     the same vectors within each host first, then one message to the peer on each other host (SPTT of DMT,
@@ -11,9 +12,9 @@ Every device has as many samples whatever the number of hosts. Tables lie evenly
     fsdp        dense weights divided over all devices and gathered for the forward and the backward pass, tables flat
     hybrid      dense weights divided within each host, gradients added up over hosts (HSDP of DHEN, arXiv 2203.11014)
 
-Computing and messages follow one another. But dense weights are gathered layer by layer, the next beside the computing
-of the one before, and parts of gradients are added up over hosts beside the layers that follow. What compression costs
-in quality is not said here.
+Computation and messages do not overlap, with two exceptions. Dense weights are gathered layer by layer during the
+computation of the layer before. Parts of gradients are reduced over hosts during the following layers. The effect of
+compression on quality is not simulated.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,13 +37,13 @@ WAYS = ("flat", "by host", "compressed", "towers", "searched", "fsdp", "hybrid")
 
 
 class ScalePoint(Frozen):
-    """One number of hosts.
+    """Point of the curves: one number of hosts.
 
     Attributes:
         hosts: Hosts.
         devices: Devices of all hosts.
-        step_seconds: Simulated step of each way; `searched` is absent where it was not asked for, `towers` on one host
-            and where nothing is known of such a model.
+        step_seconds: Simulated step of each way. `searched` is absent if it was not requested, `towers` on one host or
+            without such a model.
         exchange_share: Share of the flat step that the exchange of vectors takes.
         crossing_bytes: That a device sends to other hosts in a step, of the vectors, flat and compressed.
     """
@@ -54,12 +55,12 @@ class ScalePoint(Frozen):
     crossing_bytes: dict[str, float]
 
     def speedup(self, way: str, over: str = "flat") -> float:
-        """Speed of one way relative to another."""
+        """Return the speed of one way relative to another."""
         return self.step_seconds[over] / self.step_seconds[way]
 
 
 class ScaleReport(Frozen):
-    """The curves of one model.
+    """Curves of one model.
 
     Attributes:
         model: Its family.
@@ -80,7 +81,7 @@ class ScaleReport(Frozen):
     told: str
 
     def efficiency(self, point: ScalePoint, way: str) -> float:
-        """Samples a second of each device, relative to the fewest hosts, where towers count as flat."""
+        """Return the samples per second of each device, relative to the fewest hosts, where towers count as flat."""
         first = self.points[0].step_seconds
         return first.get(way, first["flat"]) / point.step_seconds[way]
 
@@ -106,8 +107,8 @@ def scale(
         hosts: Numbers of hosts, ascending.
         batch_per_device: Samples of each device in a step.
         compression: By how much towers compress what crosses hosts.
-        precision: In which dense layers train, and their weights and gradients travel.
-        with_towers: What a sample asks of the layers of such a model with a number of towers.
+        precision: Precision of the dense layers, and of the messages with their weights and gradients.
+        with_towers: Function that returns the demand of a sample on the layers of such a model with a number of towers.
         most_searched: Most hosts for which plans of the tables are searched.
 
     Raises:
@@ -148,7 +149,7 @@ def scale(
 
 @dataclass(frozen=True, kw_only=True)
 class _Setting:
-    """One number of hosts, and all that is the same for each."""
+    """Number of hosts, with the settings that all numbers of hosts share."""
 
     demand: ModelDemand
     machine: Machine
@@ -203,7 +204,7 @@ def _point(setting: _Setting, towers: Workload | None, *, searches: bool) -> Sca
 
 
 def _rows_seconds(demand: ModelDemand, machine: Machine, batch: int) -> float:
-    """Look-up and update of as many rows as a device's own samples have: what each does where all is even."""
+    """Return the seconds of lookup and update for the rows of a device's own samples, if all is even."""
     profile, seconds = machine.devices[0].profile, 0.0
     for table in demand.tables:
         costs = RowCosts.of(profile, 1.0, table.width * FLOAT_BYTES)

@@ -1,4 +1,4 @@
-"""What the ways of `shunter.planner.parallel.scale` send over the links within a host and between hosts."""
+"""Messages of the ways in `shunter.planner.parallel.scale`, over the links within a host and between hosts."""
 
 from dataclasses import dataclass
 
@@ -28,14 +28,14 @@ class Links:
         return data * (self.hosts - 1) / self.hosts
 
     def flat(self, data: float) -> float:
-        """One all-to-all; both links are busy at the same time."""
+        """Return the seconds of one all-to-all; both links are busy at the same time."""
         across = self.crossing(data) / self.across_bytes_per_second
         within = data * (self.per_host - 1) / self.devices / self.within.bytes_per_second
         messages = (self.devices - self.per_host) if self.hosts > 1 else 0
         return max(across + messages * MESSAGE_SECONDS, within + (self.per_host - 1) * MESSAGE_SECONDS)
 
     def by_host(self, data: float, compression: float) -> float:
-        """All vectors within the host, then those of the peers, compressed."""
+        """Return the seconds to exchange all vectors within the host, then compressed ones between peers."""
         within = data * (self.per_host - 1) / self.per_host / self.within.bytes_per_second
         across = self.crossing(data) / compression / self.across_bytes_per_second
         return within + across + (self.per_host - 1 + self.hosts - 1) * MESSAGE_SECONDS
@@ -47,14 +47,14 @@ class Links:
         return (within if self.per_host > 1 else 0.0) + started + self.all_reduce_parts(data)
 
     def all_reduce_parts(self, data: float) -> float:
-        """Each device's part of what a host has, added up over the hosts."""
+        """Return the seconds of an all-reduce over the hosts, for each device's part of a host's data."""
         if self.hosts == 1:
             return 0.0
         started = 2 * (self.hosts - 1) * MESSAGE_SECONDS
         return message_share("all_reduce", self.hosts) * data / self.per_host / self.across_bytes_per_second + started
 
     def gather_all(self, data: float) -> float:
-        """An all-gather over all devices, in as many rings as a host has devices."""
+        """Return the seconds of an all-gather over all devices, with one ring for each device of a host."""
         slowest = min(self.within.bytes_per_second, self.across_bytes_per_second * self.per_host)
         rate = slowest if self.hosts > 1 else self.within.bytes_per_second
         return data * (self.devices - 1) / self.devices / rate + (self.devices - 1) * MESSAGE_SECONDS
@@ -65,33 +65,33 @@ class Links:
         return data * share / self.within.bytes_per_second + (self.per_host - 1) * MESSAGE_SECONDS
 
     def fully_sharded(self, dense: float, weights: float, pieces: int) -> float:
-        """Layers whose weights lie divided over all devices, piece by piece: the next is gathered beside computing.
+        """Return the seconds of layers sharded over all devices; the next piece is gathered during computation.
 
-        Gradients are scattered as weights are gathered, by the same links.
+        Gradients are scattered over the same links.
 
         Args:
             dense: Seconds of computing.
             weights: Their bytes.
-            pieces: Layers that are gathered one at a time, alike.
+            pieces: Number of equal pieces that are gathered one at a time.
         """
         gathered = self.gather_all(weights / pieces)
         return _in_pieces(dense, pieces, gathered, 2 * gathered, gathered)
 
     def hybrid_sharded(self, dense: float, weights: float, pieces: int) -> float:
-        """Weights divided within each host: parts of gradients are added up over hosts beside the next piece."""
+        """Return the seconds of weights sharded within each host; gradients are reduced during the next piece."""
         gathered = self.gather_in_host(weights / pieces)
         summed = self.all_reduce_parts(weights / pieces)
         return _in_pieces(dense, pieces, gathered, max(2 * gathered, summed), gathered + summed)
 
 
 def _in_pieces(dense: float, pieces: int, first: float, beside: float, last: float) -> float:
-    """Forward and backward pass over the pieces.
+    """Seconds of the forward and backward pass over the pieces.
 
     Args:
         dense: Seconds of computing, with the optimiser.
         pieces: How many there are.
-        first: To gather a piece, which nothing hides for the first one of a pass.
-        beside: What the links do beside the computing of a piece of the backward pass.
+        first: Seconds to gather a piece, which are not hidden for the first piece of a pass.
+        beside: Seconds of the messages during the computation of a piece of the backward pass.
         last: What they do after the last.
     """
     ahead, back = FORWARD * dense / pieces, BACKWARD * dense / pieces

@@ -1,13 +1,13 @@
-"""The search for a plan: several beginnings, a Markov chain over placements, replicated rows, and what bounds it.
+"""Search for a plan: several initial plans, a Markov chain over placements, replicated rows, and lower bounds.
 
-The chain is FlexFlow's (MLSys 2019, section 6): a placement is changed at random and kept with the probability
-min(1, exp(beta (before - after))), with the seconds of a step as shares of those at the beginning and beta rising from
-10 to 100, so that it ends as a descent. Three kinds of change: any placement for any table; the placement of one table
-for another of like size (propagation); and a table from the device that is busiest to another of its host or of all
-(topology). A small model is solved by a dynamic program first (`shunter.planner.parallel.dynamic_program`), which
-proves that no plan is faster. Else an integer program is solved for a part of the time
-(`shunter.planner.parallel.integer_program`): its plan may be the better beginning, and its bound says how far the best
-plan can be. Last come single changes until none is better, over replicated rows too, as OPER (ATC 2024) does.
+The chain is FlexFlow's (MLSys 2019, section 6): a placement is changed at random and kept with the probability min(1,
+exp(beta (before - after))). The seconds of a step are shares of the initial step. Beta rises from 10 to 100, so that
+the chain ends as a descent. There are three kinds of change. A table gets any placement. A table gets the placement of
+another table of similar size (propagation). A table moves from the busiest device to another one of its host or of all
+hosts (topology). A small model is solved by a dynamic program first (`shunter.planner.parallel.dynamic_program`), which
+proves that no plan is faster. Otherwise an integer program is solved for a part of the time
+(`shunter.planner.parallel.integer_program`). Its plan may be a better start, and its bound limits the distance to the
+optimum. Finally single changes are made until none is better, including replicated rows as in OPER (ATC 2024).
 """
 
 import math
@@ -47,10 +47,10 @@ class Found:
         choices: Placement of each table.
         step_seconds: The simulated step.
         bound_seconds: No plan of this space is faster.
-        beginnings: Simulated step of each plan that the search began from, by its name; only those that fit.
+        beginnings: Simulated step of each initial plan that fits, by its name.
         simulations: Plans that were simulated.
         seconds: Duration of the search.
-        proof: How it is known that no plan is faster; empty where it is not.
+        proof: Method that proves that no plan is faster; empty without a proof.
     """
 
     choices: tuple[Choice, ...]
@@ -73,7 +73,7 @@ class Found:
 
 
 class Search:
-    """Searches the placements of the tables of one model.
+    """Search over the placements of the tables of one model.
 
     Args:
         model: Simulator of the step.
@@ -109,12 +109,12 @@ class Search:
         more: Mapping[str, Sequence[Choice]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Found:
-        """Search for so long.
+        """Run the search for at most this time.
 
         Args:
             seconds: Longest search; the beginnings are compared whatever they take.
-            more: Further plans to begin from.
-            clock: What tells the time.
+            more: Further initial plans.
+            clock: Clock of the search.
 
         Raises:
             InfeasibleError: The tables fit nowhere; the least memory that would do is named.
@@ -154,12 +154,12 @@ class Search:
     def improve(
         self, choices: Sequence[Choice], seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> tuple[list[Choice], float] | None:
-        """The plan that single changes end at, and its step; None where it does not fit.
+        """Return the plan after single changes, and its step; None if it does not fit.
 
         Args:
             choices: A plan to begin from.
             seconds: Longest search.
-            clock: What tells the time.
+            clock: Clock of the search.
         """
         plan = SimulatedPlan(self.model, choices)
         self._descend(plan, clock, clock() + seconds)
@@ -178,7 +178,7 @@ class Search:
         return max(self.model.dense) + least / layout.count
 
     def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, Sequence[Choice] | None]:
-        """The plans that people make, and those given."""
+        """Return manual plans and the given plans."""
         demand, machine = self.model.costs.demand, self.model.machine
         return {
             "data parallel": data_parallel(demand),
@@ -189,7 +189,7 @@ class Search:
         }
 
     def _simulated(self, plans: Mapping[str, Sequence[Choice] | None]) -> dict[str, tuple[float, list[Choice], int]]:
-        """Cost, choices and missing bytes of each plan that there is."""
+        """Return cost, choices and missing bytes of each initial plan."""
         found = {}
         for name, choices in plans.items():
             if choices is not None:
@@ -199,7 +199,7 @@ class Search:
         return found
 
     def _cost(self, plan: SimulatedPlan) -> float:
-        """Seconds of the step, with a penalty for what does not fit."""
+        """Return the seconds of the step, with a penalty for missing memory."""
         missing = plan.missing_bytes()
         if not missing:
             return plan.step_seconds
@@ -209,7 +209,7 @@ class Search:
     def _states(
         self, plan: SimulatedPlan, clock: Callable[[], float], begun: float, most_seconds: float
     ) -> tuple[float, str]:
-        """Go to the best plan by the dynamic program; returns its bound, and what it has proven."""
+        """Move to the best plan of the dynamic program; return its bound and its proof."""
         self._descend(plan, clock, begun + most_seconds / 3)
         if plan.missing_bytes():
             return 0.0, ""
@@ -220,7 +220,7 @@ class Search:
         return states.bound_seconds, "no plan is faster, as a dynamic program shows" if states.is_best else ""
 
     def _program(self, plan: SimulatedPlan, most_seconds: float) -> float:
-        """Go to the plan of the integer program where that is better; returns its bound, or 0 of a large model."""
+        """Move to the plan of the integer program if it is better; return its bound, or 0 for a large model."""
         if not (self._with_program and most_seconds) or sum(map(len, self.options)) > MOST_OPTIONS:
             return 0.0
         programmed = solve(self.model, self.options, most_seconds)
@@ -283,7 +283,7 @@ class Search:
         return table, self._chance.choice(options)
 
     def _relieved(self, plan: SimulatedPlan) -> tuple[int, Choice]:
-        """A table of the busiest device to another place, on the same host where there are several."""
+        """Return a change that moves a table of the busiest device, within the same host if it has several devices."""
         layout, sums = self.model.layout, plan.sums
         groups = range(len(layout.groups))
         busy = [
@@ -328,7 +328,7 @@ class Search:
                     current, improved = best, True
 
     def _exhaust(self, plan: SimulatedPlan) -> None:
-        """Simulate every plan, each by one change of the plan before it."""
+        """Simulate all plans; each differs from the plan before by one change."""
         best, best_choices = self._cost(plan), list(plan.choices)
 
         def go(place: int) -> None:
@@ -353,14 +353,14 @@ class Search:
             plan.place(edits)
 
     def _check_memory(self) -> None:
-        """Refuse what cannot fit whatever the plan."""
+        """Raise if no plan can fit."""
         devices = self.model.machine.devices
         room = sum(device.memory_bytes for device in devices)
         if self._least_bytes() > room:
             raise InfeasibleError(self._too_small())
 
     def _least_bytes(self) -> int:
-        """Bytes of all devices together that no plan goes below: every table once, the layers on each device."""
+        """Return the least bytes of all devices together: every table once, the layers on each device."""
         demand, layout = self.model.costs.demand, self.model.layout
         tables = sum(table.rows * (table.width + 1) * 4 for table in demand.tables)
         held = self.model.memory_bytes([0.0] * layout.size)

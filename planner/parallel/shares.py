@@ -1,6 +1,6 @@
-"""Parts of a batch for devices of unequal speed, so that none waits for another's layers; only simulated.
+"""Parts of a batch for devices of unequal speed, so that all finish their layers at the same time; only simulated.
 
-`shunter train` gives every process an equal part, as TorchRec's exchanges by row ask for.
+`shunter train` gives every process an equal part, as TorchRec's row-wise exchanges require.
 """
 
 from shunter.planner.parallel.demand import ModelDemand
@@ -11,10 +11,10 @@ ROUNDS = 4
 
 
 def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> tuple[int, ...] | None:
-    """Samples of a step of each device, in proportion to the rate at which it works through its layers.
+    """Return the samples of each device, in proportion to its rate of computing the layers.
 
-    What a step takes whatever its samples are (operators that are dispatched) makes a small part slower: so the rates
-    are taken anew at the parts that follow from them.
+    The constant time of a step (dispatch of operators) makes a small part slower. The rates are therefore computed
+    again for the resulting parts.
 
     Returns:
         None where all devices are alike, or one would get no sample.
@@ -33,7 +33,7 @@ def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> t
 
 
 def _rounded(samples: list[float], total: int) -> tuple[int, ...]:
-    """Round to whole numbers with the same sum: the largest remainders are rounded up."""
+    """Round to whole numbers with the same sum, by the largest remainders."""
     whole = [int(one) for one in samples]
     by_rest = sorted(range(len(samples)), key=lambda place: (whole[place] - samples[place], place))
     for place in by_rest[: total - sum(whole)]:

@@ -217,7 +217,7 @@ class DeltaSimulator:
     def _note_next(
         self, number: int, at: float, end: list[float], start: list[float], dirty: list[tuple[float, int]]
     ) -> None:
-        """Note the next task on the resource where it does not start as it should."""
+        """Mark the next task on the resource if its start is no longer correct."""
         order = self._order[self.graph.resource[number]]
         place = bisect_left(order, (at, number)) + 1
         if place < len(order):

@@ -1,4 +1,4 @@
-"""How the dense layers are divided, for tables that lie where they lie; and both searched in turn."""
+"""Search for the division of the dense layers, for given table placements or alternating with a search of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +14,9 @@ ROUNDS = 2  # over all layers, as one that is divided may make another worth div
 
 
 def split_layers(model: StepModel, choices: Sequence[Choice]) -> tuple[SplitLayer, ...]:
-    """The layers that are better divided, each in the best way, the largest first.
+    """Return the layers that gain by division, each with its best way, the largest first.
 
-    What does not fit into the devices' memory counts before any time.
+    Missing memory counts more than any time.
     """
     sums, layout = model.costs.sums(list(choices)), model.layout
     room = [device.memory_bytes for device in model.machine.devices]
@@ -47,7 +47,7 @@ def split_layers(model: StepModel, choices: Sequence[Choice]) -> tuple[SplitLaye
 def search_with_layers(
     model: StepModel, seconds: float, begin: Mapping[str, Sequence[Choice]], seed: int
 ) -> tuple[StepModel, Found]:
-    """Search tables and layers in turn: layers for tables placed by hand, tables for these, layers for those.
+    """Search tables and layers in turn: layers for manually placed tables, tables for these layers, then layers again.
 
     Returns:
         The model with the layers that were found, and the plan of its tables. Other plans keep a copy of every layer

@@ -1,4 +1,4 @@
-"""One training step under a plan as a graph of tasks, whose seconds follow from the sums of `planner.parallel.costs`.
+"""Training step under a plan as a graph of tasks, whose seconds follow from the sums of `planner.parallel.costs`.
 
     ids       each group sends the ids of all samples to the owners of their rows
     lookup    each device looks up its rows                                          one kernel for a group
@@ -10,12 +10,11 @@
     reduce    gradients of layers and of tables that every device keeps are added up over all devices
     optimizer the layers are updated
 
-A collective ends for all when it has ended for the last. The layers' gradients are added up after the tables' updates,
-or beside them where `overlap` says so. In processes as `shunter train` has them, ids are those of the next batch, for
-which no look-up waits, gradients are added up beside the updates, and vectors go through memory that processes share,
-for which all meet once each way; messages take time of the same cores. What a task takes is a sum of terms
-(layers, rows, messages, ...), each times a factor that executed plans have taught
-(`shunter.planner.parallel.calibration`).
+A collective ends for all devices when the last one ends. The layers' gradients are reduced after the tables' updates,
+or during them with `overlap`. In the processes of `shunter train` ids belong to the next batch, so that no lookup waits
+for them, and gradients are reduced during the updates. Vectors are exchanged through shared memory, with one barrier in
+each direction, and messages use time of the same cores. The duration of a task is a sum of terms (layers, rows,
+messages, ...), each multiplied by a factor learned from executed plans (`shunter.planner.parallel.calibration`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -109,7 +108,7 @@ class StepModel:
             return len(tasks) - 1
 
         def exchange(phase: str, group: int, after: Sequence[int]) -> int:
-            """A collective of all devices; `after` has what each waits for, and its end is one task."""
+            """Add a collective of all devices; `after` has the dependencies of each, and the end is one task."""
             parts = [add(phase, group, one, link + one, (after[one],) if after else ()) for one in range(count)]
             if hosts > 1:
                 for host in range(hosts):
@@ -128,7 +127,7 @@ class StepModel:
         own = [add("lookup", copies, one, one, ()) for one in range(count)]
         vectors = []
         for group in divided:
-            # Ids that travel a batch ahead keep no look-up waiting: these are those of the next batch.
+            # Ids that are sent a batch ahead delay no lookup: these are those of the next batch.
             after = () if self.machine.is_ahead else (arrived[group],)
             looked = [add("lookup", group, one, one, after) for one in range(count)]
             vectors.append(exchange("vectors", group, looked))
@@ -151,7 +150,7 @@ class StepModel:
         return TaskGraph(tasks, resources)
 
     def _tasks_of_sums(self) -> list[tuple[int, ...]]:
-        """The tasks whose seconds follow from each sum."""
+        """Return the tasks whose seconds depend on each sum."""
         layout, number = self.layout, self._number
         touched: list[set[int]] = [set() for _ in range(layout.size)]
         for (phase, group, place), task in number.items():
@@ -181,7 +180,7 @@ class StepModel:
         return taken
 
     def changed(self, sums: Sequence[float], places: Iterable[int]) -> dict[int, float]:
-        """New seconds of the tasks that follow from some sums."""
+        """Return the new seconds of the tasks that depend on changed sums."""
         tasks = {task for place in places for task in self._touched[place]}
         return {task: self._task_seconds(self._keys[task], sums) for task in tasks}
 
@@ -218,7 +217,7 @@ class StepModel:
         return amounts
 
     def _group_amounts(self, phase: str, group: int, place: int, sums: Sequence[float]) -> Amounts:
-        """Tasks of a group of tables; none where it has no table."""
+        """Return the amounts of a group's tasks; empty if the group has no table."""
         tables = sums[self.layout.tables(group)]
         if not tables:
             return {}
@@ -244,7 +243,7 @@ class StepModel:
         return device.profile.operator_overhead_seconds.value * crowd
 
     def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> tuple[float, float]:
-        """To start the exchanges of a phase, and to send what the place sends or receives."""
+        """Return the seconds to start the exchanges of a phase, and to send or receive the amounts of a place."""
         layout, across = self.layout, phase.endswith(" across")
         fields = ("ids_out", "ids_in") if phase.startswith("ids") else ("out", "in")
         of = layout.of_host if across else layout.of_device
@@ -288,7 +287,7 @@ class StepModel:
         return traffic.messages * channel.latency_seconds + sent / channel.bytes_per_second if sent else 0.0
 
     def parts_of_tasks(self) -> list[TaskParts]:
-        """Seconds of each task as a function of the sums."""
+        """Return the seconds of each task as a function of the sums."""
         empty, parts = [0.0] * self.layout.size, []
         touched: list[list[int]] = [[] for _ in self.graph.tasks]
         for place, tasks in enumerate(self._touched):
@@ -335,14 +334,14 @@ class StepModel:
 
 
 def _operation(phase: str, kind: Group) -> Collective:
-    """The collective by which a group exchanges."""
+    """Return the collective that exchanges a group."""
     if phase.startswith("ids") or kind not in BY_ROW:
         return "all_to_all"
     return "reduce_scatter" if phase == "vectors" else "all_gather"
 
 
 class SimulatedPlan:
-    """A plan that is edited table by table, with its simulated step.
+    """Plan that is edited table by table, with its simulated step.
 
     Args:
         model: Simulator of the step.
@@ -370,7 +369,7 @@ class SimulatedPlan:
         return self._simulator.seconds
 
     def place(self, edits: Mapping[int, Choice]) -> float:
-        """Place tables elsewhere; returns the seconds of the step."""
+        """Change the placement of tables; return the seconds of the step."""
         costs, sums, places = self.model.costs, self.sums, set()
         for table, choice in edits.items():
             for sign, one in ((-1.0, self.choices[table]), (1.0, choice)):
@@ -385,12 +384,12 @@ class SimulatedPlan:
         return self.model.memory_bytes(self.sums)
 
     def missing_bytes(self) -> int:
-        """Bytes by which the devices together are too small."""
+        """Return the missing bytes of all devices together."""
         devices = self.model.machine.devices
         return sum(max(0, used - one.memory_bytes) for used, one in zip(self.memory_bytes(), devices, strict=True))
 
 
 def step_of(model: StepModel, choices: Sequence[Choice]) -> tuple[float, Schedule]:
-    """Simulate a plan from the beginning: its seconds, and when what happens."""
+    """Simulate a plan from scratch; return its seconds and the schedule of its tasks."""
     schedule = simulate(model.graph, model.seconds(model.costs.sums(list(choices))))
     return schedule.end[-1], schedule

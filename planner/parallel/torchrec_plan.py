@@ -1,4 +1,4 @@
-"""The plan that TorchRec's own planner makes, given the same devices, links, tables and allowed kinds."""
+"""Plan of TorchRec's own planner for the same devices, links, tables and allowed kinds."""
 
 import logging
 import warnings
@@ -12,7 +12,7 @@ from shunter.planner.parallel.options import Space, can_divide_rows
 
 
 def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] | None:
-    """TorchRec's plan for the tables of a model on a machine; None where its planner finds none."""
+    """Return TorchRec's plan for the tables of a model on a machine; None if its planner finds none."""
     from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
     from torchrec.distributed.planner.types import PlannerError
 
@@ -66,7 +66,7 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
 
 
 def _choices(plan: Any, tables: int, per_host: int) -> list[Choice]:
-    """Choices of a plan with one module."""
+    """Return the choices of a plan with one module."""
     (module,) = plan.values()
     return [_choice(module[table_name(table)], per_host) for table in range(tables)]
 

@@ -1,4 +1,4 @@
-"""A plan for TorchRec's own planner: in any program that shards an EmbeddingBagCollection with the fields' names.
+"""Adapter of a plan to TorchRec's planner, for any program with an EmbeddingBagCollection of the fields.
 
     planner = EmbeddingShardingPlanner(
         topology=topology,
@@ -46,7 +46,7 @@ def constraints_of(plan: Plan) -> dict[str, ParameterConstraints]:
 
 
 class PlanProposer(Proposer):
-    """Proposes the plan, once.
+    """Proposer of a single plan.
 
     Args:
         plan: From `shunter plan`, or `shunter.planner.parallel.plan.read_plan`.
@@ -57,7 +57,7 @@ class PlanProposer(Proposer):
         self._proposals: list[list[ShardingOption]] = []
 
     def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
-        """Find the plan among what TorchRec could do.
+        """Find the plan among TorchRec's options.
 
         Raises:
             PlannerError: A table is not in the plan, or what the plan says of it is not among the options.
@@ -86,12 +86,12 @@ class PlanProposer(Proposer):
         """Ignore the feedback: there is only one proposal."""
 
     def propose(self) -> list[ShardingOption] | None:
-        """The plan, then nothing."""
+        """Return the plan at the first call, then None."""
         return self._proposals.pop() if self._proposals else None
 
 
 class PlanPartitioner(Partitioner):
-    """Puts each part where the plan says.
+    """Partitioner that places each part by the plan.
 
     Args:
         plan: The plan that `PlanProposer` proposes.
@@ -140,7 +140,7 @@ def _parts(plan: Plan, table: TablePlacement) -> list[int]:
 
 
 def _columns_of_a_part(plan: Plan, table: TablePlacement) -> int:
-    """Columns of a part, by which TorchRec's enumerator divides."""
+    """Return the columns of a part, by which TorchRec's enumerator divides."""
     if table.kind == "grid_shard":
         return table.width // (len(table.devices) // plan.devices_per_host)
     return table.width // len(table.devices) if table.kind in ("column_wise", "table_column_wise") else table.width

@@ -1,4 +1,4 @@
-"""What a training by a plan takes as a whole, from its simulated step, and whether that is within the limits."""
+"""Totals of a training job under a plan, from its simulated step, and their check against the limits."""
 
 from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
@@ -10,12 +10,12 @@ JOULES_PER_KWH = 3.6e6
 
 
 class PlanTotals(Frozen):
-    """A training of so many passes, validation and checkpoints left out.
+    """Totals of a number of passes, without validation and checkpoints.
 
     Attributes:
         epochs: Passes over the training part.
         hours: Simulated.
-        kwh: Estimated: every device at its power at work, for all that time; None where it is not known.
+        kwh: Estimated: the busy power of all devices for the whole time; None if unknown.
         cost: Of all devices; None where no price was named.
     """
 
@@ -49,10 +49,10 @@ def totals_of(demand: ModelDemand, machine: Machine, request: PlanRequest, step_
 
 
 def check_limits(totals: PlanTotals, request: PlanRequest) -> None:
-    """Refuse a plan whose training takes more than it may: at so many devices the fastest takes least of everything.
+    """Raise if a training under the plan breaks a limit; the fastest plan is the best in every limit.
 
     Raises:
-        InfeasibleError: It does; the first limit that it breaks is named.
+        InfeasibleError: A limit is broken; the message names the first one.
     """
     limits = (
         ("--max-hours", request.max_hours, totals.hours, "hours"),

@@ -1,4 +1,4 @@
-"""The model with towers that stands for a flat one: what its layers compute, counted from the model itself."""
+"""Demand of the model with towers that replaces a flat model, counted from the model itself."""
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.profiling.workload import workload_of
@@ -66,7 +66,7 @@ def counted_workload(spec: ModelSpec, features: Features, train_samples: int) ->
 
 
 def with_one_tower(whole: Workload, alone: Workload) -> Workload:
-    """What all towers compute, dispatched as one: a device has its host's tower alone, and the samples of all peers."""
+    """Return the work of all towers as that of one: a device computes its host's tower for the samples of all peers."""
     dense = {
         precision: one.model_copy(update={"operators_per_step": alone.dense[precision].operators_per_step})
         for precision, one in whole.dense.items()

@@ -1,9 +1,9 @@
-"""A step of a model with a tower on each host: vectors meet within the host first, and cross compressed.
+"""Step of a model with a tower on each host: vectors are exchanged in the host, compressed, then sent across.
 
-The tables of a tower lie on its host, whole or by row over its devices. Each device of the host gets the vectors of all
-the tower's tables for the samples of its peers, the devices of the same place on the other hosts, and sends them what
-the tower makes of these (SPTT of DMT, arXiv 2403.00877, section 3). Layers are those of the model with towers. All of
-it is only simulated here; `shunter train --model dmt` places tables and exchanges vectors so.
+The tables of a tower are on its host, whole or by row over its devices. The peers of a device are the devices at the
+same position on the other hosts. Each device gets the vectors of all the tower's tables for the samples of its peers,
+and sends them the outputs of the tower (SPTT of DMT, arXiv 2403.00877, section 3). Layers are those of the model with
+towers. All of it is only simulated here; `shunter train --model dmt` places tables and exchanges vectors so.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from shunter.planner.parallel.step import StepModel
 
 
 class TowerStep(StepModel):
-    """Simulates plans in which each host has a tower.
+    """Step simulator for plans with a tower on each host.
 
     Args:
         costs: Contributions of the tables of a model with towers.
-        compression: By how much towers compress what crosses hosts.
-        calibration: What is known of the machine's terms.
+        compression: Compression factor of the messages between hosts.
+        calibration: Calibration of the machine's terms.
     """
 
     def __init__(self, costs: TableCosts, compression: float, calibration: Calibration = UNCALIBRATED) -> None:
@@ -50,7 +50,7 @@ def tower_demand(demand: ModelDemand, towers: Workload) -> ModelDemand:
 
 
 def tower_options(model: StepModel) -> list[list[Choice]]:
-    """Placements of each table on the host of its tower: the tables in their order, as many to each host."""
+    """Return the placements of each table on its tower's host; hosts get equal numbers of tables in order."""
     layout, tables = model.layout, model.costs.demand.tables
     options: list[list[Choice]] = [[] for _ in tables]
     for host, members in enumerate(_by_host(len(tables), layout.hosts)):
@@ -63,7 +63,7 @@ def tower_options(model: StepModel) -> list[list[Choice]]:
 
 
 def search_towers(model: TowerStep, seconds: float) -> tuple[list[Choice], float] | None:
-    """The best placement of the towers' tables that single changes find, and its step; None where they do not fit.
+    """Return the best placement of the towers' tables by single changes, and its step; None if they do not fit.
 
     Args:
         model: Simulator of the step.
@@ -79,7 +79,7 @@ def _by_host(tables: int, hosts: int) -> list[list[int]]:
 
 
 def _balanced(model: StepModel, options: Sequence[Sequence[Choice]]) -> list[Choice]:
-    """Whole tables on their hosts, balanced by what is looked up; by row where they have no room."""
+    """Return whole tables on their hosts, balanced by lookups; by row without room."""
     layout, tables, devices = model.layout, model.costs.demand.tables, model.machine.devices
     found = [one[-1] for one in options]
     for host, members in enumerate(_by_host(len(tables), layout.hosts)):
