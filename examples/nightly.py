@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shop_log import click_log, write_schema
 
-from shunter.flows.from_python import run
+import shunter
 from shunter.retraining.nightly_request import NightlyRequest
 
 FIRST = date(2026, 1, 1)
@@ -28,5 +28,5 @@ if __name__ == "__main__":
                 max_epochs=2,
                 ensemble_size=1,
             )
-            night = run("shunter.retraining.nightly_flow:nightly", request)
+            night = shunter.run("shunter.retraining.nightly_flow:nightly", request)
             print(f"{night.day}: {night.outcome}; champion: version {night.champion}")

@@ -1,4 +1,62 @@
-"""Base package: errors for users, settings, requests, and helpers for files and statistics.
+"""Train recommenders within time, energy, cost and quality limits.
 
-Every other folder may import this package. It imports none of them.
+    import shunter
+
+    training = shunter.train(log, schema, max_hours=1)      # log: a frame, a file or a folder
+    training.model.predict(rows)                            # training.metrics, .decision, .trials, .report()
+    shunter.Recommender.load("shop@champion").predict(rows)
+
+The public names are imported when they are used. This folder is also the base package, which every other folder may
+import: errors for users, settings, requests, and helpers for files and statistics. It imports none but for these names.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shunter.flows.api import (
+        Choice,
+        Estimator,
+        Recommender,
+        RequestError,
+        Search,
+        ShunterError,
+        Training,
+        UnsupportedError,
+        check,
+        history,
+        run,
+        select,
+        train,
+        tune,
+    )
+
+__all__ = [
+    "Choice",
+    "Estimator",
+    "Recommender",
+    "RequestError",
+    "Search",
+    "ShunterError",
+    "Training",
+    "UnsupportedError",
+    "check",
+    "history",
+    "run",
+    "select",
+    "train",
+    "tune",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name from `shunter.flows.api`, which is imported when the first of them is used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shunter.flows import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted({*globals(), *__all__})

@@ -112,6 +112,45 @@ class MissingExtensionError(RequestError):
         return f"The {self.role} {self.name!r} needs {self.extension!r}, which is not installed."
 
 
+class UnsupportedError(RequestError):
+    """A model of this kind cannot do what is asked, or needs something for it that is not given.
+
+    Attributes:
+        method: What is asked of the model.
+        model: Name of the model.
+        needs: What it needs for that.
+    """
+
+    code = "unsupported"
+
+    def __init__(self, method: str, model: str, needs: str) -> None:
+        super().__init__(method, model, needs)
+        self.method, self.model, self.needs = method, model, needs
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"The model {self.model} cannot {self.method}: that needs {self.needs}."
+
+
+class MissingPackageError(RequestError):
+    """What is asked for needs a package that is not installed.
+
+    Attributes:
+        package: Name of the package.
+        extra: Extra of Shunter that installs it.
+    """
+
+    code = "missing-package"
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(package, extra)
+        self.package, self.extra = package, extra
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"{self.package} is not installed: run `pip install 'shunter[{self.extra}]'`."
+
+
 class TooLargeError(RequestError):
     """A model does not fit into memory."""
 

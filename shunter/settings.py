@@ -57,8 +57,9 @@ class Settings(BaseSettings):
         return init_settings, env_settings
 
     home: Path = Field(
-        default=PROJECT_ROOT / ".shunter",
-        description="Folder of the data cache, the hardware profiles, the unfinished runs and Prefect's database.",
+        default_factory=lambda: _default_home(PROJECT_ROOT),
+        description="Folder of the data cache, the hardware profiles, the unfinished runs and Prefect's database; if "
+        "omitted, `.shunter` of the checkout, or the user's folder for data of an installed package.",
     )
     tracking_directory: Path | None = Field(
         default=None,
@@ -210,6 +211,11 @@ class Settings(BaseSettings):
         return self.home / "cache"
 
     @property
+    def frames_directory(self) -> Path:
+        """Frames that were given from Python, as Parquet, one folder per content."""
+        return self.home / "frames"
+
+    @property
     def traces_directory(self) -> Path:
         """Folder of the traced operations of a step, one JSON file for each shape of a model."""
         return self.home / "traces"
@@ -261,6 +267,20 @@ class Settings(BaseSettings):
             return self.tracking_directory
         inside_project = self.home == PROJECT_ROOT / ".shunter"
         return PROJECT_ROOT / "mlflow" if inside_project else self.home / "mlflow"
+
+
+def _default_home(root: Path) -> Path:
+    """Return the home if none is named: beside the sources in a checkout, else the user's folder for data.
+
+    Args:
+        root: Folder that holds the package: the checkout, or `site-packages`, in which no new home is made.
+    """
+    beside = root / ".shunter"
+    if (root / "pyproject.toml").is_file() or beside.is_dir():
+        return beside
+    import platformdirs
+
+    return platformdirs.user_data_path("shunter", appauthor=False)
 
 
 def settings() -> Settings:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -83,8 +84,9 @@ def print_above_line(sentence: str) -> None:
 
 
 def is_drawn(console: Console) -> bool:
-    """Return True if a moving line is drawn on a console."""
-    return console.is_terminal and not is_quiet()
+    """Return True if a moving line is drawn on a console: on a terminal, or in a notebook that shows widgets."""
+    is_shown = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    return is_shown and not is_quiet()
 
 
 @contextmanager

@@ -62,7 +62,9 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield stored baselines and features of data that no command has used for a while; they are made again on demand.
+    """Yield stored baselines, features of data and frames that nothing has used for a while.
+
+    All of these are made again on demand.
 
     Args:
         min_age_seconds: Smallest time in seconds since the last use.
@@ -70,6 +72,7 @@ def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
     kinds = {
         "unused baseline": Settings().baselines_directory,
         "unused features of data": Settings().data_features_directory,
+        "unused frame": Settings().frames_directory,
     }
     for what, directory in kinds.items():
         found = [leftover for path in sorted(directory.glob("*")) for leftover in on_disk(what, path)]

@@ -1,6 +1,7 @@
 """Environment variables and folders that must be prepared before Prefect and MLflow are imported."""
 
 import os
+import sys
 from pathlib import Path
 
 from shunter.database import fault_of, quarantine_database
@@ -16,10 +17,15 @@ ROOM_BYTES = 32 << 20  # for the databases of a first run, and their logs
 CHECKED_BYTES = 16 << 20  # largest database that each command checks completely; `shunter doctor` checks larger ones
 
 
-def prepare_environment(*, debug: bool) -> None:
+def prepare_environment(*, debug: bool, is_own_process: bool = True) -> None:
     """Move Prefect's database into Shunter's home, disable telemetry, and keep log lines of libraries off the terminal.
 
     Variables that the user has set are not changed. Prefect's UI still gets the complete log.
+
+    Args:
+        debug: Whether to show the log lines and warnings of libraries.
+        is_own_process: Whether this process runs a command, and nothing else. Otherwise the process keeps its warnings,
+            its settings files, and the settings of Prefect if that is imported already.
     """
     defaults = {
         "PREFECT_HOME": str(Settings().home / "prefect"),
@@ -32,21 +38,25 @@ def prepare_environment(*, debug: bool) -> None:
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONWARNINGS": "ignore",
     }
-    if debug:
+    if debug or not is_own_process:
         defaults.pop("PYTHONWARNINGS")
-    else:
+    if not debug:
         defaults["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
     if memory_left_bytes() is not None:  # Arrow's own allocator reserves a GiB, which counts against a memory limit
         defaults["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    is_begun = not is_own_process and "prefect" in sys.modules
     for name, value in defaults.items():
-        os.environ.setdefault(name, value)
-    if not debug:
+        if not (is_begun and name.startswith("PREFECT_")):
+            os.environ.setdefault(name, value)
+    if not debug and is_own_process:
         import warnings
 
         warnings.simplefilter("ignore")
-    ignore_settings_files()
+    if is_own_process:
+        ignore_settings_files()
     keep_loopback_direct()
-    use_running_server()
+    if not is_begun:
+        use_running_server()
 
 
 def use_running_server() -> None:
@@ -62,22 +72,24 @@ def use_running_server() -> None:
         os.environ.setdefault("PREFECT_API_AUTH_STRING", prefect_login())
 
 
-def ensure_home(*, room_bytes: int = 0) -> None:
+def ensure_home(*, room_bytes: int = 0, with_prefect: bool = True) -> None:
     """Create the folders of the servers' databases, which neither Prefect nor SQLite creates.
 
     Args:
         room_bytes: Free space that each folder must have. It is 0 for commands that stop servers or free space.
+        with_prefect: Whether Prefect's database is in the home, and not that of the process's owner.
 
     Raises:
         StorageError: A folder cannot be created, or has less free space.
         ShunterError: Prefect's database is damaged and in use.
     """
-    for folder in (Settings().home, Path(os.environ["PREFECT_HOME"]), Settings().tracking_root):
+    prefect = Path(os.environ["PREFECT_HOME"]) if with_prefect else None
+    for folder in filter(None, (Settings().home, prefect, Settings().tracking_root)):
         try:
             make_private(folder)
             if room_bytes:
                 check_room(folder, room_bytes)
-            if folder == Path(os.environ["PREFECT_HOME"]):
+            if folder == prefect:
                 _mend_prefect(folder / "prefect.db")
                 empty_database.begin(folder / "prefect.db")
         except OSError as error:

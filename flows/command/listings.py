@@ -9,6 +9,8 @@ from shunter.errors import DataError
 from shunter.flows.command.rendering import TextTable, duration, energy, number, quality
 from shunter.settings import Settings
 
+MOST_COMPARED = 10_000  # newest runs that are filtered and sorted
+
 if TYPE_CHECKING:
     from shunter.tasks.doctor import Finding
     from shunter.tracking.leftovers import Leftover
@@ -72,6 +74,26 @@ def leftovers_table(leftovers: "Sequence[Leftover]") -> TextTable:
     """Return the data that can be removed."""
     rows = [(one.what, one.name, number(one.age_seconds / 86_400), number(one.size_bytes / 2**20)) for one in leftovers]
     return TextTable(("what", "where", "days old", "MiB"), rows)
+
+
+def selected_runs(limit: int, sort: str, where: str | None) -> list[dict[str, Any]]:
+    """Return the past runs that meet a condition, best first, as `shunter.tracking.listing.list_trainings` gives them.
+
+    Args:
+        limit: Largest number of runs.
+        sort: Order, see `shunter.tracking.run_filter.SORTED_BY`.
+        where: Condition, see `shunter.tracking.run_filter.parse_filter`; None for all runs.
+
+    Raises:
+        RequestError: The condition or the order is unknown.
+        TrackingError: The store cannot be read.
+    """
+    from shunter.tracking.listing import list_trainings
+    from shunter.tracking.run_filter import parse_filter, select_runs
+
+    conditions = parse_filter(where) if where else ()
+    is_whole = bool(conditions) or sort != "started"
+    return select_runs(list_trainings(MOST_COMPARED if is_whole else limit), conditions, sort, limit)
 
 
 def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:

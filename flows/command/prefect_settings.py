@@ -5,6 +5,8 @@ configuration, and with it run any program.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,20 @@ def ignore_settings_files() -> None:
     DotEnvSettingsSource._read_env_files = nothing
     ConfigFileSourceMixin._read_files = nothing
     os.environ.setdefault(PROFILES, str(_profiles()))
+
+
+@contextmanager
+def settings_files_ignored() -> Iterator[None]:
+    """Ignore settings files, as `ignore_settings_files` does, while the block imports Prefect."""
+    from pydantic_settings import DotEnvSettingsSource
+    from pydantic_settings.sources import ConfigFileSourceMixin
+
+    before = DotEnvSettingsSource._read_env_files, ConfigFileSourceMixin._read_files
+    ignore_settings_files()
+    try:
+        yield
+    finally:
+        DotEnvSettingsSource._read_env_files, ConfigFileSourceMixin._read_files = before
 
 
 def has_profile_setting(text: str) -> bool:

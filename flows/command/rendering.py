@@ -1,5 +1,7 @@
 """Tables and numbers as commands print them; a table is plain data until it is printed."""
 
+import html
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +11,9 @@ from rich.table import Table
 
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.masked_console import Console
+from shunter.secrets import without_secrets
+
+MOST_WIDTH = 160  # columns of a table as text
 
 _NUMBER = re.compile(r"[~*+-]? ?[\d.,]+(e-?\d+)?( ?(%|x|\w{1,3}))?|-|")
 
@@ -52,6 +57,26 @@ def print_table(console: Console, table: TextTable) -> None:
     console.print(drawn, highlight=False)
     if table.caption:
         console.print(table.caption, markup=False, highlight=False)
+
+
+def text_table(table: TextTable) -> str:
+    """Return a table as plain text, as wide as its cells."""
+    text = io.StringIO()
+    print_table(Console(file=text, width=MOST_WIDTH, emoji=False), table)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def html_table(table: TextTable) -> str:
+    """Return a table as HTML, without the secrets of its texts; empty if it has no rows."""
+
+    def cells(row: Sequence[str], tag: str) -> str:
+        return "".join(f"<{tag}>{html.escape(without_secrets(cell))}</{tag}>" for cell in row)
+
+    head = f"<thead><tr>{cells(table.columns, 'th')}</tr></thead>" if table.columns else ""
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in table.rows)
+    title = f"<caption>{html.escape(without_secrets(table.title))}</caption>" if table.title else ""
+    caption = f"<p>{html.escape(without_secrets(table.caption))}</p>" if table.caption else ""
+    return f"<table>{title}{head}<tbody>{body}</tbody></table>{caption}" if table.rows else ""
 
 
 def number(value: float | None, unit: str = "") -> str:

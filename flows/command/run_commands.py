@@ -11,7 +11,6 @@ from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.rendering import number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
 
-MOST_COMPARED = 10_000  # newest runs that are filtered and sorted
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 
 
@@ -40,13 +39,9 @@ def runs(
 ) -> None:
     """List runs with quality, time, energy and placement."""
     with one_sentence_errors(as_json=as_json):
-        from shunter.flows.command.listings import runs_table
-        from shunter.tracking.listing import list_trainings
-        from shunter.tracking.run_filter import parse_filter, select_runs
+        from shunter.flows.command.listings import runs_table, selected_runs
 
-        conditions = parse_filter(where) if where else ()
-        is_whole = bool(conditions) or sort != "started"
-        found = select_runs(list_trainings(MOST_COMPARED if is_whole else limit), conditions, sort, limit)
+        found = selected_runs(limit, sort, where)
         if as_json:
             print_json([{**run, "started": iso(run["started"])} for run in found])
         elif found:

@@ -47,7 +47,8 @@ def allowed_roots() -> tuple[Path, ...] | None:
     settings = Settings()
     if settings.data_roots:
         named = tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
-        return (*named, *_opened_roots())
+        given = () if is_foreign_request() else (settings.frames_directory.resolve(),)  # by this process
+        return (*named, *given, *_opened_roots())
     return (settings.deployment_data_directory.resolve(), *_opened_roots()) if is_foreign_request() else None
 
 

@@ -25,7 +25,7 @@ LATER = {
         "sqlalchemy",
         "psutil",
     },
-    "shunter.flows.from_python": {"torch", "pandas", "prefect", "mlflow", "optuna"},
+    "shunter.flows.api": {"torch", "pandas", "polars", "pyarrow", "prefect", "mlflow", "optuna"},
     "shunter.flows.train": {
         *("mlflow", "sqlalchemy", "alembic", "optuna", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"),
         *("torch._dynamo", "torch._inductor", "sympy", "fbgemm_gpu", "torchrec", "dgl", "ray", "plotly"),

@@ -32,6 +32,8 @@ class RankingScorer(RowScorer):
         item_field: Field of the item.
     """
 
+    kind = "ranking"
+
     def __init__(self, encoder: "Encoder", stored: StoredRanker) -> None:
         single = [field.name for field in stored.features.categorical if not field.multi_valued]
         self._user, self._item = single.index(stored.user), single.index(stored.item)

@@ -3,7 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,9 +24,12 @@ class RowScorer(ABC):
     """Scorer of raw rows.
 
     Attributes:
+        kind: Kind of the model, `click` or `ranking`.
         encoder: Encoder of the data set that the model was trained on.
         max_unknown: Largest share of a column's values that may be unknown or unreadable in `predict`; None for any.
     """
+
+    kind: ClassVar[str]
 
     def __init__(self, encoder: "Encoder") -> None:
         self.encoder = encoder

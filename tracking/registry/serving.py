@@ -20,7 +20,7 @@ import torch
 
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
-from shunter.engine.data.batch import Bags, make_batch
+from shunter.engine.data.batch import Bags, Batch, make_batch
 from shunter.engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -46,6 +46,8 @@ class Scorer(RowScorer):
         encoder: Encoder of the data set that the model was trained on.
         model: Model in evaluation mode, on the CPU.
     """
+
+    kind = "click"
 
     def __init__(self, encoder: "Encoder", model: "Model | Ensemble") -> None:
         super().__init__(encoder)
@@ -83,13 +85,16 @@ class Scorer(RowScorer):
     @torch.no_grad()
     def logits(self, rows: "EncodedRows") -> np.ndarray:
         """Return the log odds of encoded rows, float32 `[rows]` or `[rows, tasks]`."""
-        batch = make_batch(
+        return self._model(*self.batch(rows).inputs).float().numpy()
+
+    def batch(self, rows: "EncodedRows") -> Batch:
+        """Return encoded rows as the input of the model."""
+        return make_batch(
             self._model.features,
             dense=rows.dense if rows.dense.shape[1] else None,
             categorical=rows.categorical if rows.categorical.shape[1] else None,
             bags=[Bags(values=bag.values, lengths=np.diff(bag.offsets), weights=bag.weights) for bag in rows.bags],
         )
-        return self._model(*batch.inputs).float().numpy()
 
 
 def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":

@@ -1,0 +1,58 @@
+"""A training as an estimator of scikit-learn."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from shunter.flows.python import frames
+
+if TYPE_CHECKING:
+    from shunter.flows.python.training import Training
+
+
+class Estimator(ClassifierMixin, BaseEstimator):
+    """Classifier of scikit-learn whose `fit` is `shunter.train`, for `clone`, `cross_val_score` and pipelines.
+
+    Each `fit` is a whole training: it is limited, tracked and registered as any other.
+
+    Args:
+        schema: Roles of the columns, see `shunter.train`; its label names the values that `fit` is given.
+        options: Options of the training, such as `{"trials": 1, "max_hours": 0.1}`.
+
+    Attributes:
+        training_: The training.
+        classes_: The labels 0 and 1.
+
+    Examples:
+        >>> from sklearn.model_selection import cross_val_score
+        >>> quick = {"model": "dnn", "trials": 1, "max_epochs": 1, "ensemble_size": 1, "baselines": "none"}
+        >>> estimator = shunter.Estimator(SCHEMA, quick)
+        >>> scores = cross_val_score(estimator, log, log["click"], cv=2, scoring="roc_auc")  # doctest: +SKIP
+    """
+
+    def __init__(self, schema: Any = None, options: dict[str, Any] | None = None) -> None:
+        self.schema, self.options = schema, options
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's names
+        """Train on a frame and its labels; errors as `shunter.train`."""
+        from shunter.flows.python.functions import train
+        from shunter.ingestion.schema import Schema, read_schema
+
+        label = read_schema(frames.kept_schema(self.schema), Schema).label.column
+        log = frames.polars_of(X).with_columns(frames.series_of(label, y))
+        self.training_: Training = train(log, self.schema, **(self.options or {}))
+        self.classes_ = np.array([0, 1])
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return the probabilities of label 0 and of label 1, float64 `[rows, 2]`."""
+        check_is_fitted(self, "training_")
+        positive = np.asarray(self.training_.model.predict(X))
+        return np.column_stack([1 - positive, positive])
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return the more probable label of each row."""
+        is_positive = self.predict_proba(X)[:, 1] >= 0.5
+        return self.classes_[is_positive.astype(int)]
