@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, distributions
 from importlib.util import find_spec
 from typing import Any
 
-from shunter.errors import MissingExtensionError, UnknownNameError
+from shunter.errors import MissingExtensionError, MissingPackageError, UnknownNameError
 
 EXTENSIONS = "shunter.extensions"
 APPLICATIONS = ("operation", "retraining", "serving")
@@ -145,6 +145,21 @@ class Registry:
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in _entry_points() if point.group == self.group}
+
+
+def check_package(module: str, package: str, extra: str) -> None:
+    """Raise unless a package that an extra of Shunter installs is there.
+
+    Args:
+        module: Module that the package holds.
+        package: Name of the package.
+        extra: Name of the extra.
+
+    Raises:
+        MissingPackageError: The package is not installed.
+    """
+    if find_spec(module) is None:
+        raise MissingPackageError(package, extra)
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shunter.engine.executors.role import Cluster
-from shunter.registry import Entry, Registry
+from shunter.registry import Entry, Registry, check_package
 from shunter.requests import ClusterRequest
 
 # `process_group` is a function of the placement that returns an `Executor`; `cluster` one of the address and the
@@ -25,10 +25,12 @@ def requested_cluster(request: ClusterRequest) -> Iterator[Cluster | None]:
 
     Raises:
         HardwareError: No cluster answers, or none of its nodes has the resource.
+        MissingPackageError: Ray is not installed.
         MissingExtensionError: Nothing here can use a cluster.
     """
     if request.cluster is None:
         yield None
         return
+    check_package("ray", "Ray", "cluster")
     with EXECUTORS.load("cluster")(request.cluster, request.cluster_resource) as cluster:
         yield cluster

@@ -1,7 +1,6 @@
 """Approximate nearest-neighbour index over item vectors, with measured recall, for large catalogues."""
 
 import importlib
-import importlib.util
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import torch
 from shunter.engine.ranking.best import AllScores, Best, Search
 from shunter.errors import RequestError
 from shunter.models.graph.ranker import Ranker, VectorRanker
+from shunter.registry import check_package
 
 MEASURED_AT = (20, 100)  # default numbers of items (k) for which recall@k is measured
 AIMED_RECALL = 0.99  # on half of the sampled users; the fewest lists that reach it are searched
@@ -191,6 +191,7 @@ def build_index(
         least_recall: Smallest accepted recall; None for `LEAST_RECALL`.
 
     Raises:
+        MissingPackageError: FAISS is not installed.
         RequestError: The ranker has no vectors, there are too few items or users, or the recall is too low.
     """
     if (reason := why_exact(ranker)) is not None:
@@ -203,8 +204,7 @@ def build_index(
             f"--index approximate needs more than the {len(items):,} items and {len(users):,} known users of the log: "
             "use --index exact, which is faster there."
         )
-    if importlib.util.find_spec("faiss") is None:
-        raise RequestError("--index approximate needs the package faiss-cpu: install it, or use --index exact.")
+    check_package("faiss", "faiss-cpu", "serve")
     begin = time.perf_counter()
     index = ItemIndex(ranker, items, AllScores(ranker, items), lists)
     index.measure(users, without, lengths, time.perf_counter() - begin)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from shunter.errors import MissingExtensionError, UnknownNameError
-from shunter.registry import Entry, Registry
+from shunter.errors import MissingExtensionError, MissingPackageError, UnknownNameError
+from shunter.registry import Entry, Registry, check_package
 
 REGISTRY = Registry(
     "shape",
@@ -79,3 +79,11 @@ def test_another_distribution_adds_an_optimizer_that_trains(tmp_path: Path) -> N
     )
     program = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{script}"]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout.split() == ["RMSprop"]
+
+
+def test_a_package_of_an_extra_is_named_with_the_extra() -> None:
+    check_package("json", "json", "serve")
+    with pytest.raises(MissingPackageError) as refused:
+        check_package("no_such_module", "no-such-package", "cluster")
+    assert (refused.value.package, refused.value.extra) == ("no-such-package", "cluster")
+    assert refused.value.code == "missing-package"

@@ -1,5 +1,6 @@
 """Registration and loading of models in MLflow's registry: weights and encoder without pickled objects."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -247,7 +248,8 @@ def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignat
 
 def _requirements() -> list[str]:
     """Return Shunter's requirements with the installed versions, since Shunter's own code loads the model."""
-    names = [line for line in requires("shunter") or [] if "extra ==" not in line]
+    lines = [line for line in requires("shunter") or [] if "extra ==" not in line]
+    names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines]
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 

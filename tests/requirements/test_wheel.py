@@ -1,0 +1,130 @@
+"""The wheel holds one package, installs into an environment outside of the checkout, and works there."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+
+from shunter.settings import PROJECT_ROOT, _default_home
+
+PROJECT = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["project"]
+REQUIREMENTS = [
+    *PROJECT["dependencies"],
+    *(one for extra in PROJECT["optional-dependencies"].values() for one in extra),
+]
+SECONDS = 300
+USE = """
+import json, sys
+import shunter
+from shunter.settings import Settings
+import pandas as pd
+log = pd.DataFrame({"click": [0, 1] * 50, "item": list(range(10)) * 10})
+print(json.dumps([shunter.__file__, str(Settings().home), str(Settings().tracking_root), shunter.check(log).rows]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of the sources, without the kernels that a compiler would add."""
+    folder = tmp_path_factory.mktemp("wheel")
+    names = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for name in names.splitlines():
+        if not name.startswith(("tests/", "benchmarks/", "docs/")) and (PROJECT_ROOT / name).is_file():
+            target = folder / "sources" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(PROJECT_ROOT / name, target)
+    build = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
+    subprocess.run(
+        [sys.executable, *build, str(folder / "sources")],
+        env={**os.environ, "CC": "false", "CXX": "false"},
+        check=True,
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs a program of a fresh environment that has the wheel, and the libraries of this one, in an empty folder."""
+    folder = tmp_path_factory.mktemp("outside")
+    venv.create(folder / "env", symlinks=True)
+    python = folder / "env" / "bin" / "python"
+    options = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *options, wheel], check=True)
+    (site,) = (folder / "env").glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")  # its own .pth files are not read
+
+    def run(program: str, *arguments: str) -> str:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHUNTER_", "PYTHON"))}
+        done = subprocess.run(
+            [folder / "env" / "bin" / program, *arguments],
+            cwd=folder,
+            env={**kept, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.slow
+def test_it_holds_one_package_with_its_types_and_files(wheel: Path) -> None:
+    names = {*ZipFile(wheel).namelist()}
+    assert {name.partition("/")[0] for name in names} == {"shunter", f"shunter-{PROJECT['version']}.dist-info"}
+    assert "shunter/py.typed" in names
+    sources = wheel.parent / "sources"
+    folders = [path.parent.relative_to(sources) for path in sources.glob("*/__init__.py")]
+    files = [
+        path for one in folders for path in (sources / one).rglob("*") if path.suffix in {".yaml", ".j2", ".css", ".js"}
+    ]
+    inside = {path.relative_to(sources).as_posix().removeprefix("shunter/") for path in files}
+    assert {f"shunter/{name}" for name in inside} <= names
+
+
+@pytest.mark.slow
+def test_it_works_outside_of_the_checkout_with_a_home_of_the_user(run: Callable[..., str]) -> None:
+    file, home, tracking, rows = json.loads(run("python", "-c", USE))
+    assert not Path(file).is_relative_to(PROJECT_ROOT)
+    assert "site-packages" in file
+    assert (Path(home).name, Path(home).parent.name) == ("shunter", "data")
+    assert Path(tracking) == Path(home) / "mlflow"
+    assert rows == 100
+    assert run("shunter", "--version").split() == ["shunter", PROJECT["version"]]
+    assert "ml-100k" in run("shunter", "datasets")
+
+
+def test_a_home_that_is_there_is_found_and_none_is_made_among_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert _default_home(tmp_path) == tmp_path / "data" / "shunter"
+    (tmp_path / ".shunter").mkdir()
+    assert _default_home(tmp_path) == tmp_path / ".shunter"
+    assert _default_home(PROJECT_ROOT) == PROJECT_ROOT / ".shunter"
+
+
+@pytest.mark.parametrize("line", REQUIREMENTS)
+def test_what_is_installed_and_tested_is_within_the_bounds(line: str) -> None:
+    wanted = Requirement(line)
+    if wanted.name != "fbgemm-gpu":  # the other platform's
+        assert version(wanted.name) in wanted.specifier
+        assert any(one.operator in (">=", "==") for one in wanted.specifier)
