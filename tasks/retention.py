@@ -76,8 +76,9 @@ def _data_of(run: Path) -> str:
 
 def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:
     """Yield runs in Prefect's own database that ended before the age limit; MLflow keeps their results."""
-    database = Path(os.environ.get("PREFECT_HOME", "")) / "prefect.db"
-    if not database.is_file() or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL"):
+    home = os.environ.get("PREFECT_HOME")  # not set in a flow of somebody else's
+    database = Path(home or "") / "prefect.db"
+    if not home or not database.is_file() or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL"):
         return
     before = datetime.now(UTC) - timedelta(seconds=min_age_seconds)
     ids = f"SELECT id FROM flow_run WHERE {_OLD}"
