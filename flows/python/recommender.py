@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shunter.errors import RequestError, UnsupportedError, UnusableValuesWarning
 from shunter.flows.python import frames
+from shunter.model_families import AUTO
 from shunter.registry import Entry, Registry
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE, RowScorer
 
@@ -29,6 +30,8 @@ KINDS = Registry(
     },
     group="shunter.recommenders",
 )
+# Functions of a model's name, rows, a schema file and options, which continue its training.
+UPDATES = Registry("update", {"night": Entry(target="shunter.retraining.new_rows:update")}, group="shunter.updates")
 AnyScorer = TypeVar("AnyScorer", bound=RowScorer)
 
 
@@ -233,6 +236,36 @@ class Recommender(ABC, Generic[AnyScorer]):
             UnsupportedError: The model ranks.
             DataError: A column is missing.
         """
+
+    def update(self, rows: Any, *, schema: Any = None, **options: Any) -> Any:
+        """Continue the training on new rows by a night, as `shunter nightly` does; return what came of it.
+
+        The rows are kept by day. A challenger starts from the champion, learns the days that it has not learned, and
+        replaces it if it is better on the newest day, which it has not learned. So the first call needs rows of two
+        days or more, and later calls of one. `load` the model again to use the new champion.
+
+        Args:
+            rows: Rows with the columns of the log, the label and the time.
+            schema: Schema that names the time, as `shunter.train` takes it; that of the training if omitted.
+            options: Fields of `NightlyRequest`, such as `nightly_epochs=2` or `promote="always"`.
+
+        Returns:
+            The night: its `outcome`, its `reason`, the `judgement` of both models, and the version that is `champion`.
+
+        Raises:
+            UnsupportedError: The model is not registered, or its schema names no time or is no longer there.
+            DataError: There is no earlier day to learn, or a column is missing.
+            RequestError: An option is wrong.
+        """
+        if self._run_id is None:
+            raise UnsupportedError("update", self.title, "a registered model")
+        asked = self._request
+        if schema is None and (asked is None or asked.source.schema_file is None):
+            raise UnsupportedError("update", self.title, "a schema that names the time: give it as `schema`")
+        file = asked.source.schema_file if schema is None and asked else frames.kept_schema(schema)
+        family = {} if asked is None or asked.model == AUTO else {"model": asked.model}
+        name = self.title.rpartition("/")[0]
+        return UPDATES.load("night")(name, frames.polars_of(rows), file, {**family, **options})
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copy the model to a new folder, which `load`, `shunter serve` and MLflow read; return the folder.

@@ -1,0 +1,80 @@
+"""Continued training on new rows of a frame: they are sorted into days, and a night learns them."""
+
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from shunter.errors import DataError, UnsupportedError
+from shunter.flows.command.options import build
+from shunter.flows.python.frames import kept_frame
+from shunter.flows.python.session import run
+from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding.columns import check_columns
+from shunter.ingestion.encoding.times import moments, see
+from shunter.ingestion.schema import Schema, read_schema
+from shunter.ingestion.time_format import UNITS, TimeReading
+from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.nights import Night
+from shunter.settings import Settings
+
+MICROSECONDS = 1e6
+
+
+def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[str, Any]) -> Night:
+    """Add rows to the days of a registered model, and run a night that judges on the newest day of the rows.
+
+    The same rows are added once, so that the same call resumes an interrupted night.
+
+    Args:
+        model: Name of the registered model.
+        rows: Rows with the columns of the schema.
+        schema_file: Schema that names the time.
+        options: Other options of `NightlyRequest`.
+
+    Raises:
+        UnsupportedError: The schema names no time.
+        DataError: A column is missing, no time can be read, or there is no earlier day to learn.
+        RequestError: An option is wrong.
+    """
+    schema = read_schema(schema_file, Schema)
+    if schema.time is None:
+        raise UnsupportedError("update", model, "a schema that names the time, by which rows fall into days")
+    check_columns("The frame", rows.columns, schema.columns, "of the schema")
+    folder = Settings().frames_directory / "days" / model
+    days = days_of(rows[schema.time], schema)
+    for day in (found := days.drop_nulls().unique().sort()):
+        file = kept_frame(rows.filter(days == day))
+        target = folder / day.isoformat() / f"{file.parent.name}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    if not len(found):
+        raise DataError(f"No value of {schema.time} is a time: name its format in the schema.")
+    given = {"data": str(folder / "{date}" / "*.parquet"), "schema_file": schema_file, "register_as": model}
+    request = build(NightlyRequest, {**given, "day": found[-1], **options})
+    return run("shunter.retraining.nightly_flow:nightly", request)
+
+
+def days_of(values: pl.Series, schema: Schema) -> pl.Series:
+    """Return the day of each time in UTC; null for a value that is no time.
+
+    Raises:
+        DataError: The order of day and month is not clear.
+    """
+    texts = values if values.dtype.is_temporal() else read.as_text(values)[0]
+    assert schema.time is not None, "days are asked for by a time"
+    reading = TimeReading(format=schema.time_format)
+    if schema.time_format is None and not texts.dtype.is_temporal():
+        seen = see(texts)
+        units = {name: count for name, count in seen.counts.items() if name in UNITS}
+        unit = max(units, key=units.__getitem__, default=None)
+        reading = TimeReading(format=unit) if unit else seen.settle(schema.time, 0.01)
+    found = moments(texts, reading) / MICROSECONDS
+    return pl.Series([_day(seconds) for seconds in found], dtype=pl.Date)
+
+
+def _day(seconds: float) -> date | None:
+    return None if np.isnan(seconds) else datetime.fromtimestamp(seconds, UTC).date()
