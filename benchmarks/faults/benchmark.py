@@ -63,7 +63,7 @@ from benchmarks.faults.attacks import ATTACKS, Attack, attacks
 from benchmarks.faults.bad_inputs import BAD_INPUTS, BadInput, bad_input
 from benchmarks.faults.carriers import VALUES, Carried, all_carried, carried_by_outcome
 from benchmarks.faults.command import DATA, KINDS, TRAIN
-from benchmarks.faults.commands import IN_PAIRS, Beside, commands_beside, commands_by_outcome
+from benchmarks.faults.commands import IN_PAIRS, Beside, commands_beside, commands_by_outcome, pairs_of
 from benchmarks.faults.first_commands import KilledFirstCommand, first_commands_by_outcome, kill_first_commands
 from benchmarks.faults.flipped_bytes import Flip, flipped_bytes
 from benchmarks.faults.foreign_folder import ForeignCommand, commands_in_foreign_folder, foreign_by_outcome
@@ -173,6 +173,10 @@ class Findings:
                 with suppress(TypeError):
                     self._found[section].append(SECTIONS[section](**one))
 
+    def found(self, section: str) -> list[Any]:
+        """Return the findings of a section so far."""
+        return list(self._found.get(section, ()))
+
     def headline(self) -> dict[str, int]:
         """Return the counts of the sections."""
         return {name: value for section, found in self._found.items() for name, value in COUNTS[section](found).items()}
@@ -247,6 +251,7 @@ def main() -> None:
     published = _published(quick=arguments.quick)
     if arguments.add:
         findings.go_on_from(published)
+    paired = pairs_of(findings.found("commands"))
     with tempfile.TemporaryDirectory(prefix="shunter-faults-") as name, ThreadPoolExecutor(len(PARTS)) as lanes:
         folder = Path(name)
         undisturbed = Undisturbed(folder / "undisturbed", findings)
@@ -264,7 +269,7 @@ def main() -> None:
             "inputs": lambda: misuse(folder / "inputs", count, findings),
             "commands": lambda: commands_beside(
                 folder / "commands",
-                list(combinations_with_replacement(IN_PAIRS, 2))[:count],
+                [pair for pair in combinations_with_replacement(IN_PAIRS, 2) if pair not in paired][:count],
                 arguments.rounds if count is None else 0,
                 deadline,
                 lambda found: findings.add("commands", found),
@@ -301,7 +306,8 @@ def main() -> None:
         dates = published["details"].pop("dates")
         figures, details = published["headline"] | figures, published["details"] | details
         details["dates"] = dates | {
-            section: f"{dates[section]} to {now}" if arguments.add and section in dates else now for section in found
+            section: f"{dates[section].split(' to ')[0]} to {now}" if arguments.add and section in dates else now
+            for section in found
         }
     publish("faults", figures, details, seeds=(SEED,), quick=arguments.quick)
 

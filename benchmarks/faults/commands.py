@@ -31,6 +31,7 @@ AT_ONCE = 3  # other commands, so that they fit into the memory of a small machi
 REFUSED = 2  # exit code of a rollback to the version that is the champion already
 BEGUN = "select "  # printed when a training has opened its run
 PATIENCE_SECONDS = 600.0
+PLUS = " + "  # between the commands of a pair
 
 
 @dataclass
@@ -55,6 +56,11 @@ def commands_by_outcome(found: Sequence[Beside]) -> dict[str, int]:
         "command_rounds": sum(one.kind == "round" for one in found),
         "lost_by_commands": sum(len(one.lost) for one in found),
     }
+
+
+def pairs_of(found: Sequence[Beside]) -> set[tuple[str, ...]]:
+    """Return the pairs of commands that ran beside trainings."""
+    return {tuple(pair.split(PLUS)) for one in found if one.kind == "pairs" for pair in one.commands}
 
 
 def commands_beside(
@@ -102,7 +108,7 @@ class SharedHome:
         training = self._begin_training(name)
         while pairs and self._is_running(training):
             pair = pairs.pop(0)
-            found.commands.append(" + ".join(pair))
+            found.commands.append(PLUS.join(pair))
             begun = [(one, self._begin(one, *self._arguments(one))) for one in pair]
             found.lost += [lost for one, started in begun for lost in self._end(one, started, training)]
         found.lost += self._lost(name, training)

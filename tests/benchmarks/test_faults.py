@@ -22,7 +22,7 @@ from benchmarks.faults.bad_inputs import BadInput
 from benchmarks.faults.benchmark import Findings, Listener, kill_many
 from benchmarks.faults.carriers import Carried
 from benchmarks.faults.command import KINDS, ROOT, Outcome
-from benchmarks.faults.commands import Beside
+from benchmarks.faults.commands import Beside, pairs_of
 from benchmarks.faults.first_commands import KilledFirstCommand
 from benchmarks.faults.flipped_bytes import Flip
 from benchmarks.faults.foreign_folder import ForeignCommand
@@ -160,6 +160,11 @@ def test_findings_are_counted_with_what_was_published_of_the_same_parts(
     assert findings.headline()["kills"] == 4
     assert findings.headline()["kills_not_bitwise"] == 1
     assert findings.headline()["command_rounds"] == 0
+
+
+def test_pairs_of_commands_that_ran_are_known_from_the_findings() -> None:
+    found = [Beside("pairs", ["clean + sync", "train + serve"]), Beside("round", ["clean"])]
+    assert pairs_of(found) == {("clean", "sync"), ("train", "serve")}
 
 
 def test_kills_are_spread_over_all_kinds_of_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
