@@ -49,7 +49,7 @@ from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import charged, check_time, require_room, spending
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
-from shunter.tasks.training_plans import processes_of
+from shunter.tasks.training_plans import check_is_installed, processes_of
 from shunter.tasks.tune import with_trials_at_a_time
 from shunter.tracking.convention import account_metrics, headline_metrics
 from shunter.tracking.links import log_description
@@ -152,6 +152,7 @@ def train(
     check_model(request.model)
     request.search.check_is_installed()
     request.ensemble.check_is_installed()
+    check_is_installed(request)
     read_overrides(request.model, request.architecture.set)
     check_model_key()
     clock = StepClock(seconds_before_run())

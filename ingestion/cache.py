@@ -21,12 +21,11 @@ from shunter.errors import DamagedFileError, DataError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.build import build
 from shunter.ingestion.learned_maps import refuse_for_ranking
-from shunter.ingestion.nodes import crew_of
 from shunter.ingestion.progress import OnProgress, ignore
 from shunter.ingestion.sources.guard import Budget, check_sizes, open_checked
 from shunter.ingestion.survey import positives_alone
 from shunter.ingestion.vectors import vector_files
-from shunter.ingestion.workers import Work
+from shunter.ingestion.workers import Work, crew_of
 from shunter.quarantine import quarantine
 from shunter.requests import ClusterRequest
 

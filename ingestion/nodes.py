@@ -17,7 +17,6 @@ from typing import Any, Self
 from shunter.errors import DataError, first_line
 from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, connected, node_of, placed
 from shunter.ingestion.batch import Source
-from shunter.ingestion.progress import log_bytes
 from shunter.ingestion.sources.guard import is_foreign_request
 from shunter.ingestion.worker import Worker
 from shunter.ingestion.workers import (
@@ -29,42 +28,29 @@ from shunter.ingestion.workers import (
     Prepared,
     Result,
     crew_for,
-    is_long,
 )
 from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
 
 START_SECONDS = 60.0  # a process on a node starts within seconds; without free cores it may wait for hours
-# Processes on nodes take some ten seconds to start; in this time the local threads read about this many bytes.
-LONG_BYTES = 1 << 30
 MOST_LOSSES = 3  # lost processes per unit: a unit that ends its process on every node is itself the cause
 
 
 @contextmanager
-def crew_of(
-    request: ClusterRequest | None, source: Source, cache: Path, processes: int | None = None
-) -> Iterator[Crew | None]:
-    """Yield the crew that ingests a log: the nodes of a cluster, or processes or threads of this machine.
-
-    The nodes are used if a cluster is requested, the log is long and the nodes have more cores than this machine.
+def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Iterator[Crew | None]:
+    """Yield the nodes of a cluster as a crew, or the crew of this machine if it has at least as many cores.
 
     Args:
-        request: Names the cluster; None for this machine.
+        request: Names the cluster.
         source: The log.
         cache: Folder of the data sets.
-        processes: Number of processes of this machine, see `crew_for`; None to allow the cluster.
 
     Raises:
         HardwareError: No cluster answers.
     """
-    address = request.cluster if request is not None else None
-    is_short = log_bytes(source) < LONG_BYTES or not is_long(source)
-    if request is None or address is None or processes is not None or is_short:
-        with crew_for(source, processes) as crew:
-            yield crew
-        return
-    with connected(address), ExitStack() as stack:
+    assert request.cluster is not None, "a cluster is requested"
+    with connected(request.cluster), ExitStack() as stack:
         crew = stack.enter_context(Nodes(_nodes(request.cluster_resource), source.paths, cache))
         if crew.count <= len(os.sched_getaffinity(0)):
             stack.close()

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from shunter.errors import DataError
 from shunter.hardware.devices.python_process import PythonProcess
 from shunter.ingestion.batch import UNIT_BYTES, Source
-from shunter.ingestion.progress import OnProgress, ignore
+from shunter.ingestion.progress import OnProgress, ignore, log_bytes
 from shunter.ingestion.sources.files import is_plain
 from shunter.ingestion.sources.guard import is_foreign_request
+from shunter.registry import Entry, Registry
+from shunter.requests import ClusterRequest
 
 Prepared = TypeVar("Prepared")
 Item = TypeVar("Item")
@@ -25,6 +28,11 @@ Result = TypeVar("Result")
 WORKER = "shunter.ingestion.worker"
 MOST_PROCESSES = 8  # each process takes some 200 MB plus a copy of the vocabularies
 _MANY_UNITS = 16
+# Processes on nodes take some ten seconds to start; in this time the local threads read about this many bytes.
+LONG_BYTES = 1 << 30
+
+# Crews of other machines: functions of the request, the log and the cache of data sets.
+CREWS = Registry("crew", {"cluster": Entry(target="shunter.ingestion.nodes:crew_of_nodes")}, "shunter.crews")
 
 
 class Crew(Protocol):
@@ -145,6 +153,27 @@ class _Process:
 ONE_THREAD = {"POLARS_MAX_THREADS": "1", "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 # Memory of one chunk is reused for the next: a new allocation by the system each time costs a tenth of all the work.
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
+
+
+def crew_of(
+    request: ClusterRequest | None, source: Source, cache: Path, processes: int | None = None
+) -> AbstractContextManager[Crew | None]:
+    """Return the crew that ingests a log: the nodes of a cluster, or processes or threads of this machine.
+
+    Args:
+        request: Names the cluster, whose nodes read a long log; None for this machine.
+        source: The log.
+        cache: Folder of the data sets.
+        processes: Number of processes of this machine, see `crew_for`; None to allow the cluster.
+
+    Raises:
+        HardwareError: No cluster answers.
+        MissingExtensionError: No installed crew uses a cluster.
+    """
+    is_short = log_bytes(source) < LONG_BYTES or not is_long(source)
+    if request is None or request.cluster is None or processes is not None or is_short:
+        return crew_for(source, processes)
+    return CREWS.load("cluster")(request, source, cache)
 
 
 def crew_for(source: Source, processes: int | None = None) -> AbstractContextManager[Crew | None]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.memory import cached_rows
-from shunter.engine.parallel.tier_blocks import TierBlocks
+from shunter.engine.tier_blocks import TierBlocks
 from shunter.hardware.types import Placement
 from shunter.models.graph import GraphSpec
 from shunter.models.spec import ModelSpec

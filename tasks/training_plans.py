@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
+from shunter.engine.executors.registry import EXECUTORS
 from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.job import ClickJob
 from shunter.engine.overrides import read_overrides
@@ -67,6 +68,19 @@ def planner() -> Planner:
         MissingExtensionError: No planner is installed.
     """
     return PLANNERS.load("tables")()
+
+
+def check_is_installed(request: TrainRequest) -> None:
+    """Raise if the requested processes, plan or cluster cannot be used, before anything is read or measured.
+
+    Raises:
+        MissingExtensionError: They belong to an extension that is not installed.
+        RequestError: The plan cannot be read.
+    """
+    if processes_of(request) > 1:
+        EXECUTORS.entry("process_group")
+    if request.nodes.cluster is not None:
+        EXECUTORS.entry("cluster")
 
 
 def processes_of(request: TrainRequest) -> int:

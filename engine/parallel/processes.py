@@ -30,9 +30,9 @@ from shunter.engine.parallel.host_model import HostModel
 from shunter.engine.parallel.loader import BatchShare, ShareLoader
 from shunter.engine.parallel.losses import own_losses
 from shunter.engine.parallel.plan import Sharding, make_plan
-from shunter.engine.parallel.tier_blocks import TierBlocks
 from shunter.engine.parallel.tiered import TieredShards
 from shunter.engine.results import Evaluation
+from shunter.engine.tier_blocks import TierBlocks
 from shunter.errors import RequestError
 from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.embeddings.request import EmbeddingCache

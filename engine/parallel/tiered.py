@@ -2,7 +2,7 @@
 
 TorchRec trains what is in memory: one table of all processes' slots, divided by row, so that a process's block of it is
 the memory of its cache (`shunter.models.embeddings.tiers`). Rows of the real tables belong to processes by block
-(`shunter.engine.parallel.tier_blocks`). What a batch looks up is renumbered before it is trained, in the thread that
+(`shunter.engine.tier_blocks`). What a batch looks up is renumbered before it is trained, in the thread that
 reads ahead, by messages in a group of its own:
 
     1. how many of its rows each process asks of each other, and whether all still train
@@ -32,7 +32,7 @@ from torch import distributed as dist
 
 from shunter.engine.parallel.given import GivenTable
 from shunter.engine.parallel.plan import Sharding, make_plan
-from shunter.engine.parallel.tier_blocks import TierBlocks
+from shunter.engine.tier_blocks import TierBlocks
 from shunter.errors import TooLargeError, TrainingError
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.initial_weights import RowsByThemselves, draw_tables

@@ -11,6 +11,7 @@ from shunter.hardware.devices.discovery import host_fingerprint, local_accelerat
 from shunter.hardware.devices.identity import machine_id
 from shunter.hardware.reservation import Reservation, Tell, reserve, say
 from shunter.hardware.types import HardwareProfile
+from shunter.registry import Entry, Registry
 from shunter.settings import Settings
 
 PATIENCE_SECONDS = 600  # longest wait for a training job on an accelerator to measure
@@ -18,6 +19,22 @@ PATIENCE_SECONDS = 600  # longest wait for a training job on an accelerator to m
 Progress = Callable[[str], None]
 
 FEWEST_PROCESSES = 2
+
+# Measurements between processes of one processor, by the field of the profile: functions of the number of processes.
+PROCESS_MEASUREMENTS = Registry(
+    "measurement between processes",
+    {
+        "collectives": Entry(
+            target="shunter.hardware.probes.collectives:measure_collectives",
+            capabilities={"label": "collectives between processes"},
+        ),
+        "shared_vectors": Entry(
+            target="shunter.engine.profiling.shared_vectors:measure_shared_vectors",
+            capabilities={"label": "pooled rows through memory that processes share"},
+        ),
+    },
+    group="shunter.process_measurements",
+)
 
 
 def quiet(message: str) -> None:
@@ -88,15 +105,16 @@ def _kept_at(host: str) -> Path:
 
 
 def is_complete(profile: HardwareProfile) -> bool:
-    """Return True if the disk and, on a CPU, collectives and the exchange through shared memory were measured."""
-    between = bool(profile.collectives) and profile.shared_vectors is not None
-    return profile.disk is not None and (profile.accelerator.kind != "cpu" or between)
+    """Return True if the disk and, on a CPU, whatever is installed of `PROCESS_MEASUREMENTS` were measured."""
+    fields = PROCESS_MEASUREMENTS.names if profile.accelerator.kind == "cpu" else ()
+    unmeasured = {name: HardwareProfile.model_fields[name].default for name in fields}
+    return profile.disk is not None and all(getattr(profile, name) != value for name, value in unmeasured.items())
 
 
 def complete(
     profiles: Sequence[HardwareProfile], on_progress: Callable[[str], None] = lambda message: None
 ) -> list[HardwareProfile]:
-    """Measure the disk of the cache folder, and collectives between processes on the CPU.
+    """Measure the disk of the cache folder, and what processes of the CPU exchange (`PROCESS_MEASUREMENTS`).
 
     The disk is the same for all accelerators. A disk that cannot be measured is left out and reported by `on_progress`.
     Collectives between GPUs are not measured: on a machine with several GPUs the stall profiler shows their cost.
@@ -108,8 +126,6 @@ def complete(
     Raises:
         HardwareError: The processes failed.
     """
-    from shunter.engine.profiling.shared_vectors import measure_shared_vectors
-    from shunter.hardware.probes.collectives import measure_collectives
     from shunter.hardware.probes.disk import measure_disk
 
     on_progress("the disk")
@@ -122,10 +138,9 @@ def complete(
     for profile in profiles:
         changes: dict[str, object] = {"disk": disk}
         if profile.accelerator.kind == "cpu":
-            on_progress("collectives between processes")
             processes = max(FEWEST_PROCESSES, min(profile.accelerator.cores, 4))
-            changes["collectives"] = measure_collectives(processes)
-            on_progress("pooled rows through memory that processes share")
-            changes["shared_vectors"] = measure_shared_vectors(processes)
+            for name in PROCESS_MEASUREMENTS.names:
+                on_progress(str(PROCESS_MEASUREMENTS.capability(name, "label")))
+                changes[name] = PROCESS_MEASUREMENTS.load(name)(processes)
         completed.append(profile.model_copy(update=changes))
     return completed

@@ -142,10 +142,10 @@ def _check(request: Request) -> None:
         if isinstance(request, TrainRequest):
             request.search.check_is_installed()
             request.ensemble.check_is_installed()
-        if isinstance(request, TrainRequest) and request.training.plan is not None:
-            from shunter.tasks.training_plans import processes_of
+            if request.training.processes > 1 or request.training.plan or request.nodes.cluster:
+                from shunter.tasks.training_plans import check_is_installed
 
-            processes_of(request)
+                check_is_installed(request)
         if isinstance(request, TrainRequest) and request.checkpoints.checkpoint_copy is not None:
             from shunter.engine.checkpoint.remote import check_address
 

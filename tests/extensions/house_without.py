@@ -25,15 +25,16 @@ from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
 from shunter.engine.loop.step_options import STEP_OPTIONS, prepare_layers  # noqa: E402
 from shunter.engine.overrides import read_overrides  # noqa: E402
 from shunter.engine.passes.registry import COMPRESSIONS, TRAINING_PASSES, passes_of  # noqa: E402
+from shunter.engine.profiling.profiles import PROCESS_MEASUREMENTS  # noqa: E402
 from shunter.errors import MissingExtensionError  # noqa: E402
 from shunter.flows.command.cli import app  # noqa: E402
 from shunter.flows.command.command_registry import COMMANDS  # noqa: E402
 from shunter.flows.command.options import JOB_REQUESTS  # noqa: E402
 from shunter.flows.nightly import MOVED  # noqa: E402
+from shunter.ingestion.workers import CREWS  # noqa: E402
 from shunter.model_families import MODEL_FAMILIES  # noqa: E402
 from shunter.models.altered_layers import ALTERATIONS, finish, prepare  # noqa: E402
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers  # noqa: E402
-from shunter.planner.parallel.tower_demand import tower_workload  # noqa: E402
 from shunter.registry import Registry  # noqa: E402
 from shunter.reporting.page.sections import REPORT_SECTIONS  # noqa: E402
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest  # noqa: E402
@@ -47,12 +48,12 @@ from shunter.settings import Settings  # noqa: E402
 from shunter.tasks.accelerators import MOVES, installed_move  # noqa: E402
 from shunter.tasks.doctor import HOME_PARTS, parts  # noqa: E402
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request  # noqa: E402
-from shunter.tasks.training_plans import PLANNERS  # noqa: E402
+from shunter.tasks.training_plans import PLANNERS, check_is_installed  # noqa: E402
 
 CORE = (
-    *(ALTERATIONS, COMMANDS, COMPRESSIONS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS, JOB_REQUESTS, MODEL_FAMILIES),
-    *(MOVED, MOVES, PAST_SEARCHES, PLANNERS, REPORT_SECTIONS, RESULT_LIMITS, SEARCH_METHODS, SEARCH_SPACES),
-    *(STEP_OPTIONS, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
+    *(ALTERATIONS, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS, JOB_REQUESTS),
+    *(MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES, PLANNERS, PROCESS_MEASUREMENTS, REPORT_SECTIONS, RESULT_LIMITS),
+    *(SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
 )
 
 
@@ -119,7 +120,9 @@ def check_models() -> None:
         read_overrides(family, [])
         MODEL_FAMILIES.load_part(family, "host_model")
     assert refused_extension(read_overrides, "dmt", []) == ("towers" if is_deleted("towers") else None)
-    if is_deleted("towers"):
+    if is_deleted("towers") and not is_deleted("distributed"):
+        from shunter.planner.parallel.tower_demand import tower_workload
+
         assert tower_workload(None, None, 2, 4.0) is None  # pyright: ignore[reportArgumentType]
 
 
@@ -146,6 +149,14 @@ def check_machine() -> None:
     assert ("fleet policies" in [part.name for part in parts(Settings())]) != is_deleted("fleet")
 
 
+def check_processes() -> None:
+    """One process trains; several, and a cluster, are refused where nothing divides a training."""
+    check_is_installed(TrainRequest())
+    missing = "distributed" if is_deleted("distributed") else None
+    for options in ({"processes": 2}, {"cluster": "auto"}):
+        assert refused_extension(check_is_installed, TrainRequest(**options)) == missing
+
+
 def check_commands() -> None:
     """Help is printed; a command of a deleted folder is refused with the code of the error."""
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
@@ -160,6 +171,7 @@ check_search()
 check_models()
 check_layers()
 check_machine()
+check_processes()
 check_commands()
 left = {name for one in DELETED for name in (f"shunter.{one}", f"shunter.extensions.{one}") if name in sys.modules}
 assert not left, left

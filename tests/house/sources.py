@@ -22,7 +22,7 @@ ROOMS = (
     (
         "core",
         r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
-        r"|embeddings/(row_traffic|cache_counts)",
+        r"|embeddings/(row_traffic|cache_counts|shards)",
     ),
     (
         "tiers",

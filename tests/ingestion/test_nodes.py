@@ -12,12 +12,12 @@ import pytest
 from shunter.errors import HardwareError
 from shunter.hardware.devices.nodes import alive_nodes, connected, node_of
 from shunter.ingestion.build import build
-from shunter.ingestion.nodes import LONG_BYTES, Nodes, Seen, crew_of
+from shunter.ingestion.nodes import Nodes, Seen
 from shunter.ingestion.progress import READING, Progress
 from shunter.ingestion.schema import Options
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
 from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
-from shunter.ingestion.workers import Work
+from shunter.ingestion.workers import LONG_BYTES, Work, crew_of
 from shunter.requests import ClusterRequest
 
 
