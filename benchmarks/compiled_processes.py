@@ -17,10 +17,10 @@ from typing import Any
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from shunter.engine.config import Execution, Hyperparameters, Schedule
-from shunter.engine.executors.process_group import ProcessGroup, machine_of
 from shunter.engine.job import ClickJob, TrainingJob
-from shunter.engine.parallel import Sharding
 from shunter.engine.profiling.profiles import machine_profiles
+from shunter.extensions.distributed.executors.process_group import ProcessGroup, machine_of
+from shunter.extensions.distributed.training import Sharding
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 

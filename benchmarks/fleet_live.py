@@ -99,7 +99,7 @@ def bound(jobs: Sequence[FleetJob], turn: int, names: Sequence[str] = tuple(NODE
 
 def run(jobs: Sequence[FleetJob], address: str, directory: Path, policy: str = POLICY) -> Schedule:
     """What a policy does with them on the live cluster; what was measured is kept in MLflow."""
-    from shunter.engine.executors.ray.cluster import open_cluster
+    from shunter.extensions.distributed.executors.ray.cluster import open_cluster
 
     run_id = start_run("benchmark", "fleet")
     with closing(run_id), open_cluster(address, "training") as cluster:

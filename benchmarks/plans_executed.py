@@ -22,25 +22,25 @@ from benchmarks.optimizers import ingest_planted
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.in_process import InProcessExecutor
-from shunter.engine.executors.process_group import ProcessGroup
-from shunter.engine.executors.process_group import machine_of as memory_of
 from shunter.engine.job import Checkpointing, TrainingJob
-from shunter.engine.parallel import GivenTable, Sharding
 from shunter.engine.profiling.profiles import machine_profiles
 from shunter.engine.results import TrainingFigures
+from shunter.extensions.distributed.executors.process_group import ProcessGroup
+from shunter.extensions.distributed.executors.process_group import machine_of as memory_of
+from shunter.extensions.distributed.plan_request import DevicesRequest, PlanRequest
+from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, ExecutedPlan, typical_step_seconds
+from shunter.extensions.distributed.planning.costs import Choice
+from shunter.extensions.distributed.planning.demand import demand_of
+from shunter.extensions.distributed.planning.machine import machine_of
+from shunter.extensions.distributed.planning.options import by_hand, data_parallel, options_of, rows_everywhere
+from shunter.extensions.distributed.planning.report import TORCHREC as TORCHREC_PLANNER
+from shunter.extensions.distributed.planning.report import more_surely, simulated_step, step_model
+from shunter.extensions.distributed.planning.search import Search
+from shunter.extensions.distributed.planning.step import StepModel
+from shunter.extensions.distributed.planning.torchrec_plan import torchrec_choices
+from shunter.extensions.distributed.training import GivenTable, Sharding
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.registry import model_spec
-from shunter.planner.parallel.calibration import UNCALIBRATED, ExecutedPlan, typical_step_seconds
-from shunter.planner.parallel.costs import Choice
-from shunter.planner.parallel.demand import demand_of
-from shunter.planner.parallel.machine import machine_of
-from shunter.planner.parallel.options import by_hand, data_parallel, options_of, rows_everywhere
-from shunter.planner.parallel.report import TORCHREC as TORCHREC_PLANNER
-from shunter.planner.parallel.report import more_surely, simulated_step, step_model
-from shunter.planner.parallel.search import Search
-from shunter.planner.parallel.step import StepModel
-from shunter.planner.parallel.torchrec_plan import torchrec_choices
-from shunter.requests.plan import DevicesRequest, PlanRequest
 
 TORCHREC, FOUND = "TorchRec's", "found"
 THREADS, ROWS, EPOCHS = 2, 50_000, 5

@@ -22,14 +22,14 @@ from typing import Any
 
 from benchmarks import report
 from shunter.engine.profiling.profiles import machine_profiles
+from shunter.extensions.distributed.plan_request import DevicesRequest, PlanRequest
+from shunter.extensions.distributed.planning.costs import TableCosts
+from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.dense_split import SplitLayer
+from shunter.extensions.distributed.planning.machine import machine_of
+from shunter.extensions.distributed.planning.report import search_plan
+from shunter.extensions.distributed.planning.step import StepModel
 from shunter.hardware.types import Workload
-from shunter.planner.parallel.costs import TableCosts
-from shunter.planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
-from shunter.planner.parallel.dense_split import SplitLayer
-from shunter.planner.parallel.machine import machine_of
-from shunter.planner.parallel.report import search_plan
-from shunter.planner.parallel.step import StepModel
-from shunter.requests.plan import DevicesRequest, PlanRequest
 
 BATCH_OF_A_DEVICE = 256  # FlexFlow's
 SEARCH_SECONDS = 4.0

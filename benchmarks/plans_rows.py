@@ -19,10 +19,10 @@ from benchmarks.plans_executed import EPOCHS, ROWS, THREADS, trained
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
 from shunter.engine.profiling.profiles import machine_profiles
+from shunter.extensions.distributed.planning.calibration import typical_step_seconds
+from shunter.extensions.distributed.planning.costs import Choice
+from shunter.extensions.distributed.planning.demand import TableDemand, demand_of
 from shunter.models.registry import model_spec
-from shunter.planner.parallel.calibration import typical_step_seconds
-from shunter.planner.parallel.costs import Choice
-from shunter.planner.parallel.demand import TableDemand, demand_of
 
 WIDTH, BATCH, PROCESSES = 64, 4096, 2
 LARGE = 1_000  # rows

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import report
+from shunter.extensions.distributed.plan_request import DevicesRequest
+from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.scale import WAYS, scale
+from shunter.extensions.distributed.planning.tower_demand import counted_towers, counted_workload
 from shunter.hardware.types import Precision
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature, Features
-from shunter.planner.parallel.demand import LayerDemand, ModelDemand, TableDemand
-from shunter.planner.parallel.scale import WAYS, scale
-from shunter.planner.parallel.tower_demand import counted_towers, counted_workload
-from shunter.requests.plan import DevicesRequest
 
 DLRM_BATCH, COMPRESSION, WIDTH, TOWERS, TRAIN_SAMPLES = 2048, 4.0, 128, 8, 10**8
 COMPRESSIONS = (COMPRESSION, 16.0)  # up to 16 are published

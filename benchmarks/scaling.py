@@ -21,15 +21,19 @@ from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.process_group import ProcessGroup, machine_of
 from shunter.engine.job import Checkpointing, TrainingJob
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel import Machine, Sharding
 from shunter.engine.results import TrainResult
+from shunter.extensions.distributed.executors.process_group import ProcessGroup, machine_of
+from shunter.extensions.distributed.tables.sharding_types import (
+    EXACT_SHARDING_TYPES,
+    CommunicationPrecision,
+    ShardingType,
+)
+from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 from shunter.hardware.probes.accelerator import measure_profile
 from shunter.hardware.types import Placement
-from shunter.models.embeddings.sharding_types import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
 from shunter.models.registry import model_spec
 
 SEED = 0

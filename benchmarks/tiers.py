@@ -40,8 +40,9 @@ from benchmarks.checkpoints import job_of, zipf_log
 from benchmarks.lookahead import RATES, SAMPLES, SPEC, TABLES, Variant, compare
 from benchmarks.report import parse_arguments, publish, result_path, table
 from shunter.engine.data.batch import Batch, make_batch
-from shunter.engine.executors.process_group import ProcessGroup, machine_here
-from shunter.engine.parallel import GivenTable, Sharding
+from shunter.extensions.distributed.executors.process_group import ProcessGroup, machine_here
+from shunter.extensions.distributed.planning.calibration import typical_step_seconds
+from shunter.extensions.distributed.training import GivenTable, Sharding
 from shunter.hardware.types import Placement
 from shunter.ingestion.request import ingest_request
 from shunter.models.embeddings.row_use import use_levels
@@ -57,7 +58,6 @@ from shunter.planner.memory.nodes import Ask
 from shunter.planner.memory.power import BASE as SERVING_BASE
 from shunter.planner.memory.power import saving, serving_fleets
 from shunter.planner.memory.servers import BASE, read_servers
-from shunter.planner.parallel.calibration import typical_step_seconds
 from shunter.requests import TrainRequest
 
 SEED = 0

@@ -1,11 +1,16 @@
-"""The nightly flow under its former module, which deployments of earlier versions name."""
+"""Flows under their former modules, which deployments of earlier versions name: the nightly flow, and `planning`."""
 
 from typing import Any
 
 from shunter.registry import Entry, Registry
 
 MOVED = Registry(
-    "deployed flow", {"nightly": Entry(target="shunter.retraining.nightly_flow:nightly")}, "shunter.moved_flows"
+    "deployed flow",
+    {
+        "nightly": Entry(target="shunter.retraining.nightly_flow:nightly"),
+        "plan": Entry(target="shunter.extensions.distributed.plan_flow:plan"),
+    },
+    "shunter.moved_flows",
 )
 
 

@@ -32,7 +32,9 @@ _MANY_UNITS = 16
 LONG_BYTES = 1 << 30
 
 # Crews of other machines: functions of the request, the log and the cache of data sets.
-CREWS = Registry("crew", {"cluster": Entry(target="shunter.ingestion.nodes:crew_of_nodes")}, "shunter.crews")
+CREWS = Registry(
+    "crew", {"cluster": Entry(target="shunter.extensions.distributed.node_readers:crew_of_nodes")}, "shunter.crews"
+)
 
 
 class Crew(Protocol):

@@ -39,7 +39,7 @@ DEPLOYED_FLOWS = Registry(
             "profile": "shunter.flows.profiling:profile",
             "tune": "shunter.flows.tuning:tune_only",
             "nightly": "shunter.retraining.nightly_flow:nightly",
-            "plan": "shunter.flows.planning:plan",
+            "plan": "shunter.extensions.distributed.plan_flow:plan",
             "fleet": "shunter.extensions.fleet.flows:fleet",
             "fleet-run": "shunter.extensions.fleet.flows:fleet_run",
             "fleet-learn": "shunter.extensions.fleet.learning_flow:fleet_learn",

@@ -11,7 +11,8 @@ Capabilities of a family of click models:
     reads_positions: Whether it reads histories id by id; to other families a history is a pooled bag.
     compiles_slowly: Whether compiling its layers takes longer than any training could win back.
     field_partitions: Function that names the ways to group the fields which a search tries, as `module:attribute`.
-    host_model: Model whose layers are divided over hosts (`shunter.engine.parallel.host_model`), likewise.
+    host_model: Model whose layers are divided over hosts (`shunter.extensions.distributed.training.host_model`),
+        likewise.
     quality_note: Function that says what the family costs in quality against another, after a search, likewise.
 
 Capabilities of a ranking model:

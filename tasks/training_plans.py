@@ -15,7 +15,9 @@ from shunter.registry import Entry, Registry
 from shunter.requests import TrainRequest
 
 PLANNERS = Registry(
-    "planner of divided trainings", {"tables": Entry(target="shunter.tasks.plan:TablePlanner")}, "shunter.plans"
+    "planner of divided trainings",
+    {"tables": Entry(target="shunter.extensions.distributed.table_planner:TablePlanner")},
+    "shunter.plans",
 )
 
 

@@ -30,10 +30,10 @@ from shunter.settings import PROJECT_ROOT
 
 LOADED = (
     "torchrec.distributed.planner",
-    "shunter.engine.executors.process_group_worker",
+    "shunter.extensions.distributed.executors.process_group_worker",
     "shunter.engine.executors.separate_process_worker",
-    "shunter.engine.executors.ray.group_trainer",
-    "shunter.engine.executors.ray.node_work",
+    "shunter.extensions.distributed.executors.ray.group_trainer",
+    "shunter.extensions.distributed.executors.ray.node_work",
 )
 AGAIN = LOADED[1:3]  # they are run, so they may not be there already
 LONGEST_MESSAGE_BYTES, MOST_DESCRIPTORS, FREE_DESCRIPTOR = 2**18, 16, 200

@@ -28,10 +28,10 @@ from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
+from shunter.extensions.distributed.links.processes import run_group
 from shunter.extensions.towers.field_interactions import field_interactions
 from shunter.extensions.towers.tower_modules import Towers
 from shunter.extensions.towers.tower_partitioner import partition_fields
-from shunter.hardware.devices.processes import run_group
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from shunter.engine.parallel.hosts import Hosts
+from shunter.extensions.distributed.links.processes import Report, join_group, run_member
+from shunter.extensions.distributed.training.hosts import Hosts
 from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
 from shunter.extensions.towers.tower_modules import split_evenly
-from shunter.hardware.devices.processes import Report, join_group, run_member
 
 BATCH, FIELDS, DIM, ROWS = 256, 24, 16, 1000
 SHAPES = {"2 hosts of 2": 2, "4 hosts of 1": 1, "1 host of 4": 4}

@@ -12,8 +12,8 @@ from shunter.requests import ClusterRequest
 EXECUTORS = Registry(
     "executor",
     {
-        "process_group": Entry(target="shunter.engine.executors.process_group:group_of_processes"),
-        "cluster": Entry(target="shunter.engine.executors.ray.cluster:open_cluster"),
+        "process_group": Entry(target="shunter.extensions.distributed.executors.process_group:group_of_processes"),
+        "cluster": Entry(target="shunter.extensions.distributed.executors.ray.cluster:open_cluster"),
     },
     group="shunter.executors",
 )

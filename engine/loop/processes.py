@@ -1,4 +1,4 @@
-"""Operations of a training run that its processes share: one process here, several in `shunter.engine.parallel`."""
+"""Operations of a training run that its processes share: one process here, several in an extension."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

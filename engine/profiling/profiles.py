@@ -25,11 +25,11 @@ PROCESS_MEASUREMENTS = Registry(
     "measurement between processes",
     {
         "collectives": Entry(
-            target="shunter.hardware.probes.collectives:measure_collectives",
+            target="shunter.extensions.distributed.links.collectives:measure_collectives",
             capabilities={"label": "collectives between processes"},
         ),
         "shared_vectors": Entry(
-            target="shunter.engine.profiling.shared_vectors:measure_shared_vectors",
+            target="shunter.extensions.distributed.links.exchange_probe:measure_shared_vectors",
             capabilities={"label": "pooled rows through memory that processes share"},
         ),
     },

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from shunter.extensions.distributed.links.network import transfer_seconds, wire_bytes
 from shunter.extensions.stalls.differences import Stall, StallName
 from shunter.extensions.stalls.report import StallReport, detected
-from shunter.hardware.devices.network import transfer_seconds, wire_bytes
 from shunter.hardware.types import HardwareProfile
 
 TOLERABLE_SHARE = 0.1  # largest acceptable share of a step for network communication

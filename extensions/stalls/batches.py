@@ -10,8 +10,8 @@ from torch import distributed as dist
 
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.parallel.loader import ShareLoader
 from shunter.errors import RequestError
+from shunter.extensions.distributed.training.loader import ShareLoader
 from shunter.hardware.devices.page_cache import drop_from_page_cache, page_cache_share
 
 LARGEST_CACHED_SHARE = 0.1

@@ -8,9 +8,9 @@ import torch
 
 from shunter.engine.private_files import read_private, write_private
 from shunter.errors import HardwareError
+from shunter.extensions.distributed.links.processes import run_group
 from shunter.extensions.stalls.plan import StallMeasurements, StallPlan
 from shunter.extensions.stalls.worker import PLAN, RESULT
-from shunter.hardware.devices.processes import run_group
 
 MODULE = "shunter.extensions.stalls.worker"
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from shunter.errors import HardwareError
+from shunter.extensions.distributed.links.communication import CommunicationModel, CommunicationSample
+from shunter.extensions.distributed.links.network import Link
 from shunter.extensions.stalls.differences import (
     RunTime,
     Stall,
@@ -15,8 +17,6 @@ from shunter.extensions.stalls.differences import (
 from shunter.extensions.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
 from shunter.extensions.stalls.useful_share import UsefulShare
 from shunter.frozen import Frozen
-from shunter.hardware.devices.communication import CommunicationModel, CommunicationSample
-from shunter.hardware.devices.network import Link
 from shunter.hardware.types import HardwareProfile, Precision
 
 NOMINAL_BYTES_PER_SECOND = 1e9  # if no collective was measured; the fitted factors then refer to this bandwidth

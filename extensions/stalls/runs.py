@@ -15,14 +15,14 @@ from shunter.engine.config import Execution
 from shunter.engine.data.batch import Batch
 from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
 from shunter.engine.memory import available_memory_bytes, check_tables_fit
-from shunter.engine.parallel.processes import ManyProcesses
+from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
+from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.extensions.stalls.batches import StallBatches, largest_window_rows
 from shunter.extensions.stalls.linked import Wire
 from shunter.extensions.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from shunter.hardware.probes.timing import synchronize
 from shunter.model_families import reads_positions
 from shunter.models.embeddings.request import EmbeddingCache
-from shunter.models.embeddings.sharded import ShardedEmbeddings
 from shunter.models.registry import Model, build_model
 from shunter.models.spec import ModelSpec
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.parallel import Machine, Sharding
 from shunter.errors import HardwareError
+from shunter.extensions.distributed.links.network import Link
+from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.extensions.stalls.plan import StallPlan
 from shunter.extensions.stalls.report import StallReport, build_report
 from shunter.extensions.stalls.useful_share import useful_share
-from shunter.hardware.devices.network import Link
 from shunter.hardware.types import HardwareProfile
 from shunter.models.registry import check_spec, model_spec
 from shunter.requests import ProfileRequest

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from shunter.engine.config import Hyperparameters
-from shunter.engine.parallel.host_model import HostModel
-from shunter.engine.parallel.hosts import Hosts
-from shunter.engine.parallel.plan import Machine
 from shunter.errors import InfeasibleError
+from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.hosts import Hosts
+from shunter.extensions.distributed.training.plan import Machine
 from shunter.extensions.towers.dmt import DmtLayers, DmtSpec, towers_of
 from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
 from shunter.extensions.towers.tower_modules import split_evenly

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.parallel.hosts import Hosts, Members, exchange
+from shunter.extensions.distributed.training.hosts import Hosts, Members, exchange
 from shunter.extensions.towers.tower_modules import Towers
 from shunter.extensions.towers.tower_partitioner import longest_first
 from shunter.models.constant import Constant

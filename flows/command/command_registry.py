@@ -161,12 +161,12 @@ COMMANDS = Registry(
             "Train a scheduling policy in the simulator.",
         ),
         "plan": command_entry(
-            "shunter.flows.command.plan_commands:plan",
+            "shunter.extensions.distributed.plan_commands:plan",
             "Divide a model's tables over several devices.",
             runs_alone=True,
         ),
         "plan diff": command_entry(
-            "shunter.flows.command.plan_commands:diff",
+            "shunter.extensions.distributed.plan_commands:diff",
             "Compare two plans line by line.",
         ),
         "plan memory": command_entry(
@@ -174,7 +174,7 @@ COMMANDS = Registry(
             "Compare servers with different kinds of memory.",
         ),
         "plan scale": command_entry(
-            "shunter.flows.command.plan_scale:scale",
+            "shunter.extensions.distributed.plan_scale:scale",
             "Simulate a model on 1 to 128 hosts.",
         ),
     },

@@ -34,7 +34,7 @@ class Kind(Protocol):
 
 
 # The first kind that suits a request is built. Tables divided over processes need more than a `TableRequest`, so they
-# are built in `shunter.engine.parallel`.
+# are built in `shunter.extensions.distributed.training`.
 KINDS: tuple[Kind, ...] = (
     HalfEmbeddings,
     HalfOnGpu,

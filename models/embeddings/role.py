@@ -52,7 +52,7 @@ class EmbeddingTables(nn.Module, ABC):
     Methods in the order of their calls:
 
         build        the kind's constructor (`shunter.models.embeddings.kinds`; divided tables:
-        `shunter.engine.parallel`)
+        `shunter.extensions.distributed.training`)
         initialise   once, by `shunter.models.registry.assemble_model`; a checkpoint may overwrite what it drew
         load         `load_state_dict` and `load_optimizer_tensors`, or `begun_shards` and `forget_rows`, by
                      `shunter.engine.checkpoint`

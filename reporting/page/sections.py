@@ -40,7 +40,7 @@ REPORT_SECTIONS = Registry(
         "baselines": Entry(target="shunter.reporting.page.view:baselines", capabilities={"title": "Baselines"}),
         "ensemble": Entry(target="shunter.reporting.page.view:ensemble", capabilities={"title": "Ensemble"}),
         "plan": Entry(
-            target="shunter.reporting.page.plan:plan_section",
+            target="shunter.extensions.distributed.plan_section:plan_section",
             capabilities={"title": "Plan of the tables", "artifact": "plan.json"},
         ),
         "time": Entry(target="shunter.reporting.page.time:time_section", capabilities={"title": "Time"}),

@@ -118,10 +118,11 @@ def check_models() -> None:
     """Every installed family is read; the family of a deleted folder is refused."""
     for family in MODEL_FAMILIES.names:
         read_overrides(family, [])
-        MODEL_FAMILIES.load_part(family, "host_model")
+        if not is_deleted("distributed"):
+            MODEL_FAMILIES.load_part(family, "host_model")
     assert refused_extension(read_overrides, "dmt", []) == ("towers" if is_deleted("towers") else None)
     if is_deleted("towers") and not is_deleted("distributed"):
-        from shunter.planner.parallel.tower_demand import tower_workload
+        from shunter.extensions.distributed.planning.tower_demand import tower_workload
 
         assert tower_workload(None, None, 2, 4.0) is None  # pyright: ignore[reportArgumentType]
 

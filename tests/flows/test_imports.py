@@ -34,7 +34,15 @@ LATER = {
         *("pandas", "pyarrow", "polars", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "rich"),
         *("torch._dynamo", "torchrec", "dgl", "ray"),
     },
-    "shunter.engine.executors.process_group_worker": {"pandas", "scipy", "prefect", "mlflow", "optuna", "dgl", "ray"},
+    "shunter.extensions.distributed.executors.process_group_worker": {
+        "pandas",
+        "scipy",
+        "prefect",
+        "mlflow",
+        "optuna",
+        "dgl",
+        "ray",
+    },
     **{
         module: {
             "torch",

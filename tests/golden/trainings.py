@@ -15,16 +15,16 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.checkpoint.warm_start import SharedRows, WarmStart
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.executors.process_group import ProcessGroup
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.engine.metrics import Metrics
-from shunter.engine.parallel import Machine, Sharding
 from shunter.engine.ranking.config import RankingHyperparameters, RankingResult, SolvedResult
 from shunter.engine.ranking.solver import solve_ranking
 from shunter.engine.ranking.trainer import train_ranking
 from shunter.engine.results import TrainResult
+from shunter.extensions.distributed.executors.process_group import ProcessGroup
+from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.hardware.types import Placement
 from shunter.models.graph import GraphModel, GraphSpec, graph_spec
 from shunter.models.graph.ranker import VectorRanker

@@ -12,14 +12,14 @@ import torch
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
-from shunter.engine.executors.process_group import ProcessGroup
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.compile import compile_layers
 from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
 from shunter.engine.loop.step_clock import step_clock
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel import Machine, Sharding
 from shunter.engine.results import TrainResult
+from shunter.extensions.distributed.executors.process_group import ProcessGroup
+from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.hardware.types import Placement
 from shunter.models.registry import build_model, model_spec

@@ -22,22 +22,13 @@ ROOMS = (
     (
         "core",
         r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
-        r"|embeddings/(row_traffic|cache_counts|shards)",
+        r"|embeddings/cache_counts",
     ),
     (
         "tiers",
-        r"embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
+        r"engine/tier_blocks|embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
         r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",
     ),
-    (
-        "distributed",
-        r"planner/parallel|plan_(scale|tables|commands|figure)|flows/planning|scale_figure|tasks/plan|page/plan"
-        r"|tracking/plans|executors/(ray|process_group|together|group_trial|sharded_files)|engine/parallel|agreement"
-        r"|embeddings/(sharded|exchanged|torchrec_tables|shared_vectors|shards|division|shared_memory|sharding_types"
-        r"|row_traffic)|ingestion/nodes|devices/(nodes|communication|network|processes)|probes/collectives"
-        r"|profiling/shared_vectors",
-    ),
-    ("shampoo", r"shampoo"),
     (
         "incremental_checkpoints",
         r"checkpoint/(quantise|growth|heat|touched|pieces|snapshot|tables|model_increment|remote)"

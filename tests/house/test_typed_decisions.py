@@ -13,14 +13,14 @@ SEARCHES = frozenset(("startswith", "endswith", "find", "index", "removeprefix")
 SENTENCE_SPACES = 2  # a literal with as many is a sentence
 # Texts that people or other programs write: requests, files, other libraries' errors, runs of earlier versions.
 READERS_OF_FOREIGN_TEXTS = {
-    "engine/executors/ray/group.py": "torch says that a process is gone by a RuntimeError's message alone",
+    "extensions/distributed/executors/ray/group.py": "torch says that a process is gone by a message alone",
     "engine/overrides.py": "values that a user types",
     "engine/memory.py": "torch says that memory ran out by a RuntimeError's message alone",
     "engine/stopping_text.py": "earlier versions kept the text of a reason alone",
     "flows/command/usage.py": "messages of click",
     "hardware/reservation.py": "prints a message once",
-    "ingestion/nodes.py": "compares the content of two files",
-    "planner/parallel/partition.py": "a name of TorchRec",
+    "extensions/distributed/node_readers.py": "compares the content of two files",
+    "extensions/distributed/planning/partition.py": "a name of TorchRec",
     "search/study/storage.py": "messages of databases",
     "shunter/periodic.py": "logs a message once",
     "tasks/retention.py": "messages of SQLite",

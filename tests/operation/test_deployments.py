@@ -10,6 +10,7 @@ from prefect import Flow, get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.flows import load_flow_from_entrypoint
 
+from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
 from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
 from shunter.flows.command.options import JOB_REQUESTS
@@ -18,7 +19,6 @@ from shunter.operation.deployments import NightlySchedule, deployed_flows, regis
 from shunter.operation.servers import WORK_POOL
 from shunter.requests import Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
 from shunter.requests.form import option_name
-from shunter.requests.plan import PlanRequest
 from shunter.requests.training import Promote
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.settings import PROJECT_ROOT
@@ -45,10 +45,14 @@ def form(flow: Flow[..., Any]) -> dict[str, Any]:
     return parameter_schema(flow.fn).model_dump()
 
 
-@pytest.mark.parametrize("entrypoint", ["shunter.flows.nightly.nightly", f"{PROJECT_ROOT}/flows/nightly.py:nightly"])
-def test_a_night_that_an_earlier_version_has_deployed_is_found(entrypoint: str) -> None:
-    found = load_flow_from_entrypoint(entrypoint)
-    assert (found.name, found.fn.__module__) == ("nightly", "shunter.retraining.nightly_flow")
+@pytest.mark.parametrize(
+    ("former", "flow", "module"),
+    [("nightly", "nightly", "retraining.nightly_flow"), ("planning", "plan", "extensions.distributed.plan_flow")],
+)
+def test_a_flow_that_an_earlier_version_has_deployed_is_found(former: str, flow: str, module: str) -> None:
+    for entrypoint in (f"shunter.flows.{former}.{flow}", f"{PROJECT_ROOT}/flows/{former}.py:{flow}"):
+        found = load_flow_from_entrypoint(entrypoint)
+        assert (found.name, found.fn.__module__) == (flow, f"shunter.{module}")
 
 
 def test_every_flow_of_a_user_is_deployed() -> None:
@@ -142,13 +146,13 @@ def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
 
 
 def test_a_plan_of_a_deployment_is_written_into_the_home_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from shunter.flows import planning
+    from shunter.extensions.distributed import plan_flow
 
     monkeypatch.setenv("SHUNTER_HOME", str(tmp_path))
-    assert planning._place_of("../there/plan.yaml", "run") == Path("../there/plan.yaml")
-    monkeypatch.setattr(planning, "is_foreign_request", lambda: True)
+    assert plan_flow._place_of("../there/plan.yaml", "run") == Path("../there/plan.yaml")
+    monkeypatch.setattr(plan_flow, "is_foreign_request", lambda: True)
     for asked in ("../../etc/plan.yaml", "/etc/plan.yaml", "plan.yaml", "..", ""):
-        place = planning._place_of(asked, "run").resolve()
+        place = plan_flow._place_of(asked, "run").resolve()
         assert place.is_relative_to(tmp_path / "plans"), asked
 
 

@@ -8,8 +8,8 @@ from safetensors.numpy import save_file
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors import compilation, training_passes
-from shunter.engine.parallel import plan
 from shunter.errors import RequestError
+from shunter.extensions.distributed.training import plan
 from shunter.flows.command.flow_commands import check_alone
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.repetition import NAME, NotRepeatableError, Repetition, options_in_time, weights_digest

@@ -9,7 +9,7 @@ from statistics import median
 from pydantic import Field
 from pydantic_core import to_json
 
-from shunter.engine.executors.ray.cluster import open_cluster
+from shunter.extensions.distributed.executors.ray.cluster import open_cluster
 from shunter.extensions.fleet.duration_model import Foreteller, PredictedTime
 from shunter.extensions.fleet.files import OwnJob, of_catalogue
 from shunter.extensions.fleet.live.driver import Driver, Surroundings

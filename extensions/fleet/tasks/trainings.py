@@ -13,13 +13,14 @@ from urllib.parse import quote
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.ledger import Ledger
 from shunter.engine.executors.messages import Done, Task
-from shunter.engine.executors.ray.cluster import Cluster
-from shunter.engine.executors.ray.group import WorkerSlot
-from shunter.engine.executors.ray.slots import RayExecutor
-from shunter.engine.executors.ray.training import NodeLostError
 from shunter.engine.job import Hooks
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import HardwareError, ShunterError, first_line
+from shunter.extensions.distributed.executors.ray.cluster import Cluster
+from shunter.extensions.distributed.executors.ray.group import WorkerSlot
+from shunter.extensions.distributed.executors.ray.slots import RayExecutor
+from shunter.extensions.distributed.executors.ray.training import NodeLostError
+from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
 from shunter.extensions.fleet.duration_model import is_processor
 from shunter.extensions.fleet.live.role import (
     Event,
@@ -35,7 +36,6 @@ from shunter.extensions.fleet.live.role import (
 )
 from shunter.extensions.fleet.tasks.jobs import FleetJob
 from shunter.extensions.fleet.tasks.result import judge_and_register
-from shunter.hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
 from shunter.hardware.types import Placement
 from shunter.requests import CheckpointRequest
 from shunter.tasks.train import train_model

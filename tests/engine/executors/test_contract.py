@@ -16,15 +16,15 @@ from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.in_process import InProcessExecutor
-from shunter.engine.executors.process_group import ProcessGroup
-from shunter.engine.executors.ray.cluster import Cluster, open_cluster
 from shunter.engine.executors.role import Executor
 from shunter.engine.executors.separate_process import SubprocessExecutor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel import Machine, Sharding, plan
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import RequestError
+from shunter.extensions.distributed.executors.process_group import ProcessGroup
+from shunter.extensions.distributed.executors.ray.cluster import Cluster, open_cluster
+from shunter.extensions.distributed.training import Machine, Sharding, plan
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from tests.engine.reasons import ENOUGH

@@ -6,8 +6,8 @@ import torch
 from shunter.engine.config import Hyperparameters
 from shunter.engine.loop.loss import LOG_LOSS, LOSSES, mean_losses
 from shunter.engine.overrides import read_overrides
-from shunter.engine.parallel.losses import own_losses
 from shunter.errors import UnknownNameError
+from shunter.extensions.distributed.training.losses import own_losses
 
 LOGITS, LABELS = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 0.0, 1.0])
 

@@ -182,7 +182,7 @@ def test_a_history_longer_than_its_field_is_refused(tmp_path: Path) -> None:
 
 def test_two_processes_train_what_one_does(sessions: Dataset, tmp_path: Path) -> None:
     pytest.importorskip("torchrec")
-    from tests.engine.parallel.ranks import run
+    from tests.extensions.distributed.training.ranks import run
 
     schedule = Schedule(max_epochs=1, seed=3)
     alone = train(TrainingJob(sessions, SPEC, RATES, EXECUTION, schedule))
@@ -194,7 +194,7 @@ def test_two_processes_train_what_one_does(sessions: Dataset, tmp_path: Path) ->
 
 
 def _train(dataset: Dataset, directory: Path, schedule: Schedule) -> dict[str, Any]:
-    from tests.engine.parallel.ranks import train_here
+    from tests.extensions.distributed.training.ranks import train_here
 
     options = {"hyperparameters": RATES, "execution": EXECUTION, "schedule": schedule}
     kept = {"checkpoint_steps": 8, "keeping": Keeping(bits=32, policy="consecutive")}

@@ -20,10 +20,10 @@ from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.loss import mean_losses, task_weights, weighted_sum
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel.loader import BatchShare, ShareLoader
 from shunter.engine.probes.steps import time_steps
 from shunter.engine.results import TrainResult
 from shunter.errors import RequestError
+from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 from tests.engine.several_labels import with_tasks, with_weights

@@ -4,9 +4,9 @@ import os
 import pickle
 from pathlib import Path
 
+from shunter.extensions.distributed.links.processes import Report, join_group, run_member
 from shunter.extensions.stalls.linked import BACKEND, Wire, register_backend
 from shunter.extensions.stalls.worker import PLAN, RESULT, measure
-from shunter.hardware.devices.processes import Report, join_group, run_member
 
 
 class Clock:

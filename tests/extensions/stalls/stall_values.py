@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from shunter.extensions.distributed.links.network import Link
 from shunter.extensions.stalls.differences import find_stalls, run_times
 from shunter.extensions.stalls.plan import StallMeasurements, Traffic
 from shunter.extensions.stalls.report import StallReport
-from shunter.hardware.devices.network import Link
 
 # Compute 10 ms, contention 1, all-reduce 2, exchange 3, prep 4, fetch 5, network 6, slow memory 7.
 SECONDS = {

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shunter.extensions.distributed.links.network import Link
 from shunter.extensions.stalls.advice import (
     advise,
     latency_seconds,
@@ -10,7 +11,6 @@ from shunter.extensions.stalls.advice import (
     smallest_cached_share,
 )
 from shunter.extensions.stalls.differences import DIFFERENCES
-from shunter.hardware.devices.network import Link
 from tests.extensions.stalls.stall_values import SECONDS, make_measurements, make_report
 from tests.hardware.profiles import make_profile
 

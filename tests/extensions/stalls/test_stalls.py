@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.config import Execution, Hyperparameters
-from shunter.engine.parallel.plan import Machine, Sharding
 from shunter.errors import RequestError
+from shunter.extensions.distributed.links.network import Link, transfer_seconds
+from shunter.extensions.distributed.links.processes import run_group
+from shunter.extensions.distributed.training.plan import Machine, Sharding
 from shunter.extensions.stalls.launch import measure_stalls
 from shunter.extensions.stalls.plan import RUNS, StallMeasurements, StallPlan
 from shunter.extensions.stalls.worker import PLAN, RESULT
-from shunter.hardware.devices.network import Link, transfer_seconds
-from shunter.hardware.devices.processes import run_group
 from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 

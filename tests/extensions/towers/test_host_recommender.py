@@ -14,16 +14,16 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
-from shunter.engine.parallel.loader import BatchShare, ShareLoader
-from shunter.engine.parallel.plan import Sharding
-from shunter.engine.parallel.stored import gather_weights
 from shunter.engine.results import TrainResult
 from shunter.errors import InfeasibleError
+from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader
+from shunter.extensions.distributed.training.plan import Sharding
+from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.extensions.towers.dmt import DmtSpec
 from shunter.extensions.towers.host_recommender import HostRecommender
 from shunter.models.registry import build_model
-from tests.engine.parallel.ranks import MACHINE, KeptProcesses, curve, run
 from tests.engine.synthetic import write_dataset
+from tests.extensions.distributed.training.ranks import MACHINE, KeptProcesses, curve, run
 
 PROCESSES, PER_HOST = 4, 2
 # Towers of one and two fields on the first host and one of two on the second, none in the order of the data.

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from shunter.engine.parallel.hosts import Hosts, Link, Phase, Traffic
 from shunter.errors import RequestError
+from shunter.extensions.distributed.training.hosts import Hosts, Link, Phase, Traffic
 from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
 from shunter.extensions.towers.tower_modules import Towers
 from shunter.models.embeddings.role import EPSILON
 from shunter.models.embeddings.torch_kernel import TorchEmbeddings
-from tests.engine.parallel.ranks import run
+from tests.extensions.distributed.training.ranks import run
 
 BATCH, DIM, RATE = 3, 4, 0.1
 ROWS = (5, 9, 7, 6, 8, 10, 4)

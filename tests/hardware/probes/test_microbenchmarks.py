@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import HardwareError
-from shunter.hardware.probes.collectives import measure_collectives
+from shunter.extensions.distributed.links.collectives import measure_collectives
 from shunter.hardware.probes.disk import measure_disk
 
 

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from shunter.engine.parallel.hosts import Hosts
-from shunter.engine.parallel.plan import Sharding, make_plan
+from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
+from shunter.extensions.distributed.training.hosts import Hosts
+from shunter.extensions.distributed.training.plan import Sharding, make_plan
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.embeddings.kinds import build_tables
 from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from shunter.models.embeddings.role import EPSILON, EmbeddingTables
-from shunter.models.embeddings.sharded import ShardedEmbeddings
 from shunter.models.spec import TableShape
-from tests.engine.parallel.ranks import MACHINE, run
+from tests.extensions.distributed.training.ranks import MACHINE, run
 from tests.models.kernels import KERNELS
 
 CPU = torch.device("cpu")

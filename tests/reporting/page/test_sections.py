@@ -1,11 +1,11 @@
 """The table of the report's sections: its plain data agree with the modules that it names."""
 
+from shunter.extensions.distributed.tracked_plans import TRAINED_PLAN
 from shunter.reporting.card.ranking_breakdown import SIDES
 from shunter.reporting.page.features import FEATURES
 from shunter.reporting.page.model_card import FOLDER
 from shunter.reporting.page.render import template_of
 from shunter.reporting.page.sections import REPORT_SECTIONS
-from shunter.tracking.plans import TRAINED_PLAN
 
 
 def test_every_section_is_a_function_with_a_template_beside_it() -> None:

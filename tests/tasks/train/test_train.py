@@ -18,12 +18,12 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.adaptation import Adaptation
 from shunter.engine.executors.energy import add_readings
-from shunter.engine.executors.process_group import machine_of
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.results import TrainingFigures
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import CheckpointError, TrainingError
+from shunter.extensions.distributed.executors.process_group import machine_of
 from shunter.hardware.types import EnergyReading, Placement, PowerSample
 from shunter.masked_console import Console
 from shunter.models.registry import model_spec

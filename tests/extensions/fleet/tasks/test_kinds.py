@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from shunter.engine.config import Execution
+from shunter.extensions.distributed.links.nodes import ClusterNode
 from shunter.extensions.fleet.files import OwnJob
 from shunter.extensions.fleet.live.role import LiveMachine
 from shunter.extensions.fleet.tasks.jobs import FleetJob, by_type
 from shunter.extensions.fleet.tasks.trainings import GIB, RayTrainings, Spot, kind_of, machines_of, slots_on
-from shunter.hardware.devices.nodes import ClusterNode
 from shunter.hardware.types import Accelerator
 from shunter.requests import TrainRequest
 

@@ -10,9 +10,9 @@ import torch
 
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
-from shunter.engine.executors.ray.cluster import open_cluster
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
+from shunter.extensions.distributed.executors.ray.cluster import open_cluster
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.files import OwnJob
 from shunter.extensions.fleet.live.driver import Driver, Surroundings

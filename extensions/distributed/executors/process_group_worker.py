@@ -1,0 +1,102 @@
+"""Worker of a multi-process training: `python -m shunter.extensions.distributed.executors.process_group_worker FOLDER`.
+
+The first process talks to the one that started the training, through a connection that it inherits.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from torch import distributed as dist
+
+from shunter.engine.config import Execution
+from shunter.engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
+from shunter.engine.job import Hooks
+from shunter.engine.private_files import read_private
+from shunter.errors import ShunterError
+from shunter.extensions.distributed.executors.process_group import TASK
+from shunter.extensions.distributed.executors.together import train_together
+from shunter.extensions.distributed.links.processes import REPORT_DESCRIPTOR, end_process, join_group
+from shunter.extensions.distributed.training.plan import Sharding
+
+
+def main(folder: Path, rank: int) -> int:
+    """Take part in the training whose task is in `folder`; return the exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # interrupts come as orders, to all processes at once
+    task: Task
+    sharding: Sharding
+    task, sharding = read_private(folder / TASK)
+    connection = Connection(int(os.environ[REPORT_DESCRIPTOR])) if rank == 0 else None
+    try:
+        with _group(folder, task.job.execution):
+            last = _train(task, sharding, connection)
+    except KeyboardInterrupt as error:  # the state has been saved
+        last = Failed(error)
+    except ShunterError as error:
+        _tell(connection, Failed(error))
+        raise
+    _tell(connection, last)
+    return 0
+
+
+@contextmanager
+def _group(folder: Path, execution: Execution) -> Iterator[None]:
+    """Join the process group: gloo for CPUs, and NCCL as well for GPUs."""
+    on_gpu = execution.device.startswith("cuda")
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    join_group(folder, "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=None)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Done:
+    """Train and report the progress to the process that started the training."""
+    job, checkpointing = task.job, task.checkpointing
+    assert checkpointing is not None, "the weights come home as files"
+    on_gpu = job.execution.device.startswith("cuda")
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else job.execution.device
+    hooks, read = Hooks(), None
+    if connection is not None:
+        hooks = Hooks(
+            on_epoch=lambda report: _tell(connection, EpochEnded(report)),
+            on_step=lambda done, total: _tell(connection, Progress(done, total)),
+        )
+        read = partial(_read, connection)
+    job = replace(job, execution=replace(job.execution, device=device))
+    return Done(*train_together(job, hooks, checkpointing, sharding, read=read))
+
+
+def _read(connection: Connection) -> Stop | None:
+    """Return the order to stop, if it has arrived."""
+    try:
+        while connection.poll():
+            order = receive(connection)
+            if isinstance(order, Stop):
+                return order
+    except (EOFError, OSError):  # the caller is gone
+        return Stop(None)
+    return None
+
+
+def _tell(connection: Connection | None, message: Message) -> None:
+    """Send a message to the process that started the training; the next order detects that it is gone."""
+    if connection is not None:
+        with suppress(OSError):
+            send(connection, message)
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    own_rank = int(os.environ["RANK"])
+    end_process(Path(sys.argv[1]), own_rank, lambda: main(Path(sys.argv[1]), own_rank))

@@ -1,0 +1,407 @@
+"""Ray cluster as a compute target: measures its nodes, and moves a training to another node if its node dies."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.execution import execution_of
+from shunter.engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
+from shunter.engine.executors.ledger import Ledger
+from shunter.engine.executors.messages import Done, Task
+from shunter.engine.executors.move_monitor import MoveError, MoveMonitor
+from shunter.engine.executors.role import Choice
+from shunter.engine.job import Hooks
+from shunter.engine.probes.measurement import Measurement
+from shunter.errors import HardwareError, first_line
+from shunter.extensions.distributed.executors.ray.choices import Choices, Elsewhere, SelectUpgrade, are_free, nowhere
+from shunter.extensions.distributed.executors.ray.data import has_dataset, read_pieces, write_piece
+from shunter.extensions.distributed.executors.ray.energy import FlowMeter
+from shunter.extensions.distributed.executors.ray.group import WorkerSlot, train_on_nodes, wait_until_known
+from shunter.extensions.distributed.executors.ray.network import network_between
+from shunter.extensions.distributed.executors.ray.node_work import measure_there, profiles_there
+from shunter.extensions.distributed.executors.ray.slots import PROCESSES, RayExecutor, spread
+from shunter.extensions.distributed.executors.ray.training import NodeLostError, train_on_node
+from shunter.extensions.distributed.executors.sharded_files import read_sharded, write_sharded
+from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
+from shunter.extensions.distributed.training import Division
+from shunter.hardware.meters.meter import EnergyMeter
+from shunter.hardware.types import CollectiveCost, HardwareProfile, Placement
+from shunter.models.graph import GraphSpec
+from shunter.models.spec import ModelSpec
+
+log = logging.getLogger(__name__)
+
+MOST_MEASURED = 4  # nodes between which collectives are timed
+MOST_RESTARTS = 3  # of one training: if processes die on every node, the training itself is the cause
+
+
+@contextmanager
+def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster"]:
+    """Connect to a cluster while the block runs.
+
+    Args:
+        address: `host:port`, `ray://host:port`, or `auto` for the cluster that this machine is part of.
+        resource: only nodes that were started with this resource (`ray start --resources`).
+
+    Raises:
+        HardwareError: no cluster answers, or none of its nodes has the resource.
+    """
+    with connected(address):
+        yield Cluster(cluster_nodes(address, resource))
+
+
+class Cluster:
+    """Nodes on which one flow trains; a `shunter.engine.executors.role.ComputeTarget`.
+
+    Requires a connection, see `open_cluster`. A node's accelerators are named `cpu@node`, `cuda:0@node`. Shunter must
+    be installed on every node in the same version. Data, checkpoints and results are transferred, so that no shared
+    disk is needed.
+
+    Args:
+        nodes: Nodes in the order of preference without other information.
+
+    Attributes:
+        nodes: Nodes by name.
+        ledger: Energy used by the nodes.
+        moves: Sentences on each move of a training and its reason.
+        nodes_together: Nodes of the processes of one training, in the order of their first use.
+    """
+
+    def __init__(self, nodes: Sequence[ClusterNode]) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.ledger = Ledger()
+        self.moves: list[str] = []
+        self.nodes_together: list[str] = []
+        self._elsewhere = Elsewhere(Choices(), self.slots)
+
+    def profiles(self, processes: int = 1) -> list[HardwareProfile]:
+        """Return the profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
+
+        A processor counts with the cores that Ray may allocate.
+
+        Args:
+            processes: Processes of a training; for several, the profiles contain the collectives between nodes,
+                measured once
+                a day.
+
+        Raises:
+            HardwareError: a device cannot be measured.
+        """
+        import ray
+
+        waiting = list(self.nodes.values())
+        found: dict[str, list[HardwareProfile]] = {}
+        while waiting:
+            round_ = list({node.host: node for node in reversed(waiting)}.values())
+            asked = {node.name: self._on(node, profiles_there).remote() for node in round_}
+            found |= {name: ray.get(reference) for name, reference in asked.items()}
+            waiting = [node for node in waiting if node.name not in found]
+        offered = [_offered(profile, node) for name, node in self.nodes.items() for profile in found[name]]
+        if processes == 1 or len(self.nodes) == 1:
+            return offered
+        between = self.network()
+        return [one.model_copy(update={"collectives": between}) if _is_processor(one) else one for one in offered]
+
+    def network(self) -> tuple[CollectiveCost, ...]:
+        """Return the cost of collectives between the first few nodes, measured once a day.
+
+        Raises:
+            HardwareError: A node does not take part.
+        """
+        return network_between(list(self.nodes.values())[:MOST_MEASURED])
+
+    def measure(
+        self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
+    ) -> Measurement | None:
+        """Measure as `shunter.engine.probes.measurement.measure`, on the node of the placement."""
+        import ray
+
+        node = self._node(placement)
+        self._bring(dataset, node)
+        there = placement.model_copy(update={"accelerator": placement.device})
+        return ray.get(self._on(node, measure_there).remote(dataset, spec, there, steps))
+
+    def prefer(
+        self,
+        choices: Sequence[Choice],
+        *,
+        select_upgrade: SelectUpgrade | None = None,
+        may_begin_elsewhere: bool = False,
+        memory_bytes: int = 0,
+    ) -> None:
+        """Set the alternatives if a training's node dies or a better node becomes free; see `Choices`."""
+        asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), select_upgrade or nowhere)
+        asked = replace(asked, may_begin_elsewhere=may_begin_elsewhere, memory_bytes=memory_bytes)
+        self._elsewhere = Elsewhere(asked, self.slots)
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
+        """Return the executor of one training, on the placement's node and further nodes that its processes need."""
+        return RayExecutor(self, placement, self.ledger)
+
+    def divided(self, division: Division) -> "DividedOver":
+        """Return the same cluster for multi-process trainings with a fixed division of the tables."""
+        return DividedOver(self, division)
+
+    def meter_with(self, here: EnergyMeter) -> FlowMeter:
+        """Return a meter of this process, `here`, and of the energy that the nodes report."""
+        return FlowMeter(here, self.ledger)
+
+    def executors(self, placement: Placement, count: int) -> list[RayExecutor]:
+        """Return executors on nodes with the same accelerator, so that measurements are comparable.
+
+        If the chosen placement is in use and another is free, all executors begin and stay on the other.
+
+        Raises:
+            RequestError: There are fewer GPUs of that model than executors.
+        """
+        placement = self._begun_at(placement)
+        places = spread(placement, count, self.nodes)
+        return [RayExecutor(self, place, self.ledger.branch(), shared_by=shared_by) for place, shared_by in places]
+
+    def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
+        """Train to completion; after the loss of a node, resume on another node from the last checkpoint.
+
+        Args:
+            task: The training; its checkpoints are copied into their folder on this machine.
+            placement: First placement.
+            hooks: Functions that are called in this process.
+            ledger: Ledger of the energy of each attempt.
+        """
+        is_together = placement.processes > 1 or is_begun_by_many(task)
+        placement, restarts = self._alive(placement), 0
+        if task.checkpointing is not None:
+            placement = self._begun_at(placement)
+        while True:
+            slots = self.slots(placement)
+            watch = MoveMonitor(partial(self._elsewhere.better, placement, slots))
+            on_begin = _nothing if are_free(slots) else watch.begin
+            watched = hooks if task.checkpointing is None else watch.watching(hooks)
+            memory = self._elsewhere.choices.memory_bytes
+            try:
+                if is_together:
+                    return self.attempt_together(task, slots, watched, ledger, on_begin=on_begin)
+                return self.attempt(task, placement, watched, ledger, on_begin=on_begin, memory_bytes=memory)
+            except MoveError as move:
+                self._note_move(f"{self._label(move.to)} is free: the training at {_label(slots)} continues there.")
+                placement = move.to
+            except NodeLostError as error:
+                restarts += 1
+                if restarts > MOST_RESTARTS:
+                    raise
+                if is_together:
+                    wait_until_known(slots)
+                placement = self._alive(placement, exclude=None if is_together else placement.node)
+                self._note_move(f"{error} It continues at {self._label(placement)}.")
+
+    def _begun_at(self, placement: Placement) -> Placement:
+        """Return the first placement of trainings: theirs, unless it is in use and another is free."""
+        free = self._elsewhere.begin(placement)
+        if free is None:
+            return placement
+        self._note_move(f"{self._label(placement)} is taken: it begins at {self._label(free)}.")
+        return free
+
+    def _label(self, placement: Placement) -> str:
+        return _label(self.slots(placement))
+
+    def attempt(
+        self,
+        task: Task,
+        placement: Placement,
+        hooks: Hooks,
+        ledger: Ledger,
+        *,
+        on_begin: Callable[[], None] = lambda: None,
+        on_checkpoint: Callable[[], None] = lambda: None,
+        memory_bytes: int = 0,
+    ) -> Done:
+        """Run one attempt of a training on the node of its placement, without moving to another node.
+
+        Args:
+            task: The training; its checkpoints are copied into their folder on this machine.
+            placement: Placement of the training.
+            hooks: Functions that are called in this process.
+            ledger: Ledger that records the energy of the attempt.
+            on_begin: Called when the node has room for the training.
+            on_checkpoint: Called when a checkpoint has been copied to this machine.
+            memory_bytes: Memory need on the node; 0 if unknown.
+
+        Raises:
+            NodeLostError: The node or its process died; the last checkpoint is on this machine.
+        """
+        checkpoints = task.checkpointing.directory if task.checkpointing else None
+        node = self._node(placement)
+
+        def keep(files: Files) -> None:
+            if checkpoints is not None:
+                write_checkpoint(files, checkpoints)
+                on_checkpoint()
+
+        ledger.begin()
+        self._bring(task.job.dataset, node)
+        return train_on_node(
+            node,
+            replace(task, job=replace(task.job, execution=execution_of(placement))),
+            {} if checkpoints is None else read_checkpoint(checkpoints),
+            hooks,
+            on_energy=ledger.update,
+            on_checkpoint=keep,
+            on_begin=on_begin,
+            memory_bytes=memory_bytes,
+        )
+
+    def slots(self, placement: Placement) -> list[WorkerSlot]:
+        """Return the worker slots of a training: its own node first, then the best similar nodes that are up.
+
+        Raises:
+            RequestError: There are fewer GPUs of that model than processes.
+        """
+        up = {node["NodeID"] for node in alive_nodes()}
+        alive = [name for name, node in self.nodes.items() if node.node_id in up or name == placement.node]
+        best = [one.placement.node for one in self._elsewhere.choices.all]
+        alive.sort(key=lambda name: best.index(name) if name in best else len(best))
+        nodes = {name: self.nodes[name] for name in alive}
+        places = [place for place, _ in spread(placement, placement.processes, nodes, PROCESSES)]
+        names = [str(place.node) for place in places]
+        ordered = sorted(places, key=lambda place: names.index(str(place.node)))
+        memory = self._elsewhere.choices.memory_bytes
+        return [WorkerSlot(nodes[str(place.node)], place, names.count(str(place.node)), memory) for place in ordered]
+
+    def attempt_together(
+        self,
+        task: Task,
+        slots: Sequence[WorkerSlot],
+        hooks: Hooks,
+        ledger: Ledger,
+        *,
+        on_begin: Callable[[], None] = lambda: None,
+        on_checkpoint: Callable[[], None] = lambda: None,
+    ) -> Done:
+        """Train to completion with one process on each worker slot only; see `attempt`."""
+        checkpointing = task.checkpointing
+
+        def keep(files: Files) -> None:
+            if checkpointing is not None:
+                write_sharded(files, checkpointing.directory, checkpointing.keeping.generations)
+                on_checkpoint()
+
+        ledger.begin()
+        for node in {slot.node.node_id: slot.node for slot in slots}.values():
+            self._bring(task.job.dataset, node)
+            self.nodes_together = list(dict.fromkeys([*self.nodes_together, node.name]))
+        return train_on_nodes(
+            slots,
+            task,
+            {} if checkpointing is None else read_sharded(checkpointing.directory),
+            hooks,
+            on_energy=ledger.update,
+            on_checkpoint=keep,
+            on_begin=on_begin,
+        )
+
+    def _note_move(self, move: str) -> None:
+        log.warning(move)
+        self.moves.append(move)
+
+    def _alive(self, placement: Placement, exclude: str | None = None) -> Placement:
+        """Return the placement if its node is up, else the same batch size and precision on the best live node.
+
+        Args:
+            placement: Requested placement.
+            exclude: Node to avoid if there is another.
+
+        Raises:
+            HardwareError: no node is up.
+        """
+        up = {node["NodeID"] for node in alive_nodes()}
+        alive = [name for name, node in self.nodes.items() if node.node_id in up]
+        if not alive:
+            raise HardwareError("No node of the cluster is up any more: train again when one is, to resume.")
+        if placement.node in alive and placement.node != exclude:
+            return placement
+        elsewhere = [name for name in alive if name != exclude] or alive
+        choices = [one.placement for one in self._elsewhere.choices.all]
+        others = [one for one in choices if one.node in elsewhere and one.precision == placement.precision]
+        if others:
+            return placement.model_copy(update={"accelerator": others[0].accelerator, "threads": others[0].threads})
+        node = self.nodes[elsewhere[0]]
+        same = next((found for found in node.accelerators if found.name == placement.device), node.accelerators[0])
+        return placement.model_copy(update={"accelerator": f"{same.name}@{node.name}"})
+
+    def _bring(self, dataset: Dataset, node: ClusterNode) -> None:
+        """Send the data to a node that has neither the same path nor an earlier copy.
+
+        Raises:
+            NodeLostError: the node does not take the data.
+        """
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            if not ray.get(self._on(node, has_dataset).remote(dataset)):
+                for piece in read_pieces(dataset):
+                    ray.get(self._on(node, write_piece).remote(dataset, piece))
+        except RayError as error:
+            raise NodeLostError(f"Node {node.name} does not take the data set ({first_line(error)}).") from error
+
+    def _node(self, placement: Placement) -> ClusterNode:
+        return self.nodes[str(placement.node)]
+
+    def _on(self, node: ClusterNode, work: Callable[..., Any]) -> Any:
+        import ray
+
+        return ray.remote(num_cpus=0)(work).options(**placed(node.node_id))
+
+
+class DividedOver:
+    """Cluster as a `ComputeTarget` whose multi-process training jobs divide the tables by a given plan.
+
+    Args:
+        cluster: The cluster.
+        division: How the tables are divided.
+    """
+
+    def __init__(self, cluster: Cluster, division: Division) -> None:
+        self._cluster, self._division = cluster, division
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
+        """See `ComputeTarget.executor`."""
+        return RayExecutor(self._cluster, placement, self._cluster.ledger, division=self._division)
+
+    def executors(self, placement: Placement, count: int) -> list[RayExecutor]:
+        """See `ComputeTarget.executors`; each of several executors uses one process."""
+        return self._cluster.executors(placement, count)
+
+
+def _is_processor(profile: HardwareProfile) -> bool:
+    return profile.accelerator.kind == "cpu"
+
+
+def _label(slots: Sequence[WorkerSlot]) -> str:
+    """Return the placement of one process, or the nodes of several."""
+    if len(slots) == 1:
+        return slots[0].placement.label
+    return " and ".join(dict.fromkeys(slot.node.name for slot in slots))
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def is_begun_by_many(task: Task) -> bool:
+    """Return True if several processes began the training: only a process group can read its state."""
+    return task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
+
+
+def _offered(profile: HardwareProfile, node: ClusterNode) -> HardwareProfile:
+    """Return a node's profile under its name in the cluster, with the cores that Ray offers."""
+    accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{node.name}"})
+    named = profile.model_copy(update={"accelerator": accelerator})
+    cores = int(node.resources.get("CPU", 0.0))
+    return named.with_cores(cores) if cores else named

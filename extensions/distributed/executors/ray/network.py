@@ -1,0 +1,98 @@
+"""Cost of collectives between the nodes of a cluster: measured by one process on each, and cached for a day."""
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import AwareDatetime
+
+from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.checked_files import write_json
+from shunter.engine.profiling.cache import MAX_AGE, ProfileKey
+from shunter.errors import HardwareError, first_line
+from shunter.extensions.distributed.executors.ray.group_trainer import GroupTrainer, Membership
+from shunter.extensions.distributed.links.collectives import fitted, timed
+from shunter.extensions.distributed.links.nodes import ClusterNode, placed
+from shunter.frozen import Frozen
+from shunter.hardware.types import Collective, CollectiveCost
+from shunter.settings import Settings
+
+LONGEST_SECONDS = 300.0
+LINK = "gloo between nodes"
+log = logging.getLogger(__name__)
+
+
+class NetworkFile(Frozen):
+    """Content of `network-*.json` beside the profiles."""
+
+    key: ProfileKey
+    measured_at: AwareDatetime
+    collectives: tuple[CollectiveCost, ...]
+
+
+class NetworkProbe(GroupTrainer):
+    """Actor that takes part in the timing of collectives."""
+
+    def durations(self) -> dict[tuple[Collective, int], list[float]]:
+        """Return the seconds of each repetition, by operation and message size."""
+        assert self._member is not None, "the group is known"
+        torch.set_num_threads(1)
+        with self._group(self._member, "cpu"):
+            return dict(timed())
+
+
+def network_between(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
+    """Time collectives between one process on each node, or read the measurement of the last day.
+
+    Raises:
+        HardwareError: A node does not take part.
+    """
+    names = "|".join(sorted(f"{node.host} {node.address} {node.name}" for node in nodes))
+    key = ProfileKey.of(hashlib.sha256(names.encode()).hexdigest()[:16])
+    path = Settings().profile_directory / f"network-{key.host}.json"
+    known = _read(path, key)
+    if known is None:
+        known = _measured(nodes)
+        content = NetworkFile(key=key, measured_at=datetime.now(UTC), collectives=known)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, content.model_dump_json(indent=1))
+    return known
+
+
+def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
+    import ray
+    from ray.exceptions import RayError
+
+    actors: list[Any] = [
+        ray.remote(NetworkProbe).options(num_cpus=0, **placed(node.node_id)).remote()  # pyright: ignore
+        for node in nodes
+    ]
+    try:
+        host, port = ray.get(actors[0].address.remote(), timeout=LONGEST_SECONDS)
+        token, keepers = uuid.uuid4().hex, tuple(range(len(nodes)))
+        for rank, actor in enumerate(actors):
+            actor.join.remote(Membership(token, rank, keepers, host, port))
+        asked = [actor.durations.remote() for actor in actors]
+        return fitted(ray.get(asked, timeout=LONGEST_SECONDS)[0], len(nodes), LINK)
+    except RayError as error:
+        raise HardwareError(
+            f"The network between the nodes {', '.join(node.name for node in nodes)} cannot be measured "
+            f"({first_line(error)}): see that they reach each other, or train in one process."
+        ) from error
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def _read(path: Path, key: ProfileKey) -> tuple[CollectiveCost, ...] | None:
+    """Return the cached costs; None if they are outdated. An unreadable file counts as absent and is logged."""
+    kept = read_or_quarantine(path, NetworkFile.model_validate_json)
+    if kept is None:
+        return None
+    is_fresh = timedelta(0) <= datetime.now(UTC) - kept.measured_at <= MAX_AGE
+    return kept.collectives if is_fresh and kept.key == key else None

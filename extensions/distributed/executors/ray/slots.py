@@ -1,0 +1,142 @@
+"""Parallel trainings on a cluster: assignment to nodes, and the executor that sends them there."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from shunter.engine.executors.ledger import Ledger, LedgerMeter
+from shunter.engine.executors.messages import Done, Task, with_model
+from shunter.engine.executors.role import Executor
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from shunter.engine.results import TrainingFigures, TrainResult
+from shunter.engine.stopping import StopReason
+from shunter.errors import RequestError
+from shunter.extensions.distributed.links.nodes import ClusterNode
+from shunter.extensions.distributed.training import Division
+from shunter.hardware.types import Placement
+
+
+class Asked(NamedTuple):
+    """Wording for errors about parallel trainings.
+
+    Attributes:
+        what: Noun in the plural.
+        option: Option that sets the number.
+    """
+
+    what: str
+    option: str
+
+
+TRIALS = Asked("trials at a time", "--parallel-trials")
+PROCESSES = Asked("processes", "--processes")
+
+
+def spread(
+    placement: Placement, count: int, nodes: Mapping[str, ClusterNode], asked: Asked = TRIALS
+) -> list[tuple[Placement, int]]:
+    """Return the placement of each of `count` parallel trainings, and how many share its node's processor.
+
+    All get the same accelerator model and number of threads, because their measurements are compared. Processors are
+    divided if there are more trainings than nodes; a GPU takes one training.
+
+    Args:
+        placement: the chosen placement, which comes first.
+        count: number of trainings.
+        nodes: Nodes of the cluster, by name.
+        asked: Noun for messages: trials, or the processes of one training.
+
+    Raises:
+        RequestError: there are fewer GPUs of that model than trainings.
+    """
+    chosen = nodes[str(placement.node)]
+    model = next(found.model for found in chosen.accelerators if found.name == placement.device)
+    alike = [
+        f"{accelerator.name}@{node.name}"
+        for node in sorted(nodes.values(), key=lambda node: node.name != chosen.name)
+        for accelerator in node.accelerators
+        if accelerator.model == model
+    ]
+    alike.sort(key=lambda name: name != placement.accelerator)
+    if placement.device != "cpu" and count > len(alike):
+        raise RequestError(
+            f"{count} {asked.what} want a GPU each, and the cluster has {len(alike)} of the model {model}: lower "
+            f"{asked.option} to {len(alike)}."
+        )
+    shared_by = -(-count // len(alike))
+    threads = max(1, placement.threads // shared_by)
+    update = {"threads": threads} if placement.device == "cpu" else {}
+    return [
+        (placement.model_copy(update={"accelerator": alike[slot % len(alike)], **update}), shared_by)
+        for slot in range(count)
+    ]
+
+
+class _Sender(Protocol):
+    """Cluster as seen by an executor."""
+
+    nodes: dict[str, ClusterNode]
+
+    def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done: ...
+
+
+class RayExecutor(Executor):
+    """Executor that trains on a node of the cluster, and on another node if that node dies.
+
+    Args:
+        cluster: Cluster that sends the trainings.
+        placement: First placement of the trainings.
+        ledger: Ledger of the energy of its trainings.
+        shared_by: Executors that share the node, including this one.
+        division: How several processes divide the tables.
+    """
+
+    eager_because = "it trains on another machine"
+
+    def __init__(
+        self,
+        cluster: _Sender,
+        placement: Placement,
+        ledger: Ledger,
+        *,
+        shared_by: int = 1,
+        division: Division | None = None,
+    ) -> None:
+        self.placement, self._division = placement, division
+        self._cluster, self._ledger = cluster, ledger
+        cores = next(found.cores for found in cluster.nodes[str(placement.node)].accelerators if found.kind == "cpu")
+        self._cores = max(1, cores // shared_by) if shared_by > 1 else None
+        self._closed = threading.Event()
+
+    def run(
+        self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
+    ) -> TrainResult[Any, Any, Any]:
+        """Train; see `shunter.engine.executors.role.Executor.run`.
+
+        Raises:
+            NodeLostError: One node after the other was lost.
+            KeyboardInterrupt: The executor was closed, or Ctrl-C.
+        """
+        task = Task(job=job, checkpointing=checkpointing, cores=self._cores, division=self._division)
+        return with_model(job, self._train(task, hooks))
+
+    def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
+        """Train and return only the figures; raises as `run`."""
+        return self._train(Task(job=job, wants_model=False, cores=self._cores), hooks).figures
+
+    def meter(self) -> LedgerMeter:
+        """Return a meter of the energy that its trainings use while the meter is entered."""
+        return LedgerMeter(self._ledger)
+
+    def close(self) -> None:
+        """End the running training."""
+        self._closed.set()
+
+    def _train(self, task: Task, hooks: Hooks) -> Done:
+        def should_stop() -> StopReason | None:
+            if self._closed.is_set():
+                raise KeyboardInterrupt
+            return hooks.should_stop() if hooks.should_stop else None
+
+        return self._cluster.train(task, self.placement, replace(hooks, should_stop=should_stop), self._ledger)

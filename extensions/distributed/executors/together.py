@@ -1,0 +1,100 @@
+"""Training loop of each process of a multi-process training, independent of launcher and channel."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.executors.messages import Stop
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import TrainingFigures
+from shunter.engine.stopping import StopKind, StopReason
+from shunter.extensions.distributed.training.agreement import from_all
+from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
+from shunter.extensions.distributed.training.folders import Folders
+from shunter.extensions.distributed.training.plan import Sharding, with_kept_machine
+from shunter.extensions.distributed.training.processes import ManyProcesses
+from shunter.models.embeddings.cache_counts import CacheCounts
+
+GO_ON, STOP, INTERRUPT = range(3)
+Read = Callable[[], Stop | None]
+
+
+def train_together(
+    job: ClickJob,
+    hooks: Hooks,
+    checkpointing: Checkpointing,
+    sharding: Sharding,
+    *,
+    read: Read | None,
+    folders: Folders | None = None,
+) -> tuple[TrainingFigures, Path]:
+    """Train with the other processes of torch's default group.
+
+    Args:
+        job: The training, on the device of this process.
+        hooks: Functions that are called in this process.
+        checkpointing: Where the state is saved.
+        sharding: Constraints on the division of the tables.
+        read: Reads the caller's orders, in the first process; None in the others.
+        folders: Which process sees which folder of checkpoints; None for one folder that all see.
+
+    Returns:
+        The figures, with the memory and the tiers of all processes, and the folder with the parts of the best weights.
+
+    Raises:
+        KeyboardInterrupt: The caller ordered it; the state has been saved.
+        ShunterError: See `shunter.engine.loop.trainer.train`.
+    """
+    linked = with_kept_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
+    processes = _KeptProcesses(job.dataset, linked, folders)
+    result = train(job, replace(hooks, should_stop=_Orders(read)), checkpointing, processes=processes)
+    memory = torch.tensor([result.peak_memory_bytes])
+    dist.all_reduce(memory)
+    tiers = None if result.tiers is None else CacheCounts.of_all(from_all(result.tiers))
+    assert processes.kept is not None, "it was made when the training began"
+    return replace(result.figures, peak_memory_bytes=int(memory), tiers=tiers), processes.kept.best
+
+
+class _KeptProcesses(ManyProcesses):
+    """Process group that keeps its checkpoint, which holds the folder of the best weights."""
+
+    kept: ShardedCheckpoint | None = None
+
+    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
+        self.kept = kept = super().checkpoint(directory, identity, keeping)
+        return kept
+
+
+class _Orders:
+    """Orders of the caller, checked after each step: the first process reads them, and all processes obey.
+
+    An order is broadcast during the next step and received after it, so that no step waits for it.
+    """
+
+    def __init__(self, read: Read | None) -> None:
+        self._read = read
+        self._on_its_way: tuple[dist.Work, torch.Tensor, Stop | None] | None = None
+
+    def __call__(self) -> StopReason | None:
+        heard = GO_ON, None
+        if self._on_its_way is not None:
+            sending, word, stop = self._on_its_way
+            sending.wait()
+            heard = int(word), stop
+        stop = self._read() if self._read else None
+        word = torch.tensor([GO_ON if stop is None else INTERRUPT if stop.because is None else STOP])
+        sending = dist.broadcast(word, src=0, async_op=True)
+        assert sending is not None, "all processes are of the group"
+        self._on_its_way = sending, word, stop
+        agreed, of = heard
+        if agreed == INTERRUPT:
+            raise KeyboardInterrupt
+        if agreed == GO_ON:
+            return None
+        return (of.because if of else None) or StopReason(StopKind.INTERRUPTED)

@@ -1,0 +1,1 @@
+"""Processes and nodes that form a group, and the measured cost of what they exchange."""

@@ -1,0 +1,171 @@
+"""Communication costs fitted to measurements: a line for each collective, and a model across training jobs."""
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from shunter.errors import HardwareError
+from shunter.extensions.distributed.links.network import wire_bytes
+from shunter.frozen import Frozen
+from shunter.hardware.types import Collective, CollectiveCost, CollectivePoint
+
+LEAST_R2 = 0.8
+FEWEST_MODELS = 4
+HUBER_ERROR, HUBER_ROUNDS = 0.2, 20
+
+
+def fit_collective(
+    operation: Collective, processes: int, link: str, points: Sequence[CollectivePoint]
+) -> CollectiveCost:
+    """Fit non-negative latency and bandwidth to the median times of messages of several sizes.
+
+    Non-negative least squares minimises relative errors, so that microseconds of small messages count as much as
+    milliseconds of large messages. Huber weights keep one disturbed size from bending the line. R2 refers to the
+    unscaled seconds.
+
+    Args:
+        operation: Operation that was timed.
+        processes: Number of processes.
+        link: Description of the link, such as `gloo over loopback`.
+        points: Times of at least three sizes.
+
+    Raises:
+        HardwareError: the times do not grow with the size, so that no bandwidth can be fitted.
+    """
+    assert len(points) >= 3, "a line through two points explains anything"
+    sizes = np.array([point.message_bytes for point in points], dtype=float)
+    seconds = np.array([point.seconds.value for point in points])
+    latency, per_byte = _robust_line(sizes, seconds)
+    if per_byte <= 0:
+        raise HardwareError(
+            f"The times of {operation} over {link} do not grow with the size of the message, so the machine is too "
+            "busy to measure its bandwidth: measure again when it is quiet."
+        )
+    return CollectiveCost(
+        operation=operation,
+        processes=processes,
+        link=link,
+        latency_seconds=latency,
+        bytes_per_second=1 / per_byte,
+        r2=_r2(seconds, latency + per_byte * sizes),
+        points=tuple(points),
+    )
+
+
+def _robust_line(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Fit a non-negative intercept and slope; points with a relative error above `HUBER_ERROR` get less weight."""
+    from scipy.optimize import nnls
+
+    design, weights = np.column_stack([1 / seconds, sizes / seconds]), np.ones(len(sizes))
+    line = np.zeros(2)
+    for _ in range(HUBER_ROUNDS):
+        root = np.sqrt(weights)
+        line, _ = nnls(design * root[:, np.newaxis], root)
+        weights = np.minimum(1.0, HUBER_ERROR / np.maximum(np.abs(design @ line - 1), 1e-12))
+    return float(line[0]), float(line[1])
+
+
+class CommunicationSample(Frozen):
+    """Measured seconds that one training job loses to communication in a step."""
+
+    model: str
+    buckets: int
+    allreduce_bytes: float
+    alltoall_bytes: float
+    processes: int
+    bytes_per_second: float
+    seconds: float
+
+
+class CommunicationModel(Frozen):
+    """Model of communication seconds per step, for training jobs and links without measurements.
+
+        a buckets + beta allreduce bytes 2 (g - 1) / g / bandwidth + gamma all-to-all bytes (g - 1) / g / bandwidth
+
+    After Sharma et al., "Stash: A Comprehensive Stall-Centric Characterization of Public Cloud VMs for Distributed Deep
+    Learning", ICDCS 2023, which explains stalls by the number of layers and of gradients; the term of the all-to-all is
+    ours, for embeddings. A bucket is one collective operation of the step.
+    """
+
+    bucket_seconds: float
+    allreduce_factor: float
+    alltoall_factor: float
+    r2: float
+    samples: int
+
+    @classmethod
+    def fit(cls, samples: Sequence[CommunicationSample]) -> Self:
+        """Fit the three non-negative factors by least squares.
+
+        Raises:
+            HardwareError: fewer than four models were measured, or R2 is below 0.8.
+        """
+        from scipy.optimize import nnls
+
+        models = len({sample.model for sample in samples})
+        if models < FEWEST_MODELS:
+            raise HardwareError(
+                f"The communication model needs {FEWEST_MODELS} measured models and has {models}: measure more of them."
+            )
+        design = np.array([_terms(sample) for sample in samples])
+        seconds = np.array([sample.seconds for sample in samples])
+        scale = np.where(design.max(axis=0) > 0, design.max(axis=0), 1.0)  # columns of like size, for the numerics
+        factors, _ = nnls(design / scale, seconds)
+        r2 = _r2(seconds, design / scale @ factors)
+        if not r2 >= LEAST_R2:
+            raise HardwareError(
+                f"The communication model explains {max(r2, 0.0):.0%} of the differences between {models} measured "
+                f"models, less than {LEAST_R2:.0%}, and is not used: measure again when the machine is quiet."
+            )
+        a, beta, gamma = factors / scale
+        return cls(
+            bucket_seconds=float(a),
+            allreduce_factor=float(beta),
+            alltoall_factor=float(gamma),
+            r2=r2,
+            samples=len(samples),
+        )
+
+    def seconds(
+        self,
+        *,
+        buckets: int,
+        allreduce_bytes: float,
+        alltoall_bytes: float,
+        processes: int,
+        bytes_per_second: float,
+    ) -> float:
+        """Return the estimated communication seconds of one step.
+
+        Args:
+            buckets: Collective operations a step.
+            allreduce_bytes: Bytes that each process brings into all-reduces.
+            alltoall_bytes: Bytes that each process brings into all-to-alls.
+            processes: Number of processes.
+            bytes_per_second: Bandwidth of the link of each.
+        """
+        sample = CommunicationSample(
+            model="",
+            buckets=buckets,
+            allreduce_bytes=allreduce_bytes,
+            alltoall_bytes=alltoall_bytes,
+            processes=processes,
+            bytes_per_second=bytes_per_second,
+            seconds=0.0,
+        )
+        factors = (self.bucket_seconds, self.allreduce_factor, self.alltoall_factor)
+        return float(np.dot(_terms(sample), factors))
+
+
+def _terms(sample: CommunicationSample) -> tuple[float, float, float]:
+    return (
+        float(sample.buckets),
+        wire_bytes("all_reduce", sample.allreduce_bytes, sample.processes) / sample.bytes_per_second,
+        wire_bytes("all_to_all", sample.alltoall_bytes, sample.processes) / sample.bytes_per_second,
+    )
+
+
+def _r2(measured: np.ndarray, fitted: np.ndarray) -> float:
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    return 1.0 - float(((measured - fitted) ** 2).sum()) / spread if spread > 0 else 0.0

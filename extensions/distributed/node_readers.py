@@ -1,0 +1,246 @@
+"""Crew of worker processes on the nodes of a Ray cluster, which read units of the log from a shared folder.
+
+A node takes part if it sees the same log files as this machine, and the cache of data sets, into which it writes.
+Another node repeats the unit of a node that died; writing the same bytes twice to the same place does no harm.
+"""
+
+import logging
+import os
+import queue
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from shunter.errors import DataError, first_line
+from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, connected, node_of, placed
+from shunter.ingestion.batch import Source
+from shunter.ingestion.sources.guard import is_foreign_request
+from shunter.ingestion.worker import Worker
+from shunter.ingestion.workers import (
+    KEPT_MEMORY,
+    MOST_PROCESSES,
+    ONE_THREAD,
+    Crew,
+    Item,
+    Prepared,
+    Result,
+    crew_for,
+)
+from shunter.requests import ClusterRequest
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 60.0  # a process on a node starts within seconds; without free cores it may wait for hours
+MOST_LOSSES = 3  # lost processes per unit: a unit that ends its process on every node is itself the cause
+
+
+@contextmanager
+def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Iterator[Crew | None]:
+    """Yield the nodes of a cluster as a crew, or the crew of this machine if it has at least as many cores.
+
+    Args:
+        request: Names the cluster.
+        source: The log.
+        cache: Folder of the data sets.
+
+    Raises:
+        HardwareError: No cluster answers.
+    """
+    assert request.cluster is not None, "a cluster is requested"
+    with connected(request.cluster), ExitStack() as stack:
+        crew = stack.enter_context(Nodes(_nodes(request.cluster_resource), source.paths, cache))
+        if crew.count <= len(os.sched_getaffinity(0)):
+            stack.close()
+            crew = stack.enter_context(crew_for(source))
+        yield crew
+
+
+def _nodes(resource: str | None) -> list[ClusterNode]:
+    """Return the alive nodes, only those with the resource if one is named."""
+    return [node_of(node, ()) for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Files that a node must see to take part.
+
+    Attributes:
+        files: Size in bytes and modification time in nanoseconds of each file of the log.
+        mark: Marker file in the cache of data sets.
+        words: Content of the marker file.
+        folder: Working directory that relative paths start from.
+    """
+
+    files: dict[Path, tuple[int, int]]
+    mark: Path
+    words: str
+    folder: Path
+
+    def fault(self) -> str | None:
+        """Return the first mismatch between this node's files and the expected ones; None if all files match."""
+        for path, stamp in self.files.items():
+            try:
+                here = path.stat()
+            except OSError as error:
+                return f"does not see {path} ({error.strerror or error})"
+            if (here.st_size, here.st_mtime_ns) != stamp:
+                return f"sees {path} with another size or time of change"
+        try:
+            return None if self.mark.read_text() == self.words else f"sees another folder at {self.mark.parent}"
+        except OSError as error:
+            return f"does not see the cache {self.mark.parent} ({error.strerror or error})"
+
+
+class NodeWorker(Worker):
+    """Worker process on a node.
+
+    Args:
+        seen: Files that the node must see.
+        is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
+    """
+
+    def __init__(self, seen: Seen, *, is_restricted: bool) -> None:
+        super().__init__(is_restricted=is_restricted)
+        with suppress(OSError):  # `fault` reports a missing folder
+            os.chdir(seen.folder)
+        self._seen = seen
+
+    def fault(self) -> str | None:
+        """See `Seen.fault`."""
+        return self._seen.fault()
+
+
+@dataclass(eq=False)
+class _Hand:
+    """Handle of this process to a worker process on a node."""
+
+    node: str
+    actor: Any
+    prepared: object = None
+
+    def call(self, prepare: Callable[[], Any], work: Callable[[Any, Any], Any], item: Any) -> Any:
+        """Process an item on the node and wait for the result."""
+        import ray
+
+        asked = self.actor.do.remote(None if prepare is self.prepared else prepare, work, item)
+        failed, value = ray.get(asked)
+        self.prepared = prepare
+        if failed:
+            raise value
+        return value
+
+
+class Nodes:
+    """Worker processes on the nodes of a cluster, one per core; a context manager that ends the processes.
+
+    The class needs a connection to the cluster, see `shunter.extensions.distributed.links.nodes.connected`.
+
+    Args:
+        nodes: The nodes; a node that does not see the log or the cache is skipped with a warning.
+        paths: Files of the log.
+        cache: Folder of the data sets, which the nodes must see too.
+    """
+
+    def __init__(self, nodes: Sequence[ClusterNode], paths: Sequence[Path], cache: Path) -> None:
+        self._mark = cache / f".{uuid.uuid4().hex}.seen"
+        stamps = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
+        self._mark.write_text(self._mark.name)
+        started = self._start(nodes, Seen(stamps, self._mark, self._mark.name, Path.cwd()))
+        self._hands = self._those_who_see(started)
+        self.count = len(self._hands)
+        self._idle: queue.SimpleQueue[_Hand | None] = queue.SimpleQueue()
+        for hand in self._hands:
+            self._idle.put(hand)
+
+    def __enter__(self) -> Self:
+        """Return the crew; leaving the context ends the processes."""
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """End the processes and delete the marker file."""
+        import ray
+
+        self._mark.unlink(missing_ok=True)
+        for hand in self._hands:
+            ray.kill(hand.actor)
+
+    def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
+        """Process an item, see `Crew.call`; after the loss of a process another one, at last this one, repeats it.
+
+        Raises:
+            DataError: `MOST_LOSSES` processes were lost with this item.
+        """
+        from ray.exceptions import RayError
+
+        for loss in range(1, MOST_LOSSES + 1):
+            hand = self._idle.get()
+            if hand is None:
+                self._idle.put(None)  # wakes the next thread that waits for a process
+                break
+            try:
+                answer = hand.call(prepare, work, item)
+            except RayError as error:
+                self._give_up(hand, error)
+                if loss == MOST_LOSSES:
+                    raise DataError(
+                        f"A part of the log was given to {loss} nodes, and the process that read it was lost on each "
+                        f"({first_line(error)}): see the logs of node {hand.node}, or ingest without --cluster."
+                    ) from error
+            except BaseException:
+                self._idle.put(hand)
+                raise
+            else:
+                self._idle.put(hand)
+                return answer
+        return work(prepare(), item)
+
+    def _give_up(self, hand: _Hand, error: Exception) -> None:
+        """Remove a lost process from the crew."""
+        import ray
+
+        self._hands.remove(hand)
+        ray.kill(hand.actor)  # the process may still be alive
+        log.warning(
+            "A process that read the log on node %s was lost (%s): another process reads its part.",
+            hand.node,
+            first_line(error),
+        )
+        if not self._hands:
+            self._idle.put(None)
+
+    def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_Hand, Any]]:
+        """Start a process for each core; return each handle with its pending `fault`, after `START_SECONDS` at most."""
+        import ray
+
+        environment = {"env_vars": ONE_THREAD | KEPT_MEMORY}
+        started: list[tuple[_Hand, Any]] = []
+        for node in nodes:
+            options = {"num_cpus": 1, "runtime_env": environment, **placed(node.node_id)}
+            for _ in range(min(int(node.resources.get("CPU", 0)), MOST_PROCESSES)):
+                actor: Any = ray.remote(NodeWorker).options(**options).remote(seen, is_restricted=is_foreign_request())
+                started.append((_Hand(node.name, actor), actor.fault.remote()))
+        ray.wait([answer for _, answer in started], num_returns=len(started), timeout=START_SECONDS)
+        return started
+
+    def _those_who_see(self, started: Sequence[tuple[_Hand, Any]]) -> list[_Hand]:
+        """Return the processes that see the log and the cache; end the other ones and warn once per node and fault."""
+        import ray
+        from ray.exceptions import RayError
+
+        found, told = [], set()
+        for hand, answer in started:
+            try:
+                fault = ray.get(answer, timeout=0)
+            except RayError as error:
+                fault = f"starts no process in {START_SECONDS:.0f} s ({first_line(error)})"
+            if fault is None:
+                found.append(hand)
+                continue
+            ray.kill(hand.actor)
+            if (hand.node, fault) not in told:
+                told.add((hand.node, fault))
+                log.warning("Node %s does not help to read the log: it %s.", hand.node, fault)
+        return found

@@ -1,0 +1,117 @@
+"""Flow of `shunter plan`, which finds the devices of each embedding table of a model by simulation."""
+
+from pathlib import Path
+from typing import Annotated
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.overrides import read_overrides
+from shunter.errors import RequestError
+from shunter.extensions.distributed.plan_figure import draw_plan
+from shunter.extensions.distributed.plan_request import PlanRequest
+from shunter.extensions.distributed.planning.calibration import read_executed
+from shunter.extensions.distributed.planning.plan import plan_text
+from shunter.extensions.distributed.planning.proposals import find_plan
+from shunter.extensions.distributed.planning.report import PlanReport
+from shunter.extensions.distributed.planning.trace import chrome_trace
+from shunter.extensions.distributed.tracked_plans import log_plan
+from shunter.hardware.types import HardwareProfile
+from shunter.ingestion.sources.guard import is_foreign_request
+from shunter.models.spec import ModelSpec
+from shunter.planner.describe import spec_of
+from shunter.requests import TrainRequest
+from shunter.requests.form import shown
+from shunter.settings import Settings
+from shunter.tasks.ingest import ingest
+from shunter.tasks.notify import notify
+from shunter.tasks.profile import profile_machine
+from shunter.tracking.runs import closing, start_run
+
+
+@flow(name="plan", flow_run_name="plan-{request.source.data}", on_failure=[notify], on_crashed=[notify])
+def plan(
+    request: Annotated[PlanRequest, shown(PlanRequest())] = PlanRequest(),  # noqa: B008 - frozen
+    out: str = "plan.yaml",
+) -> PlanReport:
+    """Find the placement of each table, and write the plan, its picture and its trace.
+
+    Args:
+        request: Model, data, devices and search.
+        out: File of the plan; picture and trace are written beside it. In a run of a deployment only the name of the
+            file is used, in a folder of the home.
+    """
+    source = {name: value for name, value in request.source.model_dump().items() if value is not None}
+    dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
+    overrides = read_overrides(request.architecture.model, request.architecture.set)
+    spec = spec_of(request.architecture.model, request.architecture.towers, overrides.architecture)
+    assert isinstance(spec, ModelSpec), "the request refuses graph models"
+    profiles = profile_machine()
+    run_id = start_run(f"{spec.family} on {dataset.name}", "plan", flow_run_id=flow_run.get_id())
+    with closing(run_id):
+        report = search_for_plan(dataset, spec, request, profiles)
+        files = write_plan(report, _place_of(out, run_id))
+        log_plan(run_id, _params(request, report), _metrics(report), files)
+    return report
+
+
+def _place_of(out: str, run_id: str) -> Path:
+    """Return the path of a plan; a run of a deployment may write into the home only."""
+    return Settings().home / "plans" / run_id / (Path(out).name or "plan.yaml") if is_foreign_request() else Path(out)
+
+
+@task(name="search for a plan", cache_policy=NO_CACHE)
+def search_for_plan(
+    dataset: Dataset, spec: ModelSpec, request: PlanRequest, profiles: list[HardwareProfile]
+) -> PlanReport:
+    """Search the placements of all tables."""
+    return find_plan(dataset, spec, request, profiles, read_executed(Settings().executed_plans))
+
+
+def write_plan(report: PlanReport, out: Path) -> list[Path]:
+    """Write plan, picture and trace.
+
+    Raises:
+        RequestError: A file cannot be written.
+    """
+    out = out.absolute()
+    files = [out, out.with_suffix(".png"), out.with_suffix(".trace.json")]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(plan_text(report.plan), encoding="utf-8")
+        draw_plan(report, files[1])
+        files[2].write_text(chrome_trace(report), encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"The plan cannot be written to {out} ({error.strerror}): name another file.") from error
+    return files
+
+
+def _params(request: PlanRequest, report: PlanReport) -> dict[str, str | int | float]:
+    return {
+        "model": report.plan.model,
+        "data": report.plan.data,
+        "fingerprint": report.plan.fingerprint,
+        "devices": len(report.plan.devices),
+        "batch_size": report.plan.batch_size,
+        "space": request.space,
+    }
+
+
+def _metrics(report: PlanReport) -> dict[str, float]:
+    rivals = {
+        f"rival.{name.replace(' ', '_').replace(',', '').replace(chr(39), '')}": value
+        for name, value in report.rivals.items()
+    }
+    return {
+        "step_seconds": report.step_seconds,
+        "bound_seconds": report.bound_seconds,
+        "hours": report.totals.hours,
+        **({} if report.totals.kwh is None else {"kwh": report.totals.kwh}),
+        **({} if report.totals.cost is None else {"cost": report.totals.cost}),
+        "simulations": float(report.simulations),
+        "search_seconds": report.search_seconds,
+        **{f"proposal.{one.name.replace(' ', '_').replace(',', '')}_speedup": one.speedup for one in report.proposals},
+        **{f"{name}_seconds": value for name, value in rivals.items()},
+    }

@@ -1,0 +1,133 @@
+"""The command `shunter plan scale`, which simulates a model on a growing number of hosts."""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shunter.extensions.distributed.plan_scale_request import PlanScaleRequest
+from shunter.flows.command.flow_commands import AS_JSON
+from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.rendering import TextTable, number, print_table
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+from shunter.quiet import is_verbose
+
+if TYPE_CHECKING:
+    from shunter.extensions.distributed.planning.scale import ScaleReport
+
+OUT = inspect.Parameter(
+    "out",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=Path("scale.png"),
+    annotation=Annotated[Path, typer.Option("--out", help="File of the picture.")],
+)
+
+NOTES = (
+    "Searched plans keep the tables whole, some of them on one device alone, and count every message; the other ways "
+    "divide all tables evenly. Compare searched plans by how they grow. Towers are another model: its quality is not "
+    "simulated, so train both."
+)
+
+
+@with_options(PlanScaleRequest, OUT, AS_JSON)
+def scale(**options: Any) -> None:
+    """Simulate a model on 1 to 128 hosts."""
+    as_json, out = options.pop("as_json"), options.pop("out")
+    with one_sentence_errors(as_json=as_json):
+        request = requested(PlanScaleRequest, options)
+        report = _simulated(request)
+        _draw(report, out)
+        if as_json:
+            print_json(report.model_dump(mode="json"))
+        else:
+            _print(report)
+            print_line(f"Picture: {out}.")
+
+
+def _simulated(request: PlanScaleRequest) -> "ScaleReport":
+    from shunter.hardware.catalogue.rows import load_catalogue
+    from shunter.models.names import check_model
+
+    check_model(request.architecture.model)
+    load_catalogue().find_accelerator(request.accelerator)
+    from shunter.engine.overrides import read_overrides
+    from shunter.errors import RequestError
+    from shunter.extensions.distributed.plan_request import DevicesRequest
+    from shunter.extensions.distributed.planning.demand import demand_of
+    from shunter.extensions.distributed.planning.scale import scale as simulate_hosts
+    from shunter.extensions.distributed.planning.tower_demand import tower_workload
+    from shunter.ingestion.request import ingest_request
+    from shunter.models.spec import ModelSpec
+    from shunter.planner.describe import spec_of
+    from shunter.requests import TrainRequest
+
+    source = {name: value for name, value in request.source.model_dump().items() if value is not None}
+    dataset, _ = ingest_request(TrainRequest(**source))
+    model = request.architecture.model
+    spec = spec_of(model, request.architecture.towers, read_overrides(model, request.architecture.set).architecture)
+    if not isinstance(spec, ModelSpec):
+        raise RequestError(f"A plan divides one model of clicks, not --model {model}: name one.")
+    place = DevicesRequest(
+        accelerator=request.accelerator,
+        devices=request.devices_per_host,
+        devices_per_host=request.devices_per_host,
+        network_gbit=request.network_gbit,
+    )
+    hosts = [2**power for power in range(10) if 2**power <= request.most_hosts]
+    return simulate_hosts(
+        demand_of(dataset, spec),
+        place,
+        (),
+        hosts,
+        batch_per_device=request.batch_per_device,
+        compression=request.compression,
+        precision=request.precision,
+        with_towers=lambda hosts: tower_workload(dataset, spec, hosts, request.compression),
+    )
+
+
+def _draw(report: "ScaleReport", out: Path) -> None:
+    from shunter.errors import RequestError
+    from shunter.extensions.distributed.scale_figure import draw_scale
+
+    try:
+        draw_scale(report, out)
+    except (OSError, ValueError) as error:
+        raise RequestError(f"The picture cannot be written to {out} ({error}): name another file.") from error
+
+
+def _print(report: "ScaleReport") -> None:
+    from shunter.extensions.distributed.planning.scale import WAYS
+
+    ways = [way for way in WAYS if any(way in point.step_seconds for point in report.points)]
+    say(f"{report.model} on {report.data}, {report.batch_per_device:,} samples per device and step. All is simulated.")
+    print_table(console, scale_table(report, ways))
+    last = report.points[-1]
+    speedups = {"by host": last.speedup("by host"), "compressed": last.speedup("compressed")}
+    if "towers" in last.step_seconds:
+        speedups["towers"] = last.speedup("towers")
+    gains = ", ".join(f"{way} {speedup:.2f} x" for way, speedup in speedups.items())
+    print_line(f"On {last.devices} devices the flat exchange takes {last.exchange_share:.0%} of its step: {gains}.")
+    if is_verbose():
+        print_line(report.told)
+        print_line(NOTES)
+
+
+def scale_table(report: "ScaleReport", ways: Sequence[str]) -> TextTable:
+    """Return milliseconds of a step and efficiency by the number of hosts, for each way to divide the model."""
+    rows = [
+        (
+            str(point.hosts),
+            str(point.devices),
+            *(
+                f"{number(1e3 * point.step_seconds[way])}, {report.efficiency(point, way):.0%}"
+                if way in point.step_seconds
+                else "-"
+                for way in ways
+            ),
+        )
+        for point in report.points
+    ]
+    return TextTable(("hosts", "devices", *ways), rows, "Milliseconds of a step, and efficiency")

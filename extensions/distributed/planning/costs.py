@@ -1,0 +1,370 @@
+"""Costs of a table on each device and link under each placement; their sums over the tables give the step time.
+
+Tables of one kind of placement are looked up by one kernel and exchanged together, as TorchRec does: a group. Each
+table adds to its group, for each device,
+
+    lookup, update          seconds of its rows' look-up, and of their update in the backward pass
+    ids out, in             bytes of ids that the device sends and receives within its host
+    vectors out, in         bytes of pooled rows that it sends and receives in the forward pass; their gradients go back
+
+and the same bytes for each host across hosts. A kind that reduces rows (row_wise) sends partial sums of all bags.
+Tables with frequent rows on every device are a separate group. Their other rows are sent one by one, once to each
+device that looks them up (`shunter.extensions.distributed.tables.exchanged`). The lookups of a device follow from the
+counted accesses of its rows, so that a block of frequent rows has more lookups. Seconds are multiples of 2^-44, and
+bytes are whole numbers. Sums are therefore exact in any order, so that an edit can subtract and add amounts without a
+growing error.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from shunter.extensions.distributed.planning.demand import FLOAT_BYTES, ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.device_costs import RowCosts
+from shunter.extensions.distributed.planning.machine import Machine
+from shunter.extensions.distributed.planning.plan import KINDS, Kind, Plan, TablePlacement
+from shunter.extensions.distributed.tables.sharding_types import BY_ROW, OF_HOSTS, CommunicationPrecision
+
+TICK = 2.0**-44  # of a second
+ID_BYTES = 4
+# Passes over a table that every device keeps: its gradient is cleared, added to, averaged and squared, and all rows are
+# updated (torch's dense kernels, as the row-wise Adagrad of `shunter.extensions.distributed.tables.sharded` uses them).
+DENSE_PASSES = 10
+LOOKUP_SHARE = 1 / 3  # of look-up and update together, where they were measured together
+ITEM_BYTES: dict[CommunicationPrecision, int] = {"fp32": 4, "fp16": 2, "bf16": 2}
+# Operators that the processor of a device dispatches for a group in a step, beside its kernels: ids sorted by owner,
+# lengths, splits and permutations, forward; and backward.
+GROUP_OPERATORS = (90, 40)
+# The same of the tables whose rows travel one by one: rows are numbered, sorted, and fetched; gradients are added up.
+# Counted in `shunter.extensions.distributed.tables.exchanged` by reading, and the passes assumed: executed plans set
+# both right.
+ONE_BY_ONE_OPERATORS = (60, 50)
+DISTINCT_PASSES = 60  # over the ids of a device as eight bytes each, to number and sort them
+COPIES = 2  # beside its weights, of a table that every device keeps: its gradient, and the message of all gradients
+
+
+Group = Kind | Literal["one_by_one"]
+
+
+class Choice(NamedTuple):
+    """Placement of a table, as the search handles it; see `planning.plan.TablePlacement`."""
+
+    kind: Kind
+    devices: tuple[int, ...] = ()
+    replicated_rows: int = 0
+
+    @classmethod
+    def of(cls, table: TablePlacement) -> "Choice":
+        """Return the choice of a table's placement in a plan."""
+        return cls(table.kind, table.devices, table.replicated_rows)
+
+    @property
+    def group(self) -> Group:
+        """Tables that are exchanged together."""
+        return "one_by_one" if self.replicated_rows else self.kind
+
+
+class Contribution(NamedTuple):
+    """Contribution of one table to the sums: pairs (index of the sum, amount)."""
+
+    amounts: tuple[tuple[int, float], ...]
+
+
+FIELDS = ("lookup", "update", "ids_out", "ids_in", "out", "in")
+HOST_FIELDS = ("ids_out", "ids_in", "out", "in")
+
+
+class Layout:
+    """Index of each sum in the list of all sums.
+
+    Args:
+        machine: Devices and links.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.count, self.hosts, self.per_host = len(machine.devices), machine.hosts, machine.per_host
+        self.groups: tuple[Group, ...] = (
+            *(kind for kind in KINDS if self.hosts > 1 or kind not in OF_HOSTS),
+            "one_by_one",
+        )
+        self._host_base = len(FIELDS) * len(self.groups) * self.count
+        self.tables_base = self._host_base + len(HOST_FIELDS) * len(self.groups) * self.hosts
+        self.memory_base = self.tables_base + len(self.groups)
+        self.reduced = self.memory_base + self.count
+        self.size = self.reduced + 1
+        self._field = {name: place for place, name in enumerate(FIELDS)}
+        self._host_field = {name: place for place, name in enumerate(HOST_FIELDS)}
+
+    def of_device(self, field: str, group: int, device: int) -> int:
+        """A sum of a group at a device."""
+        return (self._field[field] * len(self.groups) + group) * self.count + device
+
+    def of_host(self, field: str, group: int, host: int) -> int:
+        """Return the index of a group's sum of traffic between hosts, at one host."""
+        return self._host_base + (self._host_field[field] * len(self.groups) + group) * self.hosts + host
+
+    def tables(self, group: int) -> int:
+        """Number of tables of a group."""
+        return self.tables_base + group
+
+    def memory(self, device: int) -> int:
+        """Bytes of tables in a device."""
+        return self.memory_base + device
+
+
+class TableCosts:
+    """Contributions of the tables of a model on a machine.
+
+    Args:
+        machine: Devices and links.
+        demand: The model.
+        batch_size: Samples of a step of all devices together.
+        precision: Precision in which pooled rows travel.
+        samples: Samples of a step of each device; if omitted, equal parts of the batch.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        demand: ModelDemand,
+        batch_size: int,
+        precision: CommunicationPrecision = "fp32",
+        samples: Sequence[float] | None = None,
+    ) -> None:
+        self.machine, self.demand, self.batch_size, self.precision = machine, demand, batch_size, precision
+        self.layout = Layout(machine)
+        count = len(machine.devices)
+        self.samples = tuple(samples or [batch_size / count] * count)
+        self._item = ITEM_BYTES[precision]
+        self._kept: dict[tuple[int, Choice], Contribution] = {}
+        self._costs: dict[tuple[int, int], RowCosts] = {}
+        self._host_of = [device.host for device in machine.devices]
+
+    def contribution(self, table: int, choice: Choice) -> Contribution:
+        """Return the contribution of a table under a placement."""
+        key = (table, choice)
+        if key not in self._kept:
+            sums: dict[int, float] = {}
+            for place, amount in self._amounts(table, choice):
+                sums[place] = sums.get(place, 0.0) + amount
+            exact = tuple((place, self._exact(place, amount)) for place, amount in sorted(sums.items()) if amount)
+            self._kept[key] = Contribution(tuple((place, amount) for place, amount in exact if amount))
+        return self._kept[key]
+
+    def sums(self, choices: "list[Choice]") -> list[float]:
+        """Sums of all tables."""
+        total = [0.0] * self.layout.size
+        for table, choice in enumerate(choices):
+            for place, amount in self.contribution(table, choice).amounts:
+                total[place] += amount
+        return total
+
+    def _exact(self, place: int, amount: float) -> float:
+        """Round seconds to a multiple of `TICK`, at least one; round other amounts to whole numbers."""
+        in_seconds = 2 * len(self.layout.groups) * self.layout.count
+        return max(1, round(amount / TICK)) * TICK if place < in_seconds else float(round(amount))
+
+    @cached_property
+    def cached_shares(self) -> tuple[float, ...]:
+        """Return the share of each table's lookups in the last-level cache, if it has the most frequent rows of all."""
+        size = min(device.profile.cache_bytes * device.share for device in self.machine.devices)
+        # Rows of all devices together: each device caches its own rows.
+        room = size * len(self.machine.devices)
+        pieces: list[tuple[float, float, int, float]] = []
+        for number, table in enumerate(self.demand.tables):
+            before = (0.0, 0.0)
+            for rows, share in table.by_frequency:
+                size_bytes = (rows - before[0]) * (table.width + 1) * FLOAT_BYTES
+                lookups = (share - before[1]) * table.ids_per_sample
+                if size_bytes > 0:
+                    pieces.append((lookups / size_bytes, size_bytes, number, share - before[1]))
+                before = (rows, share)
+        cached = [0.0] * len(self.demand.tables)
+        for _, size_bytes, number, share in sorted(pieces, reverse=True):
+            taken = min(1.0, room / size_bytes) if room > 0 else 0.0
+            cached[number] += share * taken
+            room -= size_bytes * taken
+        return tuple(min(1.0, one) for one in cached)
+
+    def _row_costs(self, device: int, width: int) -> RowCosts:
+        key = (device, width)
+        if key not in self._costs:
+            one = self.machine.devices[device]
+            self._costs[key] = RowCosts.of(one.profile, one.share, width * FLOAT_BYTES)
+        return self._costs[key]
+
+    def _amounts(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
+        if choice.kind == "data_parallel":
+            yield from self._copied(number)
+        elif choice.replicated_rows:
+            yield from self._one_by_one(number, choice)
+        else:
+            yield from self._divided(number, choice)
+
+    def _copied(self, number: int) -> Iterator[tuple[int, float]]:
+        """Return the costs of a table that is copied to every device; its gradient is all-reduced."""
+        layout, table = self.layout, self.demand.tables[number]
+        group = layout.groups.index("data_parallel")
+        row_bytes = table.width * FLOAT_BYTES
+        yield layout.tables(group), 1
+        yield layout.reduced, table.rows * row_bytes
+        for device in range(layout.count):
+            seconds = self._own_seconds(number, device)
+            passes = DENSE_PASSES * table.rows * row_bytes / self._row_costs(device, table.width).copy_bytes_per_second
+            yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds
+            yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds + passes
+            yield layout.memory(device), table.rows * (row_bytes * (1 + COPIES) + FLOAT_BYTES)
+
+    def _divided(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
+        """The rows of the table divided, and pooled by their owners."""
+        layout, table = self.layout, self.demand.tables[number]
+        group = layout.groups.index(choice.group)
+        yield layout.tables(group), 1
+        by_row = choice.kind in BY_ROW
+        for device, _, rows, width, part in self._parts(table, choice):
+            lookups = part if by_row else 1.0
+            bags = table.bags * (min(1.0, lookups * table.ids_per_sample / table.bags) if by_row else 1.0)
+            seconds = self._rows_seconds(number, device, width, samples=self.batch_size, share=lookups, bags=bags)
+            yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds
+            yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds
+            yield layout.memory(device), rows * (width + 1) * FLOAT_BYTES
+            of_ids = (table.ids_per_sample * lookups + table.bags) * ID_BYTES
+            yield from self._from_all(group, "ids", device, [of_ids * samples for samples in self.samples])
+            vectors = [table.bags * width * self._item * samples for samples in self.samples]
+            if choice.kind in ("table_row_wise", "grid_shard"):
+                yield from self._staged(group, device, vectors)
+            else:
+                yield from self._to_all(group, device, vectors)
+
+    def _one_by_one(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
+        """Return the costs of a table with frequent rows on every device, the others fetched singly (OPER, ATC 2024).
+
+        The gradients of frequent rows are all-gathered, which counts as an all-reduce with the same traffic for each
+        device.
+        """
+        layout, table = self.layout, self.demand.tables[number]
+        group, row_bytes = layout.groups.index(choice.group), table.width * FLOAT_BYTES
+        lookups = [samples * table.ids_per_sample for samples in self.samples]
+        frequent = self._distinct_rows(table, 0, choice.replicated_rows)
+        yield layout.tables(group), 1
+        yield layout.reduced, sum(frequent) / 2 * (row_bytes + ID_BYTES)
+        for device in range(layout.count):
+            seconds = self._own_seconds(number, device)
+            sort = DISTINCT_PASSES * 8 * lookups[device] / self._row_costs(device, table.width).copy_bytes_per_second
+            moved = self._moved_seconds(number, device, frequent[device])
+            learned = 2 * self._moved_seconds(number, device, sum(frequent))
+            yield layout.of_device("lookup", group, device), LOOKUP_SHARE * seconds + sort + moved
+            yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds + learned
+            yield layout.memory(device), choice.replicated_rows * (row_bytes + FLOAT_BYTES)
+        for owner, first, rows, width, _ in self._parts(table, choice):
+            asked = self._distinct_rows(table, first, first + rows)
+            moved = self._moved_seconds(number, owner, sum(asked))
+            yield layout.of_device("lookup", group, owner), moved
+            yield layout.of_device("update", group, owner), 2 * moved
+            yield layout.memory(owner), rows * (width + 1) * FLOAT_BYTES
+            yield from self._from_all(group, "ids", owner, [one * ID_BYTES for one in asked])
+            yield from self._to_all(group, owner, [one * row_bytes for one in asked])
+
+    def _distinct_rows(self, table: TableDemand, first: float, last: float) -> list[float]:
+        """Return the number of distinct rows of a block that each device looks up."""
+        each = {
+            samples: table.distinct_rows(first, last, samples * table.ids_per_sample) for samples in set(self.samples)
+        }
+        return [each[samples] for samples in self.samples]
+
+    def _own_seconds(self, number: int, device: int) -> float:
+        """Return the seconds of lookup and update for all lookups of a device's own samples in a table."""
+        table, samples = self.demand.tables[number], self.samples[device]
+        return self._rows_seconds(number, device, table.width, samples=samples, share=1.0, bags=table.bags)
+
+    def _moved_seconds(self, number: int, device: int, rows: float) -> float:
+        """Return the seconds to read this number of rows of a table one by one."""
+        width = self.demand.tables[number].width
+        costs, cached = self._row_costs(device, width), self.cached_shares[number]
+        a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
+        return rows * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte)
+
+    def _parts(self, table: TableDemand, choice: Choice) -> Iterator[tuple[int, int, int, int, float]]:
+        """Device, first row, rows, width and share of the table's lookups of each part."""
+        layout, before = self.layout, choice.replicated_rows
+        rest = table.rows - before
+        if choice.kind == "table_wise":
+            yield choice.devices[0], before, rest, table.width, 1.0
+            return
+        if choice.kind in ("column_wise", "table_column_wise"):
+            for device in choice.devices:
+                yield device, before, rest, table.width // len(choice.devices), 1.0
+            return
+        devices = choice.devices or tuple(range(layout.count))
+        hosts = sorted({self._host_of[device] for device in devices})
+        columns = len(hosts) if choice.kind == "grid_shard" else 1
+        over = layout.count if choice.kind == "row_wise" else layout.per_host
+        block = -(-rest // over)
+        for place, device in enumerate(sorted(devices)):
+            low = before + min(rest, (place % over) * block)
+            high = before + min(rest, (place % over + 1) * block)
+            yield device, low, high - low, table.width // columns, table.share_before(high) - table.share_before(low)
+
+    def _rows_seconds(
+        self, number: int, device: int, width: int, *, samples: float, share: float, bags: float
+    ) -> float:
+        """Look-up and update of a share of a table's lookups at a device."""
+        table, costs = self.demand.tables[number], self._row_costs(device, width)
+        cached = self.cached_shares[number]
+        a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
+        ids = table.ids_per_sample * share
+        return samples * (bags * costs.bag_seconds + ids * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte))
+
+    def _from_all(self, group: int, what: str, owner: int, sent: Sequence[float]) -> Iterator[tuple[int, float]]:
+        """Add messages from every other device to the owner, with the amounts in `sent`."""
+        layout, host = self.layout, self._host_of[owner]
+        near, far = self._by_distance(owner, sent)
+        for device, amount in near.items():
+            yield layout.of_device(f"{what}_out", group, device), amount
+        yield layout.of_device(f"{what}_in", group, owner), sum(near.values())
+        if layout.hosts > 1:
+            for other, amount in far.items():
+                yield layout.of_host(f"{what}_out", group, other), amount
+            yield layout.of_host(f"{what}_in", group, host), sum(far.values())
+
+    def _to_all(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
+        """Add messages from the owner to every other device, with the vectors of its samples."""
+        layout, host = self.layout, self._host_of[owner]
+        near, far = self._by_distance(owner, vectors)
+        for device, amount in near.items():
+            yield layout.of_device("in", group, device), amount
+        yield layout.of_device("out", group, owner), sum(near.values())
+        if layout.hosts > 1:
+            for other, amount in far.items():
+                yield layout.of_host("in", group, other), amount
+            yield layout.of_host("out", group, host), sum(far.values())
+
+    def _by_distance(self, owner: int, amounts: Sequence[float]) -> tuple[dict[int, float], dict[int, float]]:
+        """Return the amounts of the owner's neighbours by device, and of the other hosts by host."""
+        near: dict[int, float] = {}
+        far: dict[int, float] = {}
+        for device, amount in enumerate(amounts):
+            host = self._host_of[device]
+            if host != self._host_of[owner]:
+                far[host] = far.get(host, 0.0) + amount
+            elif device != owner:
+                near[device] = amount
+        return near, far
+
+    def _staged(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
+        """Return the costs of rows divided within a host: partial sums are reduced there, then sent across."""
+        layout, host = self.layout, self._host_of[owner]
+        partial = sum(vectors) * (layout.per_host - 1) / layout.per_host
+        yield layout.of_device("out", group, owner), partial
+        yield layout.of_device("in", group, owner), partial
+        if layout.hosts > 1:
+            # The host as a whole sends the sums of the others' samples once: its part falls to each of its devices.
+            _, far = self._by_distance(owner, vectors)
+            yield layout.of_host("out", group, host), sum(far.values()) / layout.per_host
+            for other, amount in far.items():
+                yield layout.of_host("in", group, other), amount / layout.per_host
+
+
+def choices_of(plan: Plan, demand: ModelDemand) -> list[Choice]:
+    """The choices of a plan, in the order of the tables."""
+    return [Choice.of(plan.tables[table.name]) for table in demand.tables]

@@ -1,0 +1,232 @@
+"""Demand of a model: the lookups of its tables and the work of its layers, counted from the model and from samples."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Self
+
+import numpy as np
+
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.loader import BatchLoader, mean_ids_per_sample
+from shunter.errors import RequestError
+from shunter.extensions.distributed.planning.plan import tables_fingerprint
+from shunter.hardware.types import Workload
+from shunter.models.registry import bag_tables
+from shunter.models.spec import ModelSpec
+from shunter.planner.describe import describe
+
+COUNTED_SAMPLES = 200_000  # of the training part, in its shuffled order
+COUNTED_AT_ONCE = 8_192
+POINTS = 48
+FLOAT_BYTES = 4
+
+Curve = tuple[tuple[float, float], ...]
+"""Points (rows, share of the lookups that the first so many rows get), rising to all rows and 1."""
+
+
+@dataclass(frozen=True)
+class TableDemand:
+    """Embedding table with the statistics of its lookups.
+
+    Attributes:
+        name: Its field.
+        rows: Rows.
+        width: Numbers of a row.
+        bags: Pooled vectors of a sample from this table.
+        ids_per_sample: Ids of a sample, of all its bags.
+        in_order: Lookups by rows in the order of the table.
+        by_frequency: The same, the most frequent rows first.
+    """
+
+    name: str
+    rows: int
+    width: int
+    bags: int
+    ids_per_sample: float
+    in_order: Curve
+    by_frequency: Curve
+
+    @property
+    def shape(self) -> tuple[str, int, int]:
+        """Name, rows and width."""
+        return self.name, self.rows, self.width
+
+    @classmethod
+    def zipf(
+        cls, name: str, rows: int, width: int, *, bags: int = 1, ids_per_sample: float = 1.0, skew: float = 1.05
+    ) -> Self:
+        """Return a table whose row of rank r is looked up in proportion to r to the power of -skew."""
+        ranks = np.unique(np.geomspace(1, rows, POINTS).round().astype(np.int64))
+        masses = [_zipf_mass(int(rank), skew) for rank in ranks]
+        curve = tuple((float(rank), mass / masses[-1]) for rank, mass in zip(ranks, masses, strict=True))
+        return cls(name, rows, width, bags, ids_per_sample, curve, curve)
+
+    @classmethod
+    def counted(cls, name: str, width: int, *, bags: int, ids_per_sample: float, counts: np.ndarray) -> Self:
+        """Return a table with counted lookups.
+
+        Args:
+            name: Its field.
+            width: Numbers of a row.
+            bags: Pooled vectors of a sample.
+            ids_per_sample: Ids of a sample.
+            counts: Lookups of each row, `[rows]`.
+        """
+        return cls(
+            name,
+            len(counts),
+            width,
+            bags,
+            ids_per_sample,
+            _curve(counts),
+            _curve(np.sort(counts)[::-1]),
+        )
+
+    def share_before(self, rows: float) -> float:
+        """Return the share of the lookups in the first rows of the table."""
+        x, y = self._order
+        return float(np.interp(rows, x, y))
+
+    def distinct_rows(self, first: float, last: float, lookups: float) -> float:
+        """Return the expected number of distinct rows from `first` up to `last` among a number of lookups of the table.
+
+        Between two points of the curve all rows are assumed to be looked up equally often.
+        """
+        rows, shares = self._order
+        found = 0.0
+        for (low, high), (before, after) in zip(pairwise(rows), pairwise(shares), strict=True):
+            own = min(high, last) - max(low, first)
+            if own > 0:
+                found += own * -math.expm1(-lookups * (after - before) / (high - low))
+        return found
+
+    @cached_property
+    def _order(self) -> tuple[list[float], list[float]]:
+        return [0.0, *(rows for rows, _ in self.in_order)], [0.0, *(share for _, share in self.in_order)]
+
+
+@dataclass(frozen=True)
+class LayerDemand:
+    """Linear layer that may be divided by its outputs."""
+
+    name: str
+    inputs: int
+    outputs: int
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of its weights."""
+        return (self.inputs + 1) * self.outputs * FLOAT_BYTES
+
+
+@dataclass(frozen=True)
+class ModelDemand:
+    """A model and its data.
+
+    Attributes:
+        family: Family of the model.
+        data: Name of the data.
+        tables: The tables.
+        workload: Demand of a sample; only its dense part is used.
+        layers: Linear layers that may be divided; only simulated.
+    """
+
+    family: str
+    data: str
+    tables: tuple[TableDemand, ...]
+    workload: Workload
+    layers: tuple[LayerDemand, ...] = ()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Fingerprint of the tables."""
+        return tables_fingerprint([table.shape for table in self.tables])
+
+    @property
+    def shapes(self) -> list[tuple[str, int, int]]:
+        """Name, rows and width of each table."""
+        return [table.shape for table in self.tables]
+
+
+def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
+    """Return the demand of a model on a data set; lookups are counted in a sample of the training part.
+
+    Raises:
+        RequestError: The model cannot take these features.
+        DataError: The data set is damaged.
+    """
+    from shunter.models.registry import build_layers
+
+    if spec.table_precision != "fp32":
+        raise RequestError("Embedding tables in fp16 are not divided over devices: leave out table_precision.")
+    names, shapes = table_names(dataset), spec.tables(dataset.features)
+    bags = bag_tables(spec, dataset.features)
+    table_of = dataset.features.table_of
+    ids = list(mean_ids_per_sample(dataset).values())
+    counts = count_lookups(dataset, [shape.rows for shape in shapes])
+    tables = tuple(
+        TableDemand.counted(
+            name,
+            shape.width,
+            bags=bags.count(place),
+            ids_per_sample=sum(ids[field] for field, table in enumerate(table_of) if table == place),
+            counts=counts[place],
+        )
+        for place, (name, shape) in enumerate(zip(names, shapes, strict=True))
+    )
+    import torch
+    from torch import nn
+
+    with torch.device("meta"):
+        modules = build_layers(spec, dataset.features).named_modules()
+    layers = tuple(
+        LayerDemand(name, module.in_features, module.out_features)
+        for name, module in modules
+        if type(module) is nn.Linear and module.out_features > 1
+    )
+    return ModelDemand(spec.family, dataset.name, tables, describe(dataset, spec), layers)
+
+
+def table_names(dataset: Dataset) -> list[str]:
+    """Return the name of each table, which is the field that owns it."""
+    return [field.name for field in dataset.features.categorical if field.table is None]
+
+
+def count_lookups(dataset: Dataset, rows: Sequence[int], samples: int = COUNTED_SAMPLES) -> list[np.ndarray]:
+    """Lookups of each row of each table, in a sample of the training part; an id has the row of its remainder."""
+    counts = [np.zeros(size, dtype=np.int64) for size in rows]
+    table_of = dataset.features.table_of
+    loader = BatchLoader(dataset, "train", COUNTED_AT_ONCE, shuffle=True)
+    seen = 0
+    for batch in loader.batches():
+        values, offsets = batch.values.numpy(), batch.offsets.numpy()
+        size = (len(offsets) - 1) // len(table_of)
+        for field, table in enumerate(table_of):
+            ids = values[offsets[field * size] : offsets[(field + 1) * size]]
+            counts[table] += np.bincount(ids % rows[table], minlength=rows[table])
+        seen += size
+        if seen >= samples:
+            break
+    return counts
+
+
+def _curve(counts: np.ndarray) -> Curve:
+    """Return cumulative shares of lookups at rows with logarithmic spacing; uniform without lookups."""
+    if not counts.sum():
+        return ((float(len(counts)), 1.0),)
+    cumulative = np.cumsum(counts)
+    ranks = np.unique(np.geomspace(1, len(counts), POINTS).round().astype(np.int64))
+    return tuple((float(rank), float(cumulative[rank - 1] / cumulative[-1])) for rank in ranks)
+
+
+def _zipf_mass(rank: int, skew: float) -> float:
+    """Return the sum of r^-skew for r up to rank; after the first terms by the Euler-Maclaurin formula."""
+    exact = min(rank, 64)
+    total = sum(one**-skew for one in range(1, exact + 1))
+    if rank > exact:
+        low, high = exact + 0.5, rank + 0.5
+        total += math.log(high / low) if skew == 1 else (high ** (1 - skew) - low ** (1 - skew)) / (1 - skew)
+    return total

@@ -1,0 +1,180 @@
+"""Optimal plan of a small model by dynamic programming over its tables.
+
+A state is the vector of sums over the tables so far. The next table extends each state by each of its options, and
+equal states are merged (Bellman, 1957; Alpa, OSDI 2022, plans the stages of a model in the same way). A state is
+dropped if it does not fit, or if its lower bound is above the step of a known plan. For the bound, each further table
+adds the least of its options to each sum, and `shunter.extensions.distributed.planning.relaxation` bounds the step of
+these sums. The final states are simulated, and the best of them is optimal.
+
+If there are too many states, dominated states are dropped too. The bound stays valid, because it grows with every sum.
+The simulated step may not grow, because queues can change their order. The result is then a plan with a lower bound on
+all plans.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shunter.extensions.distributed.planning.costs import Choice
+from shunter.extensions.distributed.planning.relaxation import Relaxation
+from shunter.extensions.distributed.planning.step import StepModel, step_of
+
+MOST_STATES = 20_000
+AT_ONCE = 4_096  # states that are bounded together
+MOST_GROWN = 4  # times as many states may be searched for equal ones
+ROUNDING = 1e-6  # by which a bound may be too high: slopes are read off at one large sum
+
+
+@dataclass(frozen=True)
+class Programmed:
+    """Result of the dynamic program.
+
+    Attributes:
+        choices: The best plan that was found.
+        step_seconds: Its simulated step.
+        bound_seconds: No plan has a shorter one.
+        is_best: Whether no plan has, not even by rounding.
+    """
+
+    choices: tuple[Choice, ...]
+    step_seconds: float
+    bound_seconds: float
+    is_best: bool
+
+
+class _TooManyError(Exception):
+    """Error of a search with too many states, or without time left."""
+
+
+def best_by_states(
+    model: StepModel,
+    options: Sequence[Sequence[Choice]],
+    known: Sequence[Choice],
+    most_states: int = MOST_STATES,
+    *,
+    until: float = float("inf"),
+    clock: Callable[[], float] = time.monotonic,
+) -> Programmed | None:
+    """Find the plan with the shortest simulated step.
+
+    Args:
+        model: Simulator of the step.
+        options: Placements that each table may have.
+        known: Plan that fits, whose step is an upper bound.
+        most_states: Largest number of states of one table; with more the search stops.
+        until: Time at which the search stops.
+        clock: Clock of the search.
+
+    Returns:
+        None where it has given up.
+    """
+    begun = clock()
+    for keeps_all, ends in ((True, begun + (until - begun) / 2), (False, until)):
+        try:
+            return _Program(model, options, most_states, ends, clock).solve(known, keeps_all=keeps_all)
+        except _TooManyError:
+            continue
+    return None
+
+
+class _Program:
+    def __init__(
+        self,
+        model: StepModel,
+        options: Sequence[Sequence[Choice]],
+        most_states: int,
+        until: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._model, self._options, self._most, self._until, self._clock = model, options, most_states, until, clock
+        self._bounds = Relaxation(model).bounds
+        layout = model.layout
+        self._room = np.array([float(device.memory_bytes) for device in model.machine.devices])
+        self._room -= np.array(model.memory_bytes([0.0] * layout.size))
+        self._memory = [layout.memory(one) for one in range(layout.count)]
+        groups = range(len(layout.groups))
+        self._buffers = [
+            [layout.of_device(field, group, one) for group in groups for field in ("out", "in")]
+            for one in range(layout.count)
+        ]
+
+    def solve(self, known: Sequence[Choice], *, keeps_all: bool) -> Programmed:
+        model, options = self._model, self._options
+        added = [np.array([_sums(model, table, one) for one in several]) for table, several in enumerate(options)]
+        least = np.cumsum([np.zeros(model.layout.size), *(one.min(axis=0) for one in reversed(added))], axis=0)[::-1]
+        best, best_seconds = tuple(known), step_of(model, list(known))[0]
+        states, plans = np.zeros((1, model.layout.size)), np.zeros((1, 0), dtype=np.int64)
+        bounds = np.zeros(1)
+        for table in range(len(options)):
+            states, plans, bounds = self._grown(states, plans, added[table], least[table + 1], best_seconds)
+            kept = np.unique(states, axis=0, return_index=True)[1]
+            if not keeps_all:
+                kept = self._undominated(states, kept)
+            if len(kept) > self._most:
+                raise _TooManyError
+            states, plans, bounds = states[kept], plans[kept], bounds[kept]
+        at_least = min(bounds.min(initial=np.inf) * (1 - ROUNDING), best_seconds)
+        for number in np.argsort(bounds, kind="stable"):
+            if bounds[number] * (1 - ROUNDING) >= best_seconds:
+                break
+            self._check_time()
+            plan = tuple(several[place] for several, place in zip(options, plans[number], strict=True))
+            seconds = step_of(model, plan)[0]
+            if seconds < best_seconds and self._fits(states[number]):
+                best, best_seconds = plan, seconds
+        return Programmed(best, best_seconds, best_seconds if keeps_all else min(at_least, best_seconds), keeps_all)
+
+    def _grown(
+        self, states: np.ndarray, plans: np.ndarray, added: np.ndarray, least: np.ndarray, best_seconds: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the states extended by the next table that may lead to a better plan, and their bounds."""
+        found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for option, sums in enumerate(added):
+            grown = states + sums
+            bounds = self._bounded(grown + least)
+            kept = np.flatnonzero(bounds * (1 - ROUNDING) < best_seconds)
+            chosen = np.full((len(kept), 1), option)
+            found.append((grown[kept], np.concatenate([plans[kept], chosen], axis=1), bounds[kept]))
+            if sum(len(one) for one, _, _ in found) > MOST_GROWN * self._most:
+                raise _TooManyError
+        grown, chosen, bounds = (np.concatenate(one) for one in zip(*found, strict=True))
+        return grown, chosen, bounds
+
+    def _fits(self, sums: np.ndarray) -> bool:
+        used = self._model.memory_bytes(sums.tolist())
+        return all(own <= one.memory_bytes for own, one in zip(used, self._model.machine.devices, strict=True))
+
+    def _bounded(self, states: np.ndarray) -> np.ndarray:
+        """Return the lower bound of each state; infinite if it does not fit."""
+        bounds = np.full(len(states), np.inf)
+        held = states[:, self._memory] + 2 * np.stack([states[:, one].sum(axis=1) for one in self._buffers], axis=1)
+        fitting = np.flatnonzero((held <= self._room + 1).all(axis=1))  # memory is rounded to whole bytes
+        for first in range(0, len(fitting), AT_ONCE):
+            self._check_time()
+            some = fitting[first : first + AT_ONCE]
+            bounds[some] = self._bounds(states[some])
+        return bounds
+
+    def _undominated(self, states: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Return the states that no other state dominates."""
+        kept: list[int] = []
+        for number in numbers[np.argsort(states[numbers].sum(axis=1), kind="stable")]:  # smaller sums dominate
+            if not kept or not (states[kept] <= states[number]).all(axis=1).any():
+                kept.append(int(number))
+                if len(kept) > self._most:
+                    raise _TooManyError
+            self._check_time()
+        return np.array(kept, dtype=np.int64)
+
+    def _check_time(self) -> None:
+        if self._clock() >= self._until:
+            raise _TooManyError
+
+
+def _sums(model: StepModel, table: int, choice: Choice) -> list[float]:
+    sums = [0.0] * model.layout.size
+    for place, amount in model.costs.contribution(table, choice).amounts:
+        sums[place] = amount
+    return sums

@@ -1,0 +1,391 @@
+"""Devices over which a model is divided, and their links: measured, from the catalogue, or from a file."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, get_args
+
+from pydantic import Field, ValidationError, model_validator
+
+from shunter.errors import RequestError
+from shunter.extensions.distributed.plan_request import DevicesRequest
+from shunter.frozen import Frozen
+from shunter.hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogue_profile
+from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
+from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, HardwareProfile, Placement
+from shunter.ingestion.sources.guard import check_words
+from shunter.validation import clause, sentence
+from shunter.yaml_file import read_yaml
+
+NETWORK_LATENCY_SECONDS = 20e-6  # of a message between hosts; assumed
+BYTES_PER_GBIT = 1e9 / 8
+SHARED_SHARE = 1 / 4  # of a copy's rate, where the exchange through shared memory was not measured; assumed
+CATALOGUE_PER_HOST = 8
+MOST_DEVICES = 4096
+EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel:
+    """Latency and rate at which one device sends while it receives as much.
+
+    Attributes:
+        latency_seconds: Of one collective operation.
+        bytes_per_second: In one direction.
+    """
+
+    latency_seconds: float
+    bytes_per_second: float
+
+    def seconds(self, sent: float) -> float:
+        """Return the seconds of one collective in which the device sends this number of bytes."""
+        return self.latency_seconds + sent / self.bytes_per_second
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """Device of a machine.
+
+    Attributes:
+        name: Its name.
+        host: Number of its host.
+        profile: What it can do.
+        share: Share of the profile's cores that it has: processes share a processor.
+        memory_bytes: Memory that it has for the model.
+    """
+
+    name: str
+    host: int
+    profile: HardwareProfile
+    share: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Devices with their links.
+
+    Attributes:
+        devices: The devices, host by host, as many on each.
+        within: Channel of a device to those of its host, by collective operation.
+        across: Channel between hosts; None for a single host.
+        source: Source of the figures: measured or estimated.
+        told: Source as a sentence.
+        computes_messages: Whether a device's own cores move its messages, so that it cannot compute meanwhile.
+        shared: Channel of pooled rows through shared memory, by the collective that it replaces; None if they use the
+            same channel as other messages.
+        is_ahead: Whether ids travel a batch ahead and gradients beside the tables' work, as in `shunter train`.
+        key: What its executed plans are known by; None where plans cannot be executed.
+    """
+
+    devices: tuple[Device, ...]
+    within: Mapping[Collective, Channel]
+    across: Channel | None
+    source: str
+    told: str
+    computes_messages: bool
+    shared: Mapping[Collective, Channel] | None = None
+    is_ahead: bool = False
+    key: str | None = None
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return self.devices[-1].host + 1
+
+    @property
+    def per_host(self) -> int:
+        """Devices of each host."""
+        return len(self.devices) // self.hosts
+
+    def with_memory(self, memory_bytes: int | None) -> "Machine":
+        """Return the machine with a limit on the memory of each device."""
+        if memory_bytes is None:
+            return self
+        devices = [replace(one, memory_bytes=min(one.memory_bytes, memory_bytes)) for one in self.devices]
+        return replace(self, devices=tuple(devices))
+
+
+def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> Machine:
+    """Return the machine that a request names.
+
+    Args:
+        request: The devices.
+        profiles: Profiles of this machine, with measured collectives if available.
+
+    Raises:
+        RequestError: The file or the accelerator is not known, or a link is missing.
+    """
+    if request.machine is not None:
+        return read_machine(Path(request.machine), profiles)
+    count = request.devices or 2
+    if request.accelerator is None:
+        return processes_here(profiles, count, request.devices_per_host, request.network_gbit)
+    per_host = request.devices_per_host or math.gcd(count, CATALOGUE_PER_HOST)
+    profile = _of_catalogue(request.accelerator, profiles)
+    names = [f"{host}.{one}" for host in range(count // per_host) for one in range(per_host)]
+    devices = [
+        Device(
+            name=name,
+            host=place // per_host,
+            profile=profile,
+            share=1.0,
+            memory_bytes=profile.accelerator.memory_bytes,
+        )
+        for place, name in enumerate(names)
+    ]
+    return Machine(
+        devices=tuple(devices),
+        within=_channels(profile, per_host),
+        across=_network(request.network_gbit) if count > per_host else None,
+        source="estimated",
+        told=f"Rates are estimated from the catalogue's row of {profile.accelerator.model}; the network is taken as "
+        "said.",
+        computes_messages=False,
+    )
+
+
+def processes_here(
+    profiles: Sequence[HardwareProfile], count: int, per_host: int | None = None, network_gbit: float = 100.0
+) -> Machine:
+    """Return the processes of this machine, which share its processor or have a GPU each."""
+    profile = next((one for one in profiles if one.accelerator.kind == "cuda"), profiles[0])
+    if sum(one.accelerator.kind == "cuda" for one in profiles) < count:
+        profile = next((one for one in profiles if one.accelerator.kind == "cpu"), profile)
+    on_cpu = profile.accelerator.kind == "cpu"
+    threads = max(1, profile.accelerator.cores // count)
+    per_host = per_host or count
+    devices = [
+        Device(
+            name=f"{'cpu' if on_cpu else 'cuda'}.{place}",
+            host=place // per_host,
+            profile=profile,
+            share=min(threads / profile.rated_cores, 1 / count) if on_cpu else 1.0,
+            memory_bytes=profile.accelerator.memory_bytes // (count if on_cpu else 1),
+        )
+        for place in range(count)
+    ]
+    measured = bool(profile.collectives)
+    return Machine(
+        devices=tuple(devices),
+        within=_channels(profile, per_host),
+        across=_network(network_gbit) if count > per_host else None,
+        source="measured" if measured else "estimated",
+        told=f"Rates were measured on {profile.accelerator.model}, "
+        + ("messages between its processes too." if measured else "those of messages are estimated from its memory."),
+        computes_messages=on_cpu,
+        shared=_shared(profile, count) if on_cpu and per_host == count > 1 else None,
+        is_ahead=True,
+        key=executed_on(profile, count, threads) if per_host == count else None,
+    )
+
+
+@dataclass(frozen=True)
+class OnNodes:
+    """Processes of a training job on the nodes of a cluster.
+
+    Attributes:
+        hosts: Machines of the nodes, in an order that does not vary.
+        shared_by: Most processes that share a node.
+    """
+
+    hosts: tuple[str, ...]
+    shared_by: int
+
+    def threads(self, placement: Placement) -> int:
+        """Threads of each process."""
+        return max(1, placement.threads // self.shared_by)
+
+    def key(self, profile: HardwareProfile, processes: int, threads: int) -> str:
+        """Return the key of plans executed on these nodes, in any order; see `executed_on`."""
+        threads = threads if profile.accelerator.kind == "cpu" else 1
+        each = f"{processes} processes of {threads} threads, {self.shared_by} on a node"
+        return f"nodes on {', '.join(self.hosts)}, {profile.accelerator.model}, {each}"
+
+
+def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes: OnNodes) -> Machine:
+    """Return equal processes on the nodes of a cluster, whose exchanges have the measured costs of the network.
+
+    The planner treats them as one host, as the training group does.
+
+    Args:
+        profile: Of the slowest of the nodes, with collectives between them.
+        count: Number of processes.
+        threads: Of each.
+        nodes: Nodes of the processes.
+    """
+    on_cpu = profile.accelerator.kind == "cpu"
+    device = Device(
+        name=profile.accelerator.name,
+        host=0,
+        profile=profile,
+        share=min(threads / profile.rated_cores, 1 / nodes.shared_by) if on_cpu else 1.0,
+        memory_bytes=profile.accelerator.memory_bytes // (nodes.shared_by if on_cpu else 1),
+    )
+    measured = bool(profile.collectives)
+    return Machine(
+        devices=tuple(replace(device, name=f"{device.name}.{place}") for place in range(count)),
+        within=_channels(profile, count, nodes.shared_by),
+        across=None,
+        source="measured" if measured else "estimated",
+        told=f"Rates were measured on {profile.accelerator.model}, "
+        + ("messages between its nodes too." if measured else "those of messages are estimated from its memory."),
+        computes_messages=on_cpu,
+        is_ahead=True,
+        key=nodes.key(profile, count, threads),
+    )
+
+
+def executed_on(profile: HardwareProfile, processes: int, threads: int) -> str:
+    """Return the key of plans executed by this number of processes and threads on this machine."""
+    threads = threads if profile.accelerator.kind == "cpu" else 1
+    return f"{profile.host}, {profile.accelerator.name}, {processes} processes of {threads} threads"
+
+
+class _Host(Frozen):
+    name: str = Field(min_length=1)
+    accelerator: str = Field(min_length=1)
+    count: int = Field(default=1, ge=1, le=MOST_DEVICES)
+    memory_gib: Annotated[float, Field(gt=0, le=2**20)] | None = None
+
+
+class _Link(Frozen):
+    between: tuple[str, str] = Field(description="Two hosts, or one host twice for its devices among themselves.")
+    bytes_per_second: float = Field(gt=0, allow_inf_nan=False)
+    latency_seconds: float = Field(default=NETWORK_LATENCY_SECONDS, ge=0, allow_inf_nan=False)
+
+
+class _MachineFile(Frozen):
+    hosts: tuple[_Host, ...] = Field(min_length=1)
+    links: tuple[_Link, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> "_MachineFile":
+        names = [host.name for host in self.hosts]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two hosts are called {twice!r}: rename one")
+        counts = {host.count for host in self.hosts}
+        if len(counts) > 1:
+            raise ValueError("its hosts have different numbers of devices: give each the same count")
+        for link in self.links:
+            if unknown := next((end for end in link.between if end not in names), None):
+                raise ValueError(f"a link names the host {unknown!r}, which is not there")
+        known = {frozenset(link.between) for link in self.links}
+        for place, name in enumerate(names):
+            for other in names[place + 1 :]:
+                if frozenset((name, other)) not in known:
+                    raise ValueError(f"there is no link between the hosts {name!r} and {other!r}: add it to links")
+        return self
+
+
+def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
+    """Read devices and links from a file.
+
+    Collectives between hosts take the slowest link between any two.
+
+    Raises:
+        RequestError: It cannot be read, contradicts itself, misses a link, or names an unknown accelerator.
+    """
+    check_words(str(path))
+    values = read_yaml(path, "machine file", EXAMPLE, RequestError)
+    try:
+        file = _MachineFile.model_validate(values)
+    except ValidationError as error:
+        told = sentence([clause(fault, _MachineFile) for fault in error.errors()])
+        raise RequestError(f"The machine file {path} cannot be used: {told}") from error
+    devices, own = [], {frozenset(link.between): link for link in file.links}
+    channels: list[Mapping[Collective, Channel]] = []
+    for number, host in enumerate(file.hosts):
+        profile = _of_catalogue(host.accelerator, profiles)
+        memory = profile.accelerator.memory_bytes if host.memory_gib is None else int(host.memory_gib * 2**30)
+        devices += [
+            Device(name=f"{host.name}.{one}", host=number, profile=profile, share=1.0, memory_bytes=memory)
+            for one in range(host.count)
+        ]
+        link = own.get(frozenset((host.name,)))
+        channels.append(_channels(profile, host.count) if link is None else _alike(_channel(link)))
+    between = [_channel(link) for ends, link in own.items() if len(ends) > 1]
+    return Machine(
+        devices=tuple(devices),
+        within={one: max((of[one] for of in channels), key=lambda c: c.seconds(2**20)) for one in get_args(Collective)},
+        across=max(between, key=lambda channel: channel.seconds(2**20)) if between else None,
+        source="estimated",
+        told=f"Rates are estimated from the catalogue; links are taken as {path} says.",
+        computes_messages=False,
+    )
+
+
+def _of_catalogue(name: str, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
+    """Return the profile of a row of the catalogue, or of this machine's accelerator with this name."""
+    local = next((one for one in profiles if one.accelerator.name == name), None)
+    return local or catalogue_profile(load_catalogue().find_accelerator(name))
+
+
+def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None) -> dict[Collective, Channel]:
+    """Return channels by collective, from measurements, the catalogue's link or the memory rate.
+
+    Args:
+        profile: Profile of the devices.
+        devices: How many of them there are.
+        sharing: Those that share the cores of a machine; None is all.
+    """
+    sharing = devices if sharing is None else sharing
+    return _by_operation(profile, profile.collectives, get_args(Collective), devices, sharing) or dict.fromkeys(
+        get_args(Collective),
+        Channel(
+            latency_seconds=LOOPBACK_SECONDS,
+            bytes_per_second=profile.copy_bytes_per_second.value * LOOPBACK_SHARE,
+        ),
+    )
+
+
+def _shared(profile: HardwareProfile, devices: int) -> Mapping[Collective, Channel] | None:
+    """Return the channels through shared memory, as measured or by the rate of a copy; None without shared memory."""
+    if profile.shared_vectors == ():
+        return None
+    rate = profile.copy_bytes_per_second.value * SHARED_SHARE / max(1.0, devices / profile.rated_cores)
+    estimated = Channel(latency_seconds=LOOPBACK_SECONDS, bytes_per_second=rate)
+    measured = _by_operation(profile, profile.shared_vectors or (), SHARED_OPERATIONS, devices, devices)
+    return measured or dict.fromkeys(SHARED_OPERATIONS, estimated)
+
+
+def _by_operation(
+    profile: HardwareProfile,
+    costs: Sequence[CollectiveCost],
+    operations: Sequence[Collective],
+    devices: int,
+    sharing: int,
+) -> dict[Collective, Channel]:
+    """Return channels from measured costs; a missing one equals another one; empty without measurements."""
+    made: dict[Collective, Channel] = {}
+    known = {cost.operation: cost for cost in costs}
+    fallback = known.get("all_to_all") or known.get("all_reduce") or next(iter(costs), None)
+    for operation in operations:
+        cost = known.get(operation, fallback)
+        if cost is None:
+            return {}
+        sent = message_share(cost.operation, cost.processes)
+        steps = math.log2(max(devices, 2)) / math.log2(cost.processes)
+        crowd = 1.0
+        if profile.accelerator.kind == "cpu":  # processes share the cores that move the messages
+            timed = cost.processes if sharing == devices else 1  # that shared them while it was measured
+            crowd = max(1.0, sharing / profile.rated_cores) / max(1.0, timed / profile.rated_cores)
+        made[operation] = Channel(
+            latency_seconds=(cost.latency_seconds or COLLECTIVE_START_SECONDS) * steps * crowd,
+            bytes_per_second=cost.bytes_per_second * sent / crowd,
+        )
+    return made
+
+
+def _network(gbit: float) -> Channel:
+    return Channel(latency_seconds=NETWORK_LATENCY_SECONDS, bytes_per_second=gbit * BYTES_PER_GBIT)
+
+
+def _channel(link: _Link) -> Channel:
+    return Channel(latency_seconds=link.latency_seconds, bytes_per_second=link.bytes_per_second)
+
+
+def _alike(channel: Channel) -> dict[Collective, Channel]:
+    return dict.fromkeys(get_args(Collective), channel)

@@ -1,0 +1,379 @@
+"""Report of a search for a plan, with reasons: for the terminal, MLflow and the files beside the plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pydantic import Field
+
+from shunter.extensions.distributed.plan_request import PlanRequest
+from shunter.extensions.distributed.planning.calibration import (
+    OF_PROCESSORS,
+    UNCALIBRATED,
+    UNTAUGHT,
+    ExecutedPlan,
+    SimulatedStep,
+    calibrate,
+)
+from shunter.extensions.distributed.planning.costs import Choice, TableCosts
+from shunter.extensions.distributed.planning.demand import ModelDemand
+from shunter.extensions.distributed.planning.dense_split import SplitLayer
+from shunter.extensions.distributed.planning.machine import Machine
+from shunter.extensions.distributed.planning.options import Space
+from shunter.extensions.distributed.planning.plan import Plan, TablePlacement
+from shunter.extensions.distributed.planning.search import Found, Search
+from shunter.extensions.distributed.planning.shares import samples_by_rate
+from shunter.extensions.distributed.planning.simulate import critical_path, simulate
+from shunter.extensions.distributed.planning.split_search import search_with_layers
+from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
+from shunter.extensions.distributed.planning.torchrec_plan import torchrec_choices
+from shunter.extensions.distributed.planning.totals import PlanTotals, check_limits, totals_of
+from shunter.frozen import Frozen
+
+TORCHREC = "TorchRec's planner"
+
+
+class TableReport(Frozen):
+    """Placement of one table, with the reason.
+
+    Attributes:
+        name: Its field.
+        rows: Its rows.
+        width: Numbers of a row.
+        placement: Its placement, as text.
+        why: Step time with another placement.
+    """
+
+    name: str
+    rows: int
+    width: int
+    placement: str
+    why: str
+
+
+class Event(Frozen):
+    """A task of the simulated step."""
+
+    name: str
+    phase: str
+    resource: str
+    start_seconds: float
+    seconds: float
+    is_critical: bool
+
+
+class Proposal(Frozen):
+    """Proposal that makes training faster but changes the trained model.
+
+    Attributes:
+        name: What it is.
+        option: What allows it.
+        step_seconds: Simulated step.
+        speedup: Samples a second, relative to the plan.
+        batch_size: Samples of a step.
+        communication: Precision of messages.
+        quality: Change of the trained model, and its known effect on quality.
+    """
+
+    name: str
+    option: str
+    step_seconds: float
+    speedup: float
+    batch_size: int
+    communication: str
+    quality: str
+
+
+class PlanReport(Frozen):
+    """Plan with its simulated step.
+
+    Attributes:
+        plan: The plan.
+        step_seconds: Simulated step.
+        bound_seconds: No plan that was searched can be faster.
+        rivals: Simulated step of the plans that the search began from.
+        not_fitting: Number of simulated plans that do not fit into memory.
+        tables: Where each table went and why.
+        busy_seconds: Time that each device and link is at work in a step.
+        critical_path: What the step waits for, in order, with its seconds.
+        memory_bytes: Of each device.
+        events: All tasks.
+        told: Source of the figures.
+        simulations: Plans that were simulated.
+        search_seconds: Duration of the search.
+        is_optimal: Whether it is proven that no searched plan is faster.
+        proof: How that is known.
+        totals: Totals of a whole training job.
+        proposals: What else would be faster, and changes what is learned.
+        step: The tasks of the step, to learn from when it has been executed.
+    """
+
+    plan: Plan
+    step_seconds: float
+    bound_seconds: float
+    rivals: dict[str, float]
+    not_fitting: tuple[str, ...]
+    tables: tuple[TableReport, ...]
+    busy_seconds: dict[str, float]
+    critical_path: tuple[tuple[str, float], ...]
+    memory_bytes: tuple[int, ...]
+    events: tuple[Event, ...]
+    told: str
+    simulations: int
+    search_seconds: float
+    is_optimal: bool
+    proof: str
+    totals: PlanTotals
+    proposals: tuple[Proposal, ...] = ()
+    step: SimulatedStep = Field(exclude=True)
+
+
+def search_plan(
+    demand: ModelDemand,
+    machine: Machine,
+    request: PlanRequest,
+    executed: Sequence[ExecutedPlan] = (),
+    *,
+    is_cautious: bool = False,
+) -> PlanReport:
+    """Find a plan for a given model on a machine; see `shunter.extensions.distributed.planning.proposals.find_plan`.
+
+    TorchRec's plan is used unless the gain of the found plan exceeds the known error of two predictions.
+    """
+    check_devices(demand, machine)
+    model = step_model(demand, machine, request, executed)
+    space: Space = request.space
+    rival = torchrec_choices(model.costs, space)
+    begin = {} if rival is None else {TORCHREC: rival}
+    samples = samples_by_rate(machine, demand, request.batch_size)
+    seconds = request.search_seconds / (1 if samples is None else 2)
+    model, found = _searched(model, space, request.seed, seconds, begin)
+    told = ""
+    if samples is not None:
+        unequal = step_model(demand, machine, request, executed, samples)
+        begin = {**begin, "found for equal parts": found.choices}
+        unequal, other = _searched(unequal, space, request.seed, seconds, begin)
+        told = _told_of_parts(found, other)
+        if other.step_seconds < found.step_seconds:
+            # Rivals stay as they can be trained, in equal parts.
+            model, found = unequal, replace(other, beginnings={**found.beginnings, "equal parts": found.step_seconds})
+    if is_cautious and rival is not None and TORCHREC in found.beginnings:
+        found, told = more_surely(found, rival, model.calibration.error)
+    samples = samples if model.costs.samples == samples else None
+    plan = plan_of(demand, machine, found.choices, request, model.layers, samples=samples or ())
+    totals = totals_of(demand, machine, request, step_of(model, found.choices)[0])
+    check_limits(totals, request)
+    report = _report(model, found, plan, totals, space, has_rival=rival is not None)
+    return report.model_copy(update={"told": f"{report.told} {told}".strip()})
+
+
+def tower_report(model: StepModel, request: PlanRequest, found: Found) -> PlanReport:
+    """The report of a plan of a model with a tower on each host."""
+    demand, machine = model.costs.demand, model.machine
+    plan = plan_of(demand, machine, found.choices, request).model_copy(update={"towers": machine.hosts})
+    return _report(model, found, plan, totals_of(demand, machine, request, found.step_seconds), None, has_rival=False)
+
+
+def _searched(
+    model: StepModel, space: Space, seed: int, seconds: float, begin: Mapping[str, Sequence[Choice]]
+) -> tuple[StepModel, Found]:
+    """Return the found plan, and the step model with its divided layers."""
+    if space == "all":
+        return search_with_layers(model, seconds, begin, seed)
+    return model, Search(model, space, seed).run(seconds, begin)
+
+
+def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> tuple[Found, str]:
+    """Return the found plan, or TorchRec's if the predicted gain is within the error; and the reason.
+
+    Both steps are predicted, so that their difference may be wrong by twice as much as one of them.
+    """
+    gain = 1 - found.step_seconds / found.beginnings[TORCHREC]
+    if error is not None and gain > 2 * error:
+        return found, ""
+    known = "before any plan was executed here" if error is None else f"and the error of each prediction is {error:.0%}"
+    told = f"TorchRec's plan is taken: what was found is expected to be {gain:.1%} faster, {known}."
+    kept = replace(found, choices=tuple(rival), step_seconds=found.beginnings[TORCHREC], proof="")
+    return kept, told
+
+
+def _told_of_parts(equal: Found, unequal: Found) -> str:
+    """Return a sentence on the effect of unequal parts of the batch."""
+    change = unequal.step_seconds / equal.step_seconds - 1
+    taken = "are planned, which shunter train cannot take" if change < 0 else "are not worth it"
+    return f"Parts of the batch in proportion to the devices' rates {taken}: a step would take {change:+.1%}."
+
+
+def step_model(
+    demand: ModelDemand,
+    machine: Machine,
+    request: PlanRequest,
+    executed: Sequence[ExecutedPlan] = (),
+    samples: Sequence[float] | None = None,
+) -> StepModel:
+    """Return the step simulator of a model on a machine, calibrated by the plans that were executed on it.
+
+    Args:
+        demand: The model.
+        machine: Devices and links.
+        request: Batch, precision and overlap.
+        executed: Plans that were trained by.
+        samples: Samples of a step of each device; if omitted, equal parts of the batch.
+    """
+    known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
+    costs = TableCosts(machine, demand, request.batch_size, request.precision, samples)
+    beforehand = OF_PROCESSORS if machine.computes_messages else UNCALIBRATED.factors
+    known_as = _model_key(costs)
+    calibration = calibrate(known, beforehand, known_as) if known or not machine.computes_messages else UNTAUGHT
+    return StepModel(costs, overlap=request.overlap, calibration=calibration)
+
+
+def simulated_step(model: StepModel, choices: Sequence[Choice]) -> SimulatedStep:
+    """The tasks of a plan's step."""
+    amounts = model.amounts(model.costs.sums(list(choices)))
+    seconds = [model.calibration.seconds(one) for one in amounts]
+    step_seconds = simulate(model.graph, seconds).end[-1]
+    return SimulatedStep.of(model.graph, amounts, step_seconds, model.machine.key, _model_key(model.costs))
+
+
+def _model_key(costs: TableCosts) -> str:
+    """Return the key of plans of one model: its family, its tables and the batch size."""
+    return f"{costs.demand.family}, {costs.demand.fingerprint}, {costs.batch_size}"
+
+
+def check_devices(demand: ModelDemand, machine: Machine) -> None:
+    """Refuse more devices than the largest table has rows.
+
+    Raises:
+        RequestError: There are.
+    """
+    from shunter.errors import RequestError
+
+    most, count = max((table.rows for table in demand.tables), default=0), len(machine.devices)
+    if count > most:
+        raise RequestError(
+            f"There are {count} devices and the largest table has {most} rows: use at most {most} devices."
+        )
+
+
+def plan_of(
+    demand: ModelDemand,
+    machine: Machine,
+    choices: Sequence[Choice],
+    request: PlanRequest,
+    layers: Sequence[SplitLayer] = (),
+    *,
+    samples: Sequence[int] = (),
+) -> Plan:
+    """Return the choices as a plan."""
+    return Plan(
+        model=demand.family,
+        data=demand.data,
+        fingerprint=demand.fingerprint,
+        batch_size=request.batch_size,
+        devices=tuple(device.name for device in machine.devices),
+        devices_per_host=machine.per_host,
+        precision=request.precision,
+        tables={
+            table.name: TablePlacement(
+                rows=table.rows,
+                width=table.width,
+                kind=choice.kind,
+                devices=choice.devices,
+                replicated_rows=choice.replicated_rows,
+            )
+            for table, choice in zip(demand.tables, choices, strict=True)
+        },
+        layers={one.layer.name: one.kind for one in layers},
+        samples=tuple(samples),
+    )
+
+
+def _report(
+    model: StepModel, found: Found, plan: Plan, totals: PlanTotals, space: Space | None, *, has_rival: bool
+) -> PlanReport:
+    simulated = SimulatedPlan(model, found.choices)
+    graph, seconds = model.graph, model.seconds(simulated.sums)
+    schedule = simulate(graph, seconds)
+    path = critical_path(graph, seconds, schedule)
+    critical = set(path)
+    events = tuple(
+        Event(
+            name=task.name,
+            phase=task.phase,
+            resource=graph.resources[task.resource],
+            start_seconds=schedule.start[number],
+            seconds=seconds[number],
+            is_critical=number in critical,
+        )
+        for number, task in enumerate(graph.tasks)
+        if task.resource >= 0 and seconds[number]
+    )
+    busy: dict[str, float] = {}
+    for event in events:
+        busy[event.resource] = busy.get(event.resource, 0.0) + event.seconds
+    lacking = ["data parallel", "by hand", "whole tables, balanced", "all by row", *([TORCHREC] if has_rival else [])]
+    memory = model.memory_bytes(simulated.sums)
+    return PlanReport(
+        plan=plan,
+        step_seconds=schedule.seconds,
+        bound_seconds=found.bound_seconds,
+        rivals=found.beginnings,
+        not_fitting=tuple(name for name in lacking if name not in found.beginnings),
+        critical_path=tuple((graph.tasks[one].name, seconds[one]) for one in path),
+        memory_bytes=tuple(memory),
+        busy_seconds=busy,
+        events=events,
+        told=f"{model.machine.told} {model.calibration.told}".strip(),
+        simulations=found.simulations,
+        search_seconds=found.seconds,
+        is_optimal=found.is_optimal,
+        proof=found.proof,
+        tables=_tables(model, simulated, plan, space),
+        totals=totals,
+        step=simulated_step(model, found.choices),
+    )
+
+
+def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space | None) -> tuple[TableReport, ...]:
+    """Return the report of each table, with its best placement of every other kind if other tables stay."""
+    from shunter.extensions.distributed.planning.options import options_of
+
+    made, here = [], simulated.step_seconds
+    for number, table in enumerate(model.costs.demand.tables):
+        chosen = simulated.choices[number]
+        best: dict[str, float] = {}
+        full: set[str] = set()
+        for choice in () if space is None else options_of(table, model.machine, space):
+            if choice == chosen or (
+                choice.kind == chosen.kind and bool(choice.replicated_rows) == bool(chosen.replicated_rows)
+            ):
+                continue
+            kind = choice.kind.replace("_", "-") + (" with copies of frequent rows" if choice.replicated_rows else "")
+            cost = simulated.place({number: choice})
+            if simulated.missing_bytes():
+                full.add(kind)
+            else:
+                best[kind] = min(cost, best.get(kind, cost))
+        simulated.place({number: chosen})
+        made.append(
+            TableReport(
+                name=table.name,
+                rows=table.rows,
+                width=table.width,
+                placement=plan.tables[table.name].label,
+                why=_why(here, best, full - best.keys()),
+            )
+        )
+    return tuple(made)
+
+
+def _why(here: float, others: dict[str, float], full: set[str]) -> str:
+    """Return text about the second-best placement, and the placements that do not fit."""
+    parts = []
+    if others:
+        kind, cost = min(others.items(), key=lambda one: one[1])
+        change = cost / here - 1
+        parts.append(f"{kind} would be as fast" if abs(change) < 5e-4 else f"{kind} would take {change:+.1%}")
+    if full:
+        parts.append(f"{', '.join(sorted(full))} would not fit")
+    return "; ".join(parts) or "there is no other way"

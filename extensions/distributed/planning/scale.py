@@ -1,0 +1,213 @@
+"""Simulated step time by the number of hosts, for several ways to divide a model.
+
+The number of samples of a device does not depend on the number of hosts. Tables are divided evenly, except for
+`searched`:
+
+    flat        one all-to-all of all devices brings each device the vectors of its samples
+    by host     the same vectors within each host first, then one message to the peer on each other host (SPTT of DMT,
+                arXiv 2403.00877, section 3)
+    compressed  the same, with the vectors of a host's tower compressed before they cross
+    towers      the same, with the layers of a model that has such towers, as they are counted
+    searched    the best beginning of our search, with the tables as they are: some copied, some whole, some by row
+    fsdp        dense weights divided over all devices and gathered for the forward and the backward pass, tables flat
+    hybrid      dense weights divided within each host, gradients added up over hosts (HSDP of DHEN, arXiv 2203.11014)
+
+Computation and messages do not overlap, with two exceptions. Dense weights are gathered layer by layer during the
+computation of the layer before. Parts of gradients are reduced over hosts during the following layers. The effect of
+compression on quality is not simulated.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shunter.extensions.distributed.plan_request import DevicesRequest
+from shunter.extensions.distributed.planning.costs import TableCosts
+from shunter.extensions.distributed.planning.demand import FLOAT_BYTES, ModelDemand
+from shunter.extensions.distributed.planning.device_costs import RowCosts
+from shunter.extensions.distributed.planning.machine import Machine, machine_of
+from shunter.extensions.distributed.planning.scale_links import Links
+from shunter.extensions.distributed.planning.search import Search
+from shunter.extensions.distributed.planning.step import StepModel
+from shunter.frozen import Frozen
+from shunter.hardware.cost.step_model import StepModel as DeviceStep
+from shunter.hardware.types import HardwareProfile, Placement, Precision, Workload
+
+HALF = 0.5  # as large are weights and gradients of layers that train in bf16
+WAYS = ("flat", "by host", "compressed", "towers", "searched", "fsdp", "hybrid")
+
+
+class ScalePoint(Frozen):
+    """Point of the curves: one number of hosts.
+
+    Attributes:
+        hosts: Hosts.
+        devices: Devices of all hosts.
+        step_seconds: Simulated step of each way. `searched` is absent if it was not requested, `towers` on one host or
+            without such a model.
+        exchange_share: Share of the flat step that the exchange of vectors takes.
+        crossing_bytes: That a device sends to other hosts in a step, of the vectors, flat and compressed.
+    """
+
+    hosts: int
+    devices: int
+    step_seconds: dict[str, float]
+    exchange_share: float
+    crossing_bytes: dict[str, float]
+
+    def speedup(self, way: str, over: str = "flat") -> float:
+        """Return the speed of one way relative to another."""
+        return self.step_seconds[over] / self.step_seconds[way]
+
+
+class ScaleReport(Frozen):
+    """Curves of one model.
+
+    Attributes:
+        model: Its family.
+        data: Its data.
+        batch_per_device: Samples of each device in a step.
+        compression: By how much towers compress.
+        precision: Of dense layers.
+        points: Ascending numbers of hosts.
+        told: Where the figures come from.
+    """
+
+    model: str
+    data: str
+    batch_per_device: int
+    compression: float
+    precision: Precision = "fp32"
+    points: tuple[ScalePoint, ...]
+    told: str
+
+    def efficiency(self, point: ScalePoint, way: str) -> float:
+        """Return the samples per second of each device, relative to the fewest hosts, where towers count as flat."""
+        first = self.points[0].step_seconds
+        return first.get(way, first["flat"]) / point.step_seconds[way]
+
+
+def scale(
+    demand: ModelDemand,
+    place: DevicesRequest,
+    profiles: Sequence[HardwareProfile],
+    hosts: Sequence[int],
+    *,
+    batch_per_device: int,
+    compression: float,
+    precision: Precision = "fp32",
+    with_towers: Callable[[int], Workload | None] | None = None,
+    most_searched: int = 16,
+) -> ScaleReport:
+    """Simulate a model on ever more hosts.
+
+    Args:
+        demand: The model.
+        place: Accelerator, devices of a host and network.
+        profiles: Profiles of this machine.
+        hosts: Numbers of hosts, ascending.
+        batch_per_device: Samples of each device in a step.
+        compression: By how much towers compress what crosses hosts.
+        precision: Precision of the dense layers, and of the messages with their weights and gradients.
+        with_towers: Function that returns the demand of a sample on the layers of such a model with a number of towers.
+        most_searched: Most hosts for which plans of the tables are searched.
+
+    Raises:
+        RequestError: The accelerator is not known.
+    """
+    per_host = place.devices_per_host or 8
+    points, told = [], ""
+    for count in hosts:
+        machine = machine_of(
+            place.model_copy(update={"devices": count * per_host, "devices_per_host": per_host}), profiles
+        )
+        told = machine.told
+        setting = _Setting(
+            demand=demand,
+            machine=machine,
+            links=Links(
+                within=machine.within["all_to_all"],
+                across_bytes_per_second=place.network_gbit * 1e9 / 8 / machine.per_host,
+                hosts=machine.hosts,
+                per_host=machine.per_host,
+            ),
+            batch=batch_per_device,
+            compression=compression,
+            precision=precision,
+        )
+        towers = None if with_towers is None or count == 1 else with_towers(count)
+        points.append(_point(setting, towers, searches=count <= most_searched))
+    return ScaleReport(
+        model=demand.family,
+        data=demand.data,
+        batch_per_device=batch_per_device,
+        compression=compression,
+        precision=precision,
+        points=tuple(points),
+        told=told,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """Number of hosts, with the settings that all numbers of hosts share."""
+
+    demand: ModelDemand
+    machine: Machine
+    links: Links
+    batch: int
+    compression: float
+    precision: Precision
+
+    def dense_seconds(self, workload: Workload) -> float:
+        """Layers of a step on each device: forward, backward and update."""
+        profile = self.machine.devices[0].profile
+        alone = workload.model_copy(update={"lookups_per_sample": 0.0, "tables": 0, "input_bytes_per_sample": 0.0})
+        placement = Placement(
+            accelerator=profile.accelerator.name, threads=1, precision=self.precision, batch_size=self.batch
+        )
+        parts = DeviceStep(profile).parts(alone, placement)
+        return parts.dense + parts.overhead
+
+
+def _point(setting: _Setting, towers: Workload | None, *, searches: bool) -> ScalePoint:
+    demand, machine, links, batch = setting.demand, setting.machine, setting.links, setting.batch
+    vectors = float(batch * FLOAT_BYTES * sum(table.bags * table.width for table in demand.tables))
+    share = HALF if setting.precision == "bf16" else 1.0
+    weights = share * demand.workload.dense_parameter_bytes
+    dense, rows = setting.dense_seconds(demand.workload), _rows_seconds(demand, machine, batch)
+    pieces = max(1, len(demand.layers))
+    flat = dense + rows + links.all_reduce(weights)
+    exchange, compressed = 2 * links.flat(vectors), 2 * links.by_host(vectors, setting.compression)
+    steps = {
+        "flat": flat + exchange,
+        "by host": flat + 2 * links.by_host(vectors, 1.0),
+        "compressed": flat + compressed,
+        "fsdp": rows + exchange + links.fully_sharded(dense, weights, pieces),
+        "hybrid": rows + exchange + links.hybrid_sharded(dense, weights, pieces),
+    }
+    if towers is not None:
+        summed = links.all_reduce(share * towers.dense_parameter_bytes)
+        steps["towers"] = setting.dense_seconds(towers) + rows + summed + compressed
+    if searches:
+        model = StepModel(TableCosts(machine, demand, batch * len(machine.devices)))
+        steps["searched"] = Search(model, "exact").run(0.0).step_seconds
+    return ScalePoint(
+        hosts=machine.hosts,
+        devices=len(machine.devices),
+        step_seconds=steps,
+        exchange_share=exchange / steps["flat"],
+        crossing_bytes={
+            "flat": 2 * links.crossing(vectors),
+            "compressed": 2 * links.crossing(vectors) / setting.compression,
+        },
+    )
+
+
+def _rows_seconds(demand: ModelDemand, machine: Machine, batch: int) -> float:
+    """Return the seconds of lookup and update for the rows of a device's own samples, if all is even."""
+    profile, seconds = machine.devices[0].profile, 0.0
+    for table in demand.tables:
+        costs = RowCosts.of(profile, 1.0, table.width * FLOAT_BYTES)
+        each = costs.lookup_seconds + table.width * FLOAT_BYTES * costs.byte_seconds
+        seconds += batch * (table.bags * costs.bag_seconds + table.ids_per_sample * each)
+    return seconds

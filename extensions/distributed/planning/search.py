@@ -1,0 +1,379 @@
+"""Search for a plan: several initial plans, a Markov chain over placements, replicated rows, and lower bounds.
+
+The chain is FlexFlow's (MLSys 2019, section 6): a placement is changed at random and kept with the probability min(1,
+exp(beta (before - after))). The seconds of a step are shares of the initial step. Beta rises from 10 to 100, so that
+the chain ends as a descent. There are three kinds of change. A table gets any placement. A table gets the placement of
+another table of similar size (propagation). A table moves from the busiest device to another one of its host or of all
+hosts (topology). A small model is solved by a dynamic program first
+(`shunter.extensions.distributed.planning.dynamic_program`), which proves that no plan is faster. Otherwise an integer
+program is solved for a part of the time (`shunter.extensions.distributed.planning.integer_program`). Its plan may be a
+better start, and its bound limits the distance to the optimum. Finally single changes are made until none is better,
+including replicated rows as in OPER (ATC 2024).
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shunter.errors import InfeasibleError
+from shunter.extensions.distributed.planning.costs import Choice
+from shunter.extensions.distributed.planning.dynamic_program import best_by_states
+from shunter.extensions.distributed.planning.integer_program import solve
+from shunter.extensions.distributed.planning.options import Space, by_hand, data_parallel, options_of, rows_everywhere
+from shunter.extensions.distributed.planning.partition import small_ones_copied, whole_tables
+from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel
+
+BETA = (10.0, 100.0)
+FIRST_STEPS = 50  # in which nothing better is no reason to stop
+PATIENCE = 40  # changes for each table without a better plan, after which the chain begins anew from the best
+PROPAGATE, RELIEVE = 0.2, 0.4
+DESCENT_SHARE = 0.4  # of the search's time that is kept for single changes
+MISSING_PENALTY = 10.0  # of a step that lacks as many bytes as a device has
+ENOUGH_GAP = 0.005
+EXHAUSTIVE = 20_000  # plans that are all simulated instead
+PROGRAM_SHARE = 0.4  # of the search's time, for the integer program
+STATES_SHARE = 0.3  # of it, for the dynamic program
+MOST_COMBINED = 10**9  # plans beyond which that has too many states
+MOST_OPTIONS, MOST_PROGRAMMED = 2_000, 16  # options of all tables, and devices, beyond which it is left out
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of a search of plans.
+
+    Attributes:
+        choices: Placement of each table.
+        step_seconds: The simulated step.
+        bound_seconds: No plan of this space is faster.
+        beginnings: Simulated step of each initial plan that fits, by its name.
+        simulations: Plans that were simulated.
+        seconds: Duration of the search.
+        proof: Method that proves that no plan is faster; empty without a proof.
+    """
+
+    choices: tuple[Choice, ...]
+    step_seconds: float
+    bound_seconds: float
+    beginnings: dict[str, float] = field(default_factory=dict)
+    simulations: int = 0
+    seconds: float = 0.0
+    proof: str = ""
+
+    @property
+    def is_optimal(self) -> bool:
+        """Return True if it is proven that no plan of the space is faster."""
+        return bool(self.proof)
+
+    @property
+    def gap(self) -> float:
+        """Relative excess of the step time over the lower bound."""
+        return self.step_seconds / self.bound_seconds - 1 if self.bound_seconds else math.inf
+
+
+class Search:
+    """Search over the placements of the tables of one model.
+
+    Args:
+        model: Simulator of the step.
+        space: Which plans are searched.
+        seed: Seed of the chain.
+        with_program: Whether small models are also solved as a dynamic or an integer program.
+        options: Placements that each table may have; if omitted, all of the space.
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        space: Space = "exact",
+        seed: int = 0,
+        *,
+        with_program: bool = True,
+        options: Sequence[Sequence[Choice]] | None = None,
+    ) -> None:
+        self.model, self.space = model, space
+        self._with_program = with_program and model.layout.count <= MOST_PROGRAMMED
+        self.options = (
+            [list(one) for one in options]
+            if options
+            else [options_of(table, model.machine, space) for table in model.costs.demand.tables]
+        )
+        self._chance = random.Random(seed)
+        self._several_options = [place for place, options in enumerate(self.options) if len(options) > 1]
+        self.simulations = 0
+
+    def run(
+        self,
+        seconds: float,
+        more: Mapping[str, Sequence[Choice]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Found:
+        """Run the search for at most this time.
+
+        Args:
+            seconds: Longest search; the beginnings are compared whatever they take.
+            more: Further initial plans.
+            clock: Clock of the search.
+
+        Raises:
+            InfeasibleError: The tables fit nowhere; the least memory that would do is named.
+        """
+        self._check_memory()
+        begun = clock()
+        combinations = math.prod(len(options) for options in self.options)
+        beginnings = self._simulated(self._beginnings(more or {}))
+        mixtures = small_ones_copied(self.model.costs) if len(self.model.machine.devices) > 1 else {}
+        fitting = {name: cost for name, (cost, _, missing) in beginnings.items() if not missing}
+        all_of_them = [*beginnings.values(), *self._simulated(mixtures).values()]
+        best = list(min(all_of_them, key=lambda one: one[0])[1])
+        plan = SimulatedPlan(self.model, best)
+        bound, proof = self.bound_seconds(), ""
+        if combinations <= EXHAUSTIVE and seconds > 0:
+            self._exhaust(plan)
+            bound, proof = plan.step_seconds, "all plans were simulated"
+        elif combinations <= MOST_COMBINED and seconds > 0 and self._with_program:
+            of_states, proof = self._states(plan, clock, begun, STATES_SHARE * seconds)
+            bound = max(bound, of_states)
+        if not proof:
+            bound = max(bound, self._program(plan, PROGRAM_SHARE * seconds))
+            self._chain(plan, clock, begun + seconds * (1 - DESCENT_SHARE))
+            self._descend(plan, clock, begun + seconds)
+        if plan.missing_bytes():
+            raise InfeasibleError(self._too_small())
+        return Found(
+            choices=tuple(plan.choices),
+            step_seconds=plan.step_seconds,
+            bound_seconds=min(bound, plan.step_seconds),
+            beginnings=fitting,
+            simulations=self.simulations,
+            seconds=clock() - begun,
+            proof=proof,
+        )
+
+    def improve(
+        self, choices: Sequence[Choice], seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> tuple[list[Choice], float] | None:
+        """Return the plan after single changes, and its step; None if it does not fit.
+
+        Args:
+            choices: A plan to begin from.
+            seconds: Longest search.
+            clock: Clock of the search.
+        """
+        plan = SimulatedPlan(self.model, choices)
+        self._descend(plan, clock, clock() + seconds)
+        return None if plan.missing_bytes() else (list(plan.choices), plan.step_seconds)
+
+    def bound_seconds(self) -> float:
+        """Return a lower bound of the step: layers, plus the least work of tables divided evenly."""
+        layout, costs = self.model.layout, self.model.costs
+        in_seconds = 2 * len(layout.groups) * layout.count
+        least = 0.0
+        for table, options in enumerate(self.options):
+            least += min(
+                sum(amount for place, amount in costs.contribution(table, one).amounts if place < in_seconds)
+                for one in options
+            )
+        return max(self.model.dense) + least / layout.count
+
+    def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, Sequence[Choice] | None]:
+        """Return manual plans and the given plans."""
+        demand, machine = self.model.costs.demand, self.model.machine
+        return {
+            "data parallel": data_parallel(demand),
+            "by hand": by_hand(demand, machine),
+            "whole tables, balanced": whole_tables(self.model.costs),
+            "all by row": rows_everywhere(demand, machine),
+            **more,
+        }
+
+    def _simulated(self, plans: Mapping[str, Sequence[Choice] | None]) -> dict[str, tuple[float, list[Choice], int]]:
+        """Return cost, choices and missing bytes of each initial plan."""
+        found = {}
+        for name, choices in plans.items():
+            if choices is not None:
+                plan = SimulatedPlan(self.model, choices)
+                self.simulations += 1
+                found[name] = (self._cost(plan), list(choices), plan.missing_bytes())
+        return found
+
+    def _cost(self, plan: SimulatedPlan) -> float:
+        """Return the seconds of the step, with a penalty for missing memory."""
+        missing = plan.missing_bytes()
+        if not missing:
+            return plan.step_seconds
+        room = min(device.memory_bytes for device in self.model.machine.devices)
+        return plan.step_seconds * (2.0 + MISSING_PENALTY * missing / max(room, 1))
+
+    def _states(
+        self, plan: SimulatedPlan, clock: Callable[[], float], begun: float, most_seconds: float
+    ) -> tuple[float, str]:
+        """Move to the best plan of the dynamic program; return its bound and its proof."""
+        self._descend(plan, clock, begun + most_seconds / 3)
+        if plan.missing_bytes():
+            return 0.0, ""
+        states = best_by_states(self.model, self.options, plan.choices, until=begun + most_seconds, clock=clock)
+        if states is None:
+            return 0.0, ""
+        self._go_to(plan, states.choices)
+        return states.bound_seconds, "no plan is faster, as a dynamic program shows" if states.is_best else ""
+
+    def _program(self, plan: SimulatedPlan, most_seconds: float) -> float:
+        """Move to the plan of the integer program if it is better; return its bound, or 0 for a large model."""
+        if not (self._with_program and most_seconds) or sum(map(len, self.options)) > MOST_OPTIONS:
+            return 0.0
+        programmed = solve(self.model, self.options, most_seconds)
+        if programmed.choices is not None:
+            before, choices = self._cost(plan), list(plan.choices)
+            self._go_to(plan, programmed.choices)
+            self.simulations += 1
+            if self._cost(plan) >= before:
+                self._go_to(plan, choices)
+        return programmed.bound_seconds
+
+    def _chain(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
+        if not self._several_options:
+            return
+        begun, first = clock(), self._cost(plan)
+        current, best, best_choices = first, first, list(plan.choices)
+        idle = 0
+        while (now := clock()) < until:
+            if best <= (1 + ENOUGH_GAP) * self._bound:
+                break
+            beta = BETA[0] * (BETA[1] / BETA[0]) ** ((now - begun) / (until - begun))
+            table, choice = self._change(plan)
+            before = plan.choices[table]
+            if choice == before:
+                continue
+            plan.place({table: choice})
+            self.simulations += 1
+            cost = self._cost(plan)
+            if cost <= current or self._chance.random() < math.exp(beta * (current - cost) / first):
+                current = cost
+            else:
+                plan.place({table: before})
+            if current < best:
+                best, best_choices, idle = current, list(plan.choices), 0
+            else:
+                idle += 1
+            if idle > max(FIRST_STEPS, PATIENCE * len(self._several_options)):
+                self._go_to(plan, best_choices)
+                current, idle = best, 0
+        self._go_to(plan, best_choices)
+
+    @cached_property
+    def _bound(self) -> float:
+        return self.bound_seconds()
+
+    def _change(self, plan: SimulatedPlan) -> tuple[int, Choice]:
+        draw = self._chance.random()
+        table = self._chance.choice(self._several_options)
+        options = self.options[table]
+        if draw < PROPAGATE:
+            sizes = self.model.costs.demand.tables
+            near = min(
+                self._chance.sample(self._several_options, min(4, len(self._several_options))),
+                key=lambda one: abs(math.log(sizes[one].rows / sizes[table].rows)),
+            )
+            choice = plan.choices[near]
+            return table, choice if choice in options else self._chance.choice(options)
+        if draw < PROPAGATE + RELIEVE:
+            return self._relieved(plan)
+        return table, self._chance.choice(options)
+
+    def _relieved(self, plan: SimulatedPlan) -> tuple[int, Choice]:
+        """Return a change that moves a table of the busiest device, within the same host if it has several devices."""
+        layout, sums = self.model.layout, plan.sums
+        groups = range(len(layout.groups))
+        busy = [
+            sum(sums[layout.of_device(name, group, one)] for name in ("lookup", "update") for group in groups)
+            for one in range(layout.count)
+        ]
+        device = max(range(layout.count), key=busy.__getitem__)
+        there = [one for one in self._several_options if plan.choices[one].devices == (device,)]
+        table = self._chance.choice(there or self._several_options)
+        host = device // layout.per_host
+        near = [
+            one
+            for one in self.options[table]
+            if one.kind != "table_wise" or (one.devices[0] // layout.per_host == host and one.devices[0] != device)
+        ]
+        return table, self._chance.choice(near or self.options[table])
+
+    def _descend(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
+        """Single changes, the best for each table in turn, until none is better."""
+        costs, tables = self.model.costs, list(self._several_options)
+        current = self._cost(plan)
+        tables.sort(key=lambda one: -costs.demand.tables[one].rows * costs.demand.tables[one].width)
+        improved = True
+        while improved and clock() < until:
+            improved = False
+            for table in tables:
+                if clock() >= until:
+                    break
+                before = plan.choices[table]
+                best, best_choice = current, before
+                for choice in self.options[table]:
+                    if choice == plan.choices[table]:
+                        continue
+                    plan.place({table: choice})
+                    self.simulations += 1
+                    cost = self._cost(plan)
+                    if cost < best:
+                        best, best_choice = cost, choice
+                if plan.choices[table] != best_choice:
+                    plan.place({table: best_choice})
+                if best_choice != before:
+                    current, improved = best, True
+
+    def _exhaust(self, plan: SimulatedPlan) -> None:
+        """Simulate all plans; each differs from the plan before by one change."""
+        best, best_choices = self._cost(plan), list(plan.choices)
+
+        def go(place: int) -> None:
+            nonlocal best, best_choices
+            if place == len(self._several_options):
+                self.simulations += 1
+                if (cost := self._cost(plan)) < best:
+                    best, best_choices = cost, list(plan.choices)
+                return
+            table = self._several_options[place]
+            for choice in self.options[table]:
+                if plan.choices[table] != choice:
+                    plan.place({table: choice})
+                go(place + 1)
+
+        go(0)
+        self._go_to(plan, best_choices)
+
+    def _go_to(self, plan: SimulatedPlan, choices: Sequence[Choice]) -> None:
+        edits = {table: one for table, one in enumerate(choices) if plan.choices[table] != one}
+        if edits:
+            plan.place(edits)
+
+    def _check_memory(self) -> None:
+        """Raise if no plan can fit."""
+        devices = self.model.machine.devices
+        room = sum(device.memory_bytes for device in devices)
+        if self._least_bytes() > room:
+            raise InfeasibleError(self._too_small())
+
+    def _least_bytes(self) -> int:
+        """Return the least bytes of all devices together: every table once, the layers on each device."""
+        demand, layout = self.model.costs.demand, self.model.layout
+        tables = sum(table.rows * (table.width + 1) * 4 for table in demand.tables)
+        held = self.model.memory_bytes([0.0] * layout.size)
+        return tables + sum(held)
+
+    def _too_small(self) -> str:
+        devices = self.model.machine.devices
+        count = len(devices)
+        least, has = self._least_bytes() / count, min(device.memory_bytes for device in devices)
+        largest = max(self.model.costs.demand.tables, key=lambda table: table.rows * table.width)
+        return (
+            f"The tables fit nowhere: {count} devices with {has / 2**30:.3g} GiB each, and at least "
+            f"{least / 2**30:.3g} GiB on each are needed, evenly divided (the largest table is {largest.name!r} with "
+            f"{largest.rows:,} rows of {largest.width} numbers): use more memory or more devices."
+        )

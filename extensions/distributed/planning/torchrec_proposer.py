@@ -1,0 +1,146 @@
+"""Adapter of a plan to TorchRec's planner, for any program with an EmbeddingBagCollection of the fields.
+
+    planner = EmbeddingShardingPlanner(
+        topology=topology,
+        constraints=constraints_of(plan),
+        proposer=PlanProposer(plan),
+        partitioner=PlanPartitioner(plan),
+    )
+
+TorchRec then enumerates and checks, and its engine executes what Shunter has found. `shunter train` builds TorchRec's
+plan by itself (`shunter.extensions.distributed.training.given`), and needs none of this.
+"""
+
+from torchrec.distributed.planner import ParameterConstraints, Topology
+from torchrec.distributed.planner.types import (
+    Enumerator,
+    Partitioner,
+    PlannerError,
+    PlannerErrorType,
+    Proposer,
+    ShardingOption,
+)
+
+from shunter.errors import RequestError
+from shunter.extensions.distributed.planning.plan import Plan, TablePlacement
+
+
+def constraints_of(plan: Plan) -> dict[str, ParameterConstraints]:
+    """Return constraints that restrict TorchRec's enumerator to the plan's sharding of each table.
+
+    Raises:
+        RequestError: Rows of a table are replicated, which TorchRec has no kernel for.
+    """
+    found = {}
+    for name, table in plan.tables.items():
+        if table.replicated_rows:
+            raise RequestError(
+                f"The plan replicates rows of table {name!r}, which TorchRec cannot: search with --space exact."
+            )
+        found[name] = ParameterConstraints(
+            sharding_types=[table.kind],
+            compute_kernels=["dense" if table.kind == "data_parallel" else "fused"],
+            min_partition=_columns_of_a_part(plan, table),
+        )
+    return found
+
+
+class PlanProposer(Proposer):
+    """Proposer of a single plan.
+
+    Args:
+        plan: From `shunter plan`, or `shunter.extensions.distributed.planning.plan.read_plan`.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._proposals: list[list[ShardingOption]] = []
+
+    def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
+        """Find the plan among TorchRec's options.
+
+        Raises:
+            PlannerError: A table is not in the plan, or what the plan says of it is not among the options.
+        """
+        chosen: dict[tuple[str, str], ShardingOption] = {}
+        for option in search_space:
+            if (option.path, option.name) not in chosen and _is_planned(option, self._plan):
+                chosen[option.path, option.name] = option
+        for option in search_space:
+            if (option.path, option.name) not in chosen:
+                is_there = option.name in self._plan.tables
+                told = "cannot be divided as the plan says" if is_there else "is not in the plan"
+                raise PlannerError(
+                    error_type=PlannerErrorType.STRICT_CONSTRAINTS,
+                    message=f"Table {option.name!r} {told}: make one for this model, and pass constraints_of(plan).",
+                )
+        self._proposals = [list(chosen.values())]
+
+    def feedback(
+        self,
+        partitionable: bool,
+        plan: list[ShardingOption] | None = None,
+        perf_rating: float | None = None,
+        storage_constraint: Topology | None = None,
+    ) -> None:
+        """Ignore the feedback: there is only one proposal."""
+
+    def propose(self) -> list[ShardingOption] | None:
+        """Return the plan at the first call, then None."""
+        return self._proposals.pop() if self._proposals else None
+
+
+class PlanPartitioner(Partitioner):
+    """Partitioner that places each part by the plan.
+
+    Args:
+        plan: The plan that `PlanProposer` proposes.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def partition(self, proposal: list[ShardingOption], storage_constraint: Topology) -> list[ShardingOption]:
+        """Set the rank of every part.
+
+        Raises:
+            PlannerError: TorchRec counts more bytes for a device than the topology gives it, or the topology has other
+                devices than the plan.
+        """
+        if storage_constraint.world_size != len(self._plan.devices):
+            raise PlannerError(
+                error_type=PlannerErrorType.PARTITION,
+                message=f"The plan is for {len(self._plan.devices)} devices, not {storage_constraint.world_size}.",
+            )
+        left = {device.rank: device.storage for device in storage_constraint.devices}
+        for option in proposal:
+            ranks = _parts(self._plan, self._plan.tables[option.name])
+            for shard, rank in zip(option.shards, ranks, strict=True):
+                assert shard.storage is not None, "TorchRec's enumerator estimates it"
+                if not shard.storage.fits_in(left[rank]):
+                    raise PlannerError(
+                        error_type=PlannerErrorType.INSUFFICIENT_STORAGE,
+                        message=f"By TorchRec's count table {option.name!r} does not fit into device {rank}.",
+                    )
+                left[rank] = left[rank] - shard.storage
+                shard.rank = rank
+        return proposal
+
+
+def _is_planned(option: ShardingOption, plan: Plan) -> bool:
+    table = plan.tables.get(option.name)
+    if table is None or option.sharding_type != table.kind:
+        return False
+    return len(option.shards) == len(_parts(plan, table))
+
+
+def _parts(plan: Plan, table: TablePlacement) -> list[int]:
+    """The device of each part, in TorchRec's order: blocks of columns, and the rows within each."""
+    return list(table.devices) or list(range(len(plan.devices)))
+
+
+def _columns_of_a_part(plan: Plan, table: TablePlacement) -> int:
+    """Return the columns of a part, by which TorchRec's enumerator divides."""
+    if table.kind == "grid_shard":
+        return table.width // (len(table.devices) // plan.devices_per_host)
+    return table.width // len(table.devices) if table.kind in ("column_wise", "table_column_wise") else table.width

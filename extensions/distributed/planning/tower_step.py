@@ -1,0 +1,95 @@
+"""Step of a model with a tower on each host: vectors are exchanged in the host, compressed, then sent across.
+
+The tables of a tower are on its host, whole or by row over its devices. The peers of a device are the devices at the
+same position on the other hosts. Each device gets the vectors of all the tower's tables for the samples of its peers,
+and sends them the outputs of the tower (SPTT of DMT, arXiv 2403.00877, section 3). Layers are those of the model with
+towers. All of it is only simulated here; `shunter train --model dmt` places tables and exchanges vectors so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, Calibration
+from shunter.extensions.distributed.planning.costs import Choice, TableCosts
+from shunter.extensions.distributed.planning.demand import ModelDemand
+from shunter.extensions.distributed.planning.options import can_divide_rows
+from shunter.extensions.distributed.planning.partition import greedy
+from shunter.extensions.distributed.planning.search import Search
+from shunter.extensions.distributed.planning.step import StepModel
+from shunter.hardware.types import Workload
+
+
+class TowerStep(StepModel):
+    """Step simulator for plans with a tower on each host.
+
+    Args:
+        costs: Contributions of the tables of a model with towers.
+        compression: Compression factor of the messages between hosts.
+        calibration: Calibration of the machine's terms.
+    """
+
+    def __init__(self, costs: TableCosts, compression: float, calibration: Calibration = UNCALIBRATED) -> None:
+        self._compression = compression
+        super().__init__(costs, calibration=calibration)
+
+    def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> tuple[float, float]:
+        starts, sending = super()._exchange_seconds(phase, group, place, sums)
+        if phase.startswith("ids"):
+            return starts, sending
+        if phase.endswith(" across"):
+            return starts, sending / self._compression
+        # Pooled tables send the own host's samples alone in a flat exchange; partial sums are of all samples as it is.
+        return starts, sending * (self.layout.hosts if self.layout.groups[group] == "table_wise" else 1)
+
+
+def tower_demand(demand: ModelDemand, towers: Workload) -> ModelDemand:
+    """Return the demand of the same tables with the layers of a model with towers."""
+    return replace(demand, family="dmt", workload=towers, layers=())
+
+
+def tower_options(model: StepModel) -> list[list[Choice]]:
+    """Return the placements of each table on its tower's host; hosts get equal numbers of tables in order."""
+    layout, tables = model.layout, model.costs.demand.tables
+    options: list[list[Choice]] = [[] for _ in tables]
+    for host, members in enumerate(_by_host(len(tables), layout.hosts)):
+        devices = tuple(range(host * layout.per_host, (host + 1) * layout.per_host))
+        for table in members:
+            options[table] = [Choice("table_wise", (device,)) for device in devices]
+            if layout.per_host > 1 and can_divide_rows(tables[table].rows, layout.per_host):
+                options[table].append(Choice("table_row_wise", devices))
+    return options
+
+
+def search_towers(model: TowerStep, seconds: float) -> tuple[list[Choice], float] | None:
+    """Return the best placement of the towers' tables by single changes, and its step; None if they do not fit.
+
+    Args:
+        model: Simulator of the step.
+        seconds: Longest search.
+    """
+    options = tower_options(model)
+    return Search(model, options=options).improve(_balanced(model, options), seconds)
+
+
+def _by_host(tables: int, hosts: int) -> list[list[int]]:
+    """Return the numbers of the tables of each host: in their order, as many to each or one more."""
+    return [part.tolist() for part in np.array_split(np.arange(tables), hosts)]
+
+
+def _balanced(model: StepModel, options: Sequence[Sequence[Choice]]) -> list[Choice]:
+    """Return whole tables on their hosts, balanced by lookups; by row without room."""
+    layout, tables, devices = model.layout, model.costs.demand.tables, model.machine.devices
+    found = [one[-1] for one in options]
+    for host, members in enumerate(_by_host(len(tables), layout.hosts)):
+        own = devices[host * layout.per_host : (host + 1) * layout.per_host]
+        whole = greedy(
+            [tables[one].ids_per_sample * tables[one].width for one in members],
+            [tables[one].rows * (tables[one].width + 1) * 4.0 for one in members],
+            [float(device.memory_bytes) for device in own],
+        )
+        for place, table in enumerate(members):
+            if whole is not None:
+                found[table] = options[table][whole[place]]
+    return found

@@ -1,0 +1,224 @@
+"""Plan that places the embedding tables of a training: given by the user and checked, or found by search."""
+
+import json
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
+from shunter.engine.executors.role import ComputeTarget
+from shunter.engine.executors.this_machine import ThisMachine
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.overrides import read_overrides
+from shunter.errors import RequestError
+from shunter.extensions.distributed.executors.process_group import group_of_processes
+from shunter.extensions.distributed.executors.ray.cluster import Cluster
+from shunter.extensions.distributed.planning.automatic import plan_training, step_of_plan, trains_as_simulated
+from shunter.extensions.distributed.planning.calibration import (
+    ExecutedPlan,
+    SimulatedStep,
+    keep_executed,
+    read_executed,
+    typical_step_seconds,
+)
+from shunter.extensions.distributed.planning.demand import demand_of, table_names
+from shunter.extensions.distributed.planning.machine import OnNodes
+from shunter.extensions.distributed.planning.plan import Plan, check_fits, plan_text, read_plan, tables_fingerprint
+from shunter.extensions.distributed.planning.report import PlanReport
+from shunter.extensions.distributed.tracked_plans import log_executed, log_trained_plan
+from shunter.extensions.distributed.training import Division, GivenTable
+from shunter.hardware.types import Placement
+from shunter.models.spec import ModelSpec
+from shunter.planner.describe import spec_of
+from shunter.requests import TrainRequest
+from shunter.settings import Settings
+from shunter.tasks.run_context import RunContext
+
+
+@dataclass(frozen=True)
+class PlannedTraining:
+    """Training whose embedding tables are placed by a plan.
+
+    Attributes:
+        place: This machine or the nodes of a cluster, with the tables divided as planned.
+        step: Predicted training step of the plan.
+    """
+
+    place: ComputeTarget
+    step: SimulatedStep
+
+
+class TablePlanner:
+    """Planner of trainings in several processes; a `shunter.tasks.training_plans.Planner`."""
+
+    def processes(self, path: Path) -> int:
+        """Return the number of devices of the plan in a file."""
+        return len(read_plan(path).devices)
+
+    def check(self, run: RunContext, path: Path) -> None:
+        """Raise if a plan does not fit the model, before anything is trained.
+
+        Raises:
+            RequestError: The plan is for another model or other tables, can only be simulated, or divides columns
+                although the width of the rows is still searched.
+        """
+        plan = read_plan(path)
+        if plan.model != run.request.model:
+            raise RequestError(
+                f"The plan {path} is for --model {plan.model}, not {run.request.model}: make one for it."
+            )
+        if plan.only_simulated is not None:
+            raise RequestError(f"The plan {path} {plan.only_simulated}.")
+        if plan.divided_width not in (None, _fixed_width(run.request)):
+            raise RequestError(
+                f"The plan {path} divides columns, so that no other width of a row can be tried: add --set "
+                f"embedding_dim={plan.divided_width}."
+            )
+        features = run.dataset.features
+        names = table_names(run.dataset)
+        shapes = [
+            (name, rows, plan.tables[name].width if name in plan.tables else 1)
+            for name, rows in zip(names, features.table_rows, strict=True)
+        ]
+        check_fits(plan, shapes, str(path))
+
+    def training(self, run: RunContext, job: ClickJob, placement: Placement) -> PlannedTraining | None:
+        """Return how a training in several processes divides its tables: by the given plan, or by the best one found.
+
+        The plan is stored in the folder of the run, so that a resumed training uses the same plan. None is returned if
+        one process trains, if the tables are in files, or if no plan is found; TorchRec's planner then decides.
+
+        Raises:
+            RequestError: The given plan divides columns of another width.
+        """
+        if run.processes == 1 or placement.embedding_memory_bytes is not None:
+            return None  # tables in files are divided by row
+        assert isinstance(job, TrainingJob), "graph models take one process"
+        path = run.request.training.plan
+        found = _given(run, job, Path(path), placement) if path is not None else _searched(run, job, placement)
+        if found is None:
+            return None
+        plan, step = found
+        division = Division(tables=given_tables(plan, table_names(run.dataset)), precision=plan.precision)
+        return PlannedTraining(_place(run, division), step)
+
+    def keep_step(self, run: RunContext, planned: PlannedTraining, trained: Any) -> None:
+        """Store the measured time of a plan's steps beside the predicted time, in the run and for later plans.
+
+        Compiled steps do not count for later plans, because predictions are for steps without compilation.
+        """
+        seconds = typical_step_seconds(trained.history)
+        if seconds is None or trained.run_id is None:
+            return
+        log_executed(trained.run_id, planned.step.predicted_seconds, seconds)
+        if trained.compile_seconds:
+            return
+        if trains_as_simulated(trained.placement, run.profiles, planned.step, _nodes(run, trained.placement)):
+            plan = ExecutedPlan(key=trained.run_id, measured_seconds=seconds, step=planned.step)
+            keep_executed(Settings().executed_plans, plan)
+
+
+def _fixed_width(request: TrainRequest) -> int | None:
+    """Return the width of an embedding row; None if the width is searched."""
+    fixed = read_overrides(request.model, request.architecture.set).architecture
+    if "embedding_dim" not in fixed and request.search.most_trials != 1:
+        return None
+    spec = spec_of(request.model, request.architecture.towers, fixed)
+    assert isinstance(spec, ModelSpec), "graph models take no plan"
+    return spec.embedding_dim
+
+
+def _place(run: RunContext, division: Division) -> ComputeTarget:
+    """Return this machine or the nodes of the cluster, with the tables divided as given."""
+    if run.cluster is None:
+        return ThisMachine(partial(group_of_processes, division=division))
+    return cast(Cluster, run.cluster).divided(division)
+
+
+def given_tables(plan: Plan, names: list[str]) -> tuple[GivenTable, ...]:
+    """Return the placements of a plan in the order of the tables."""
+    placed = [plan.tables[name] for name in names]
+    return tuple(
+        GivenTable(kind=one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in placed
+    )
+
+
+def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> tuple[Plan, SimulatedStep]:
+    plan = read_plan(path)
+    names, shapes = table_names(run.dataset), job.spec.tables(job.dataset.features)
+    check_fits(
+        plan, [(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)], str(path), any_width=True
+    )
+    kept = _kept(run, job, placement)
+    if not (step := _read_step(kept)):
+        executed = read_executed(Settings().executed_plans)
+        demand, nodes = demand_of(run.dataset, job.spec), _nodes(run, placement)
+        step = step_of_plan(demand, plan, placement, run.profiles, executed, nodes=nodes)
+        _keep(run, kept, plan, step)
+    return plan, step
+
+
+def _searched(run: RunContext, job: ClickJob, placement: Placement) -> tuple[Plan, SimulatedStep] | None:
+    kept = _kept(run, job, placement)
+    if step := _read_step(kept):
+        return read_plan(kept), step
+    executed = read_executed(Settings().executed_plans)
+    found = plan_training(run.dataset, job.spec, placement, run.profiles, executed, nodes=_nodes(run, placement))
+    if found is None:
+        return None
+    _keep(run, kept, found.plan, found.step, found)
+    return found.plan, found.step
+
+
+def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
+    """Return the cluster nodes of the processes; None on this machine."""
+    if run.cluster is None:
+        return None
+    slots = cast(Cluster, run.cluster).slots(placement)
+    return OnNodes(tuple(sorted({slot.node.host for slot in slots})), max(slot.shared_by for slot in slots))
+
+
+def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
+    """Return the path of a training's plan; trainings with equal tables and batches share one plan."""
+    names, shapes = table_names(run.dataset), job.spec.tables(run.dataset.features)
+    fingerprint = tables_fingerprint([(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)])
+    name = f"{job.spec.family}-{fingerprint}-{placement.processes}x{placement.batch_size}.yaml"
+    return run.directory / "plans" / name
+
+
+def _read_step(kept: Path) -> SimulatedStep | None:
+    """Return the predicted step of a stored plan; None if there is none. The step is written after the plan."""
+
+    def parse(text: bytes) -> SimulatedStep | None:
+        values = json_object(text)
+        if "plan" in values and values["plan"] != zlib.crc32(kept.read_bytes()):
+            raise ValueError(f"{kept.name} is another plan")
+        return SimulatedStep.model_validate(values.get("step", values))
+
+    return read_or_quarantine(kept.with_suffix(".json"), parse)
+
+
+def _keep(run: RunContext, kept: Path, plan: Plan, step: SimulatedStep, report: PlanReport | None = None) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(plan_text(plan), encoding="utf-8")
+    values = {"plan": zlib.crc32(kept.read_bytes()), "step": step.model_dump(mode="json")}
+    write_checked(kept.with_suffix(".json"), json.dumps(values))
+    log_trained_plan(run.run_id, kept, _details(plan, step, report))
+
+
+def _details(plan: Plan, step: SimulatedStep, report: PlanReport | None) -> dict[str, Any]:
+    """Return the details of a plan for the report page."""
+    why = {} if report is None else {one.name: one.why for one in report.tables}
+    return {
+        "is_given": report is None,
+        "devices": len(plan.devices),
+        "step_seconds": step.predicted_seconds,
+        "rivals": {} if report is None else report.rivals,
+        "told": "" if report is None else report.told,
+        "tables": [
+            {"name": name, "rows": one.rows, "width": one.width, "placement": one.label, "why": why.get(name, "")}
+            for name, one in plan.tables.items()
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Embedding tables that are divided among processes, and their exchange of rows."""

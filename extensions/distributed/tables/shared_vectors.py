@@ -1,0 +1,215 @@
+"""Exchange of pooled vectors and their gradients through memory that the processes of one machine share.
+
+This replaces TorchRec's communication between lookup and layers. TorchRec uses an all-to-all for tables divided by
+table or column, a sum over the processes for tables divided by row, and a reordering of columns. Each of these copies
+the vectors. Here an owner writes the vectors of other processes' samples once, and each process copies the vectors of
+its samples to where the layers read them. Gradients are sent back in the same way. The results are equal; sums are
+added in the order of the processes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from shunter.extensions.distributed.tables.shared_memory import SharedMemory
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tables of one sharding type, which TorchRec looks up together.
+
+    Attributes:
+        widths: Columns that each process looks up, for the samples of all processes; equal everywhere if the part is
+            summed or local.
+        is_summed: Whether each process has a share of every column and the shares are summed: tables divided by row.
+        is_local: Whether each process looks up only its own samples: tables with a copy in every process.
+    """
+
+    widths: tuple[int, ...]
+    is_summed: bool = False
+    is_local: bool = False
+
+    @property
+    def columns(self) -> int:
+        """Columns of the part in the output."""
+        return self.widths[0] if self.is_summed or self.is_local else sum(self.widths)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Adjacent columns with one source.
+
+    Attributes:
+        part: Number of the part.
+        owner: Process that looks up the columns; 0 if all do.
+        start: First column in the lookup of the owner.
+        first: First column in the output.
+        width: Number of columns.
+    """
+
+    part: int
+    owner: int
+    start: int
+    first: int
+    width: int
+
+
+class SharedVectors:
+    """Exchange of pooled vectors; every process must call it at the same time, with equal numbers of samples.
+
+    Args:
+        memory: Shared memory of the processes.
+        parts: Parts of the lookup.
+        order: For each output column its index in the concatenated columns of all parts, where each part is ordered
+            by owner.
+    """
+
+    def __init__(self, memory: SharedMemory, parts: Sequence[Part], order: Sequence[int]) -> None:
+        self.memory, self.parts = memory, tuple(parts)
+        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self.columns = len(order)
+        self._runs = _runs(self.parts, order)
+
+    def __call__(self, vectors: Sequence[Tensor], samples: int) -> Tensor:
+        """Return the vectors of this process's samples, `[samples, columns]`.
+
+        Args:
+            vectors: Lookup of this process for each part: `[samples of all processes, columns]` in the order of the
+                processes, or `[samples, columns]` for a local part. A part without columns may have any shape.
+            samples: Samples of each process.
+        """
+        return _Exchange.apply(self, samples, *vectors)  # pyright: ignore[reportReturnType]
+
+    def gathered(self, vectors: Sequence[Tensor], samples: int) -> Tensor:
+        """Exchange the vectors in the forward pass."""
+        memory, own = self.memory, self._rows(self.rank, samples)
+        memory.reserve(self._floats(samples))
+        there = [self._of_owner(rank, samples) for rank in range(self.count)]
+        for mine, found in zip(there[self.rank], vectors, strict=True):
+            if mine is not None:
+                mine[: own.start] = found[: own.start]
+                mine[own.stop :] = found[own.stop :]
+        memory.meet()
+        gathered = vectors[0].new_empty(samples, self.columns)
+        for run in self._runs:
+            part, place = self.parts[run.part], gathered[:, run.first : run.first + run.width]
+            columns = slice(run.start, run.start + run.width)
+            if part.is_local:
+                place.copy_(vectors[run.part][:, columns])
+                continue
+            owners = range(self.count) if part.is_summed else (run.owner,)
+            for owner in owners:
+                source = vectors[run.part] if owner == self.rank else there[owner][run.part]
+                assert source is not None, "who owns columns writes them"
+                if owner == owners[0]:
+                    place.copy_(source[own, columns])
+                else:
+                    place += source[own, columns]
+        memory.turn()
+        return gathered
+
+    def returned(self, gradient: Tensor, like: Sequence[tuple[int, ...]], samples: int) -> list[Tensor]:
+        """Return the gradient of each part's vectors, averaged over the processes as in TorchRec.
+
+        Args:
+            gradient: Gradient of the result of `gathered`.
+            like: Shape of each part's vectors.
+            samples: Samples of each process.
+        """
+        memory = self.memory
+        memory.reserve(self._floats(samples))
+        there = [self._of_reader(rank, samples) for rank in range(self.count)]
+        for run in self._runs:
+            part = self.parts[run.part]
+            mine = there[self.rank][run.part, run.owner] if not part.is_local else None
+            if mine is not None and (part.is_summed or run.owner != self.rank):
+                mine[:, run.start : run.start + run.width] = gradient[:, run.first : run.first + run.width]
+        memory.meet()
+        results = [
+            gradient.new_zeros(shape) if not width else gradient.new_empty(shape)
+            for shape, width in zip(like, (part.widths[self.rank] for part in self.parts), strict=True)
+        ]
+        for number, (part, result) in enumerate(zip(self.parts, results, strict=True)):
+            if part.is_local or not part.widths[self.rank]:
+                continue
+            for rank in range(self.count):
+                if rank != self.rank:
+                    sent = there[rank][number, 0 if part.is_summed else self.rank]
+                    torch.div(sent, self.count, out=result[self._rows(rank, samples)])
+        own = self._rows(self.rank, samples)
+        for run in self._runs:
+            part, columns = self.parts[run.part], slice(run.start, run.start + run.width)
+            source = gradient[:, run.first : run.first + run.width]
+            if part.is_local:
+                results[run.part][:, columns] = source
+            elif part.is_summed or run.owner == self.rank:
+                torch.div(source, self.count, out=results[run.part][own, columns])
+        memory.turn()
+        return results
+
+    def _rows(self, rank: int, samples: int) -> slice:
+        return slice(rank * samples, (rank + 1) * samples)
+
+    def _floats(self, samples: int) -> int:
+        """Return the numbers that a process writes at most, in the forward or the backward pass."""
+        exchanged = [part for part in self.parts if not part.is_local]
+        forth = max(sum(part.widths[rank] for part in exchanged) for rank in range(self.count))
+        return samples * max(self.count * forth, sum(part.columns for part in exchanged))
+
+    def _of_owner(self, rank: int, samples: int) -> list[Tensor | None]:
+        """Return the memory for the vectors that a process looked up; None for local and empty parts."""
+        places: list[Tensor | None] = []
+        memory, used = self.memory.of(rank), 0
+        for part in self.parts:
+            width = 0 if part.is_local else part.widths[rank]
+            size = self.count * samples * width
+            places.append(memory[used : used + size].view(-1, width) if width else None)
+            used += size
+        return places
+
+    def _of_reader(self, rank: int, samples: int) -> dict[tuple[int, int], Tensor]:
+        """Return the memory for the gradients of a process's samples, by part and owner of the columns."""
+        places = {}
+        memory, used = self.memory.of(rank), 0
+        for number, part in enumerate(self.parts):
+            widths = () if part.is_local else part.widths[:1] if part.is_summed else part.widths
+            for owner, width in enumerate(widths):
+                places[number, owner] = memory[used : used + samples * width].view(samples, width)
+                used += samples * width
+        return places
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, shared: SharedVectors, samples: int, *vectors: Tensor) -> Tensor:
+        ctx.shared, ctx.samples, ctx.like = shared, samples, [tuple(one.shape) for one in vectors]
+        return shared.gathered(vectors, samples)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        return None, None, *ctx.shared.returned(gradients[0], ctx.like, ctx.samples)
+
+
+def _runs(parts: Sequence[Part], order: Sequence[int]) -> list[_Run]:
+    """Return the runs of adjacent columns, in output order."""
+    blocks = []  # part, owner and width of adjacent columns
+    for number, part in enumerate(parts):
+        widths = part.widths[:1] if part.is_summed or part.is_local else part.widths
+        blocks += [(number, owner, width) for owner, width in enumerate(widths)]
+    bounds = [0, *accumulate(width for _, _, width in blocks)]
+    block_of = [block for block, (_, _, width) in enumerate(blocks) for _ in range(width)]
+    runs: list[_Run] = []
+    for place, column in enumerate(order):
+        block = block_of[column]
+        if place and column == order[place - 1] + 1 and block == block_of[order[place - 1]]:
+            last = runs[-1]
+            runs[-1] = _Run(last.part, last.owner, last.start, last.first, last.width + 1)
+        else:
+            part, owner, _ = blocks[block]
+            runs.append(_Run(part, owner, column - bounds[block], place, 1))
+    return runs

@@ -1,0 +1,182 @@
+"""A training step that processes share, compiled: forward, loss and all gradients of the layers in one graph.
+
+The gradients leave the graph as one array beside the losses, as they travel: averaging them takes no copy. They are on
+their way while the tables' gradients are exchanged, and the update, one operator for all layers, waits for them.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from shunter.engine.config import Execution
+from shunter.engine.loop.compile import compile_layers
+from shunter.engine.loop.loss import weighted_sum
+from shunter.engine.loop.step import autocast, seeded
+from shunter.extensions.distributed.training.agreement import from_all
+from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.loader import BatchShare
+from shunter.extensions.distributed.training.losses import own_losses
+from shunter.models.registry import Model, layer_inputs
+
+log = logging.getLogger(__name__)
+
+
+class CompiledSharedStep:
+    """One training step of this process on its share of a full batch; equal within rounding to the step as it is.
+
+    Args:
+        model: Model in training mode, on the processor, whose layers keep nothing but weights.
+        optimizer: Optimiser of its layers.
+        execution: Precision, and the batch size of all processes.
+        processes: Number of processes.
+    """
+
+    def __init__(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution, processes: int) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._batch_size, self._processes = execution.batch_size, processes
+        self._parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._sizes = [parameter.numel() for parameter in self._parameters]
+        # torch counts what it compiles of one function over the whole process, and else refuses the ninth.
+        alone: Any = {"isolate_recompiles": True}
+        self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True, **alone)
+
+    def suits(self, batch: BatchShare) -> bool:
+        """Return True if the batch is full, which is then so in every process."""
+        return batch.samples_of_all == self._batch_size and self._model.layers.training
+
+    def __call__(self, batch: BatchShare, weights: Tensor | None, between: Callable[[], None]) -> Tensor:
+        """Train on a share of a batch that suits.
+
+        Args:
+            batch: The share.
+            weights: Weights of the losses of several tasks.
+            between: Called when the rows are there, before the layers are computed.
+
+        Returns:
+            The mean loss over the whole batch.
+        """
+        inputs = self._model.layer_inputs(*batch.inputs)
+        between()
+        together, of_pooled = self._run(inputs, batch, weights)
+        averaging = dist.all_reduce(together, async_op=True)
+        assert averaging is not None, "all processes are of the group"
+        inputs[1].backward(of_pooled)  # the tables update themselves
+        averaging.wait()
+        *gradients, losses = together.div_(self._processes).split([*self._sizes, len(together) - sum(self._sizes)])
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient.view_as(parameter)
+        self._model.embeddings.after_backward()
+        self._optimizer.step()
+        return losses.view(batch.labels.shape[1:]).clone()  # the rest of the array is let go of
+
+    def warm_up(self, batch: BatchShare, weights: Tensor | None) -> None:
+        """Compile; nothing is changed."""
+        self._run(layer_inputs(self._model.spec, self._model.features, len(batch), "cpu"), batch, weights)
+
+    def _run(self, inputs: Sequence[Tensor], batch: BatchShare, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Gradients of the layers and losses, one after the other, and the gradient of the looked-up embeddings."""
+        own = batch.own
+        with torch.no_grad():
+            return self._compiled(
+                [parameter.detach() for parameter in self._parameters],
+                [tensor.detach() for tensor in inputs],
+                (batch.labels[:own], None if batch.shares is None else batch.shares[:own], weights),
+            )
+
+    def _joint(self, precision: str) -> Callable[..., tuple[Tensor, Tensor]]:
+        """All of it as a function of tensors alone, which is what can be compiled as one graph."""
+        layers, device = self._model.layers, torch.device("cpu")
+        names_of = {parameter: name for name, parameter in layers.named_parameters()}
+        names = [names_of[parameter] for parameter in self._parameters]
+        processes, samples, label_losses = self._processes, self._batch_size, self._model.loss
+
+        def loss(
+            parameters: list[Tensor], pooled: Tensor, inputs: list[Tensor], targets: tuple[Tensor, ...]
+        ) -> tuple[Tensor, Tensor]:
+            with autocast(device, precision):
+                dense, _, *rest = inputs
+                named = dict(zip(names, parameters, strict=True))
+                logits = torch.func.functional_call(layers, named, (dense, pooled, *rest))
+            labels, shares, weights = targets
+            losses = own_losses(
+                logits[: len(labels)], labels, shares, processes=processes, samples=samples, loss=label_losses
+            )
+            return weighted_sum(losses, weights), losses
+
+        def joint(parameters: list[Tensor], inputs: list[Tensor], targets: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+            differentiate = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
+            (gradients, of_pooled), losses = differentiate(parameters, inputs[1], inputs, targets)
+            return torch.cat([*(gradient.flatten() for gradient in gradients), losses.flatten()]), of_pooled
+
+        return joint
+
+
+def compile_together(
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    execution: Execution,
+    batch: BatchShare,
+    weights: Tensor | None,
+) -> float | None:
+    """Compile as much of a step as every process can; called by all of them, with a share of a full batch.
+
+    That is the whole of it but for the tables and the update on the processor, for layers that keep nothing but
+    weights; otherwise the layers alone. The first process compiles before the others, which then find most of what it
+    has made in torch's cache on this machine. Where it fails in one of them, none compiles.
+
+    Args:
+        model: Model in training mode; weights and random state stay as they are.
+        optimizer: Optimiser of its layers.
+        execution: Device, precision and the batch size of all processes.
+        batch: Share of a full batch, for its shapes.
+        weights: Weights of the losses of several tasks.
+
+    Returns:
+        Seconds until all have compiled; None where none has.
+    """
+    if isinstance(model, HostModel):
+        log.warning("The layers stay uncompiled, since hosts have different towers.")
+        return None
+    started = time.perf_counter()
+    keeps_more = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.layers.modules())
+    if execution.device == "cpu" and not keeps_more and batch.samples_of_all == execution.batch_size:
+        step = CompiledSharedStep(model, optimizer, execution, dist.get_world_size())
+        problem = _first_problem(lambda: step.warm_up(batch, weights))
+        if problem is None:
+            model.compiled_step = step
+            return time.perf_counter() - started
+        log.info("The step is not compiled as a whole: %s", problem)
+
+    def compile_own_layers() -> None:
+        if compile_layers(model, replace(execution, batch_size=len(batch))) is None:
+            raise RuntimeError("compiling failed in one process")
+
+    problem = _first_problem(compile_own_layers)
+    if problem is None:
+        return time.perf_counter() - started
+    model.compiled_layers = None
+    if dist.get_rank() == 0:
+        log.warning("The layers stay uncompiled in all processes, since %s.", problem)
+    return None
+
+
+def _first_problem(compile_own: Callable[[], object]) -> str | None:
+    """Let the first process compile, then the others; what went wrong in the first that failed, None if in none."""
+    problem = None
+    for is_first in (True, False):
+        if is_first == (dist.get_rank() == 0):
+            try:
+                with seeded(0, torch.device("cpu")):
+                    compile_own()
+            except Exception as error:  # whatever is wrong with compiler or toolchain, training goes on without
+                problem = str(error).split("\n", 1)[0]
+        found = next((one for one in from_all(problem) if one is not None), None)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,227 @@
+"""How the tables are divided over the processes: TorchRec's planner, fed with what was measured of the machine."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed as dist
+
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
+from shunter.errors import InfeasibleError
+from shunter.extensions.distributed.tables.exchanged import ExchangedTable
+from shunter.extensions.distributed.tables.sharding_types import (
+    BY_ROW,
+    EXACT_SHARDING_TYPES,
+    CommunicationPrecision,
+    ShardingType,
+)
+from shunter.extensions.distributed.tables.torchrec_tables import table_name
+from shunter.extensions.distributed.training.given import GivenTable, given_plan
+
+if TYPE_CHECKING:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import Topology
+    from torchrec.distributed.types import ShardingPlan
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+MILLISECONDS = 1e3
+MACHINE = "machine.choice.json"
+PROBE_FLOATS, PROBE_REPEATS = 1 << 18, 5
+FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Memory and speeds of the machine for the planner; the plan and the last bits of a result depend on them.
+
+    Attributes:
+        memory_bytes: Bytes of a process's share of the main memory, or of its GPU.
+        memory_bytes_per_second: Bytes a second of a large copy, measured.
+        link_bytes_per_second: Bytes a second from one process to another; None is measured where the plan is made, and
+            differs a little each time.
+    """
+
+    memory_bytes: int
+    memory_bytes_per_second: float
+    link_bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding:
+    """Options of dividing tables among processes.
+
+    Attributes:
+        machine: Measured memory and speeds.
+        types: sharding types that the planner may use. By default those under which a table learns as in one process.
+        precision: Precision in which pooled rows and their gradients travel between processes.
+        processes_per_node: None is all of them, on one node.
+        given: Placement of each table where it was decided before; the planner then decides nothing.
+        shares_memory: Whether processes of one machine exchange pooled rows through memory that they share; through
+            sockets otherwise, as between machines.
+    """
+
+    machine: Machine
+    types: tuple[ShardingType, ...] = EXACT_SHARDING_TYPES
+    precision: CommunicationPrecision = "fp32"
+    processes_per_node: int | None = None
+    given: tuple[GivenTable, ...] | None = None
+    shares_memory: bool = True
+
+    def exchanged(self, rows: Sequence[int], processes: int) -> tuple[ExchangedTable, ...]:
+        """Return the tables with rows replicated in every process; their other rows are exchanged one by one.
+
+        Args:
+            rows: Rows of each table.
+            processes: How many processes there are.
+
+        Raises:
+            RequestError: One is divided in a way that has no owner of a row.
+        """
+        numbered = enumerate(zip(self.given or (), rows, strict=False))
+        return tuple(one.exchanged(number, size, processes) for number, (one, size) in numbered if one.replicated_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """Placement of tables that is fixed before a training, independent of its machines.
+
+    Attributes:
+        tables: Placement of each table; None leaves it to the planner of the group.
+        precision: Precision in which pooled rows and their gradients travel between processes.
+    """
+
+    tables: tuple[GivenTable, ...] | None = None
+    precision: CommunicationPrecision = "fp32"
+
+
+def make_plan(
+    collection: "EmbeddingBagCollection",
+    sharder: "EmbeddingBagCollectionSharder",
+    sharding: Sharding,
+    device: torch.device,
+    *,
+    batch_size: int,
+    ids_per_sample: Sequence[float],
+) -> "ShardingPlan":
+    """Let TorchRec's planner divide the tables, or take the plan that is given; called by every process.
+
+    A table of so few rows that a process would get none is not divided by row; where no other type is allowed, every
+    process keeps a copy of it.
+
+    Args:
+        collection: the tables, on the meta device; not those whose rows travel one by one.
+        sharder: Sharder, which knows what can be done with them.
+        sharding: Ways in which they may be divided.
+        device: Device of this process.
+        batch_size: samples a process gets in a step.
+        ids_per_sample: mean number of ids in each bag of a sample, the bags of a table next to each other.
+
+    Raises:
+        InfeasibleError: no allowed plan fits into memory.
+    """
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints
+    from torchrec.distributed.planner.types import PlannerError
+
+    if sharding.given is not None:
+        tables = [one for one in sharding.given if not one.replicated_rows]
+        return given_plan(collection, sharder, tables, device, sharding.processes_per_node)
+    processes = dist.get_world_size()
+    constraints = {}
+    bag_ids = iter(ids_per_sample)
+    for table, config in enumerate(collection.embedding_bag_configs()):
+        constraints[table_name(table)] = ParameterConstraints(
+            sharding_types=list(allowed_types(sharding.types, config.num_embeddings, processes)),
+            min_partition=FEWEST_COLUMNS,
+            pooling_factors=[max(next(bag_ids), 1.0) for _ in config.feature_names],
+        )
+    planner = EmbeddingShardingPlanner(
+        topology=build_topology(sharding, device, processes),
+        batch_size=batch_size,
+        constraints=constraints,
+        debug=False,
+    )
+    group = dist.group.WORLD
+    assert group is not None, "the process group has been made"
+    try:
+        return planner.collective_plan(collection, [sharder], group)  # pyright: ignore[reportArgumentType]
+    except PlannerError as error:
+        reason = " ".join(str(error).split())
+        raise InfeasibleError(
+            f"The embedding tables cannot be divided over {processes} processes: use more memory, another number of "
+            f"processes or other sharding types ({reason})."
+        ) from error
+
+
+def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> tuple[ShardingType, ...]:
+    """Return the sharding types that give every process at least one row of its blocks."""
+    block = math.ceil(rows / processes)
+    if (processes - 1) * block < rows:
+        return tuple(types)
+    return tuple(kind for kind in types if kind not in BY_ROW) or ("data_parallel",)
+
+
+def build_topology(sharding: Sharding, device: torch.device, processes: int) -> "Topology":
+    """Return TorchRec's description of the machine, with rates in bytes per millisecond."""
+    from torchrec.distributed.planner import Topology
+
+    machine = sharding.machine
+    memory_rate = machine.memory_bytes_per_second / MILLISECONDS
+    link_rate = (machine.link_bytes_per_second or measure_link(device)) / MILLISECONDS
+    return Topology(
+        world_size=processes,
+        local_world_size=sharding.processes_per_node or processes,
+        compute_device=device.type,
+        hbm_cap=machine.memory_bytes if device.type == "cuda" else 0,
+        ddr_cap=machine.memory_bytes,
+        hbm_mem_bw=memory_rate,
+        ddr_mem_bw=memory_rate,
+        intra_host_bw=link_rate,
+        inter_host_bw=link_rate,
+    )
+
+
+def with_kept_machine(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
+    """Return the sharding with the machine as it was measured when the training in `directory` began.
+
+    It holds for as long as the training is resumed by as many processes, whatever is measured meanwhile.
+
+    Args:
+        sharding: Ways that are free to choose.
+        device: Device of this process.
+        directory: Folder of the training's state.
+    """
+    if sharding.given is not None:
+        return sharding
+    path, processes = directory / MACHINE, dist.get_world_size()
+    kept: list[Any] = [read_or_quarantine(path, json_object) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(kept, src=0)
+    found = kept[0]
+    if found is None or found["processes"] != processes:
+        machine = sharding.machine
+        link = machine.link_bytes_per_second or measure_link(device)
+        found = {"processes": processes, **asdict(machine), "link_bytes_per_second": link}
+        if dist.get_rank() == 0:
+            write_checked(path, json.dumps(found))
+    del found["processes"]
+    return replace(sharding, machine=Machine(**found))
+
+
+def measure_link(device: torch.device) -> float:
+    """Bytes a second that a process sends in an all-to-all, of the fastest process."""
+    processes = dist.get_world_size()
+    sent = torch.zeros(PROBE_FLOATS // processes * processes, device=device)
+    received = torch.empty_like(sent)
+    shortest = math.inf
+    for _ in range(PROBE_REPEATS):
+        started = time.perf_counter()
+        dist.all_to_all_single(received, sent)
+        received[0].item()  # waits for a GPU
+        shortest = min(shortest, time.perf_counter() - started)
+    seconds = torch.tensor([shortest], dtype=torch.float64)
+    dist.all_reduce(seconds, op=dist.ReduceOp.MIN)  # all must calculate with the same
+    return sent.numel() * sent.element_size() / float(seconds)

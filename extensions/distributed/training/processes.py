@@ -1,0 +1,322 @@
+"""A training that many processes share: each takes a part of every batch, and all keep the same dense weights."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset, SplitName
+from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.loop.evaluation import SMALLEST_BATCH, scored_as
+from shunter.engine.loop.loss import weighted_sum
+from shunter.engine.loop.processes import OneProcess
+from shunter.engine.loop.step import applied, autocast, prefetch
+from shunter.engine.results import Evaluation
+from shunter.engine.tier_blocks import TierBlocks
+from shunter.errors import RequestError
+from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
+from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
+from shunter.extensions.distributed.training.compiled_step import compile_together
+from shunter.extensions.distributed.training.folders import Folders
+from shunter.extensions.distributed.training.gradients import GradientBuckets
+from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader
+from shunter.extensions.distributed.training.losses import own_losses
+from shunter.extensions.distributed.training.plan import Sharding, make_plan
+from shunter.extensions.distributed.training.tiered import TieredShards
+from shunter.model_families import MODEL_FAMILIES, reads_positions
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.positions import Positions
+from shunter.models.registry import Model, assemble_model, bag_tables, check_spec
+from shunter.models.spec import Features, ModelSpec
+
+SEEDS_APART = 1_000_003
+
+
+class ManyProcesses(OneProcess):
+    """The processes of torch's default group.
+
+    Updates are deterministic: the same seed, number of processes and plan give bitwise the same weights, for ids,
+    gradients and sums meet in the order of the processes.
+
+    Args:
+        dataset: Data set whose mean number of ids a sample is counted, for the plan.
+        sharding: how the tables may be divided.
+        folders: Who sees which folder of checkpoints; None is one that all see.
+    """
+
+    def __init__(self, dataset: Dataset, sharding: Sharding, folders: Folders | None = None) -> None:
+        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self._folders = folders
+        self._ids_per_sample = list(mean_ids_per_sample(dataset).values())
+        self._sharding = sharding
+        self._following: Any = None
+        self._buckets: tuple[Model, GradientBuckets] | None = None
+        self._word: tuple[dist.Work, Tensor] | None = None
+
+    def random_seed(self, seed: int) -> int:
+        """Seed of this process's dropout: each process draws its own."""
+        return seed + self.rank * SEEDS_APART
+
+    def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
+        """Nothing is recorded: how many rows go to whom changes from batch to batch."""
+
+    def build_model(
+        self,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        *,
+        seed: int,
+        cache: EmbeddingCache | None,
+    ) -> Model:
+        """Build the model around divided tables; the initial weights are those of a single process.
+
+        The tables may be larger than the memory of one process: whether they fit is the planner's to say. Where the
+        processes are on several hosts, a family may divide its layers too
+        (`shunter.extensions.distributed.training.host_model`).
+
+        Raises:
+            RequestError: the model cannot be built.
+            InfeasibleError: no plan fits into memory.
+            HardwareError: there is no room for the file of this process's tables.
+        """
+        check_spec(spec, features)
+        if spec.table_precision != "fp32":
+            raise RequestError(
+                "Embedding tables in fp16 are trained in one process: leave out table_precision, or the others."
+            )
+        device = torch.device(execution.device)
+        if cache is not None:
+            embeddings = self._in_files(spec, features, hyperparameters, device, cache)
+            return assemble_model(spec, features, embeddings, seed=seed, device=device)
+        per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
+        host_model: type[HostModel] | None = MODEL_FAMILIES.load_part(spec.family, "host_model")
+        if host_model is not None and host_model.can_be_divided(spec, features, hyperparameters, per_host):
+            return host_model.build(
+                spec,
+                features,
+                hyperparameters,
+                device,
+                seed=seed,
+                processes_per_host=per_host,
+                machine=self._sharding.machine,
+            )
+        plan = partial(
+            make_plan,
+            sharding=self._sharding,
+            device=device,
+            batch_size=-(-execution.batch_size // self.count),
+            ids_per_sample=self._ids_of_bags(spec, features),
+        )
+        shapes = spec.tables(features)
+        embeddings = ShardedEmbeddings(
+            shapes,
+            spec.embedding_dim,
+            learning_rate=hyperparameters.embedding_learning_rate,
+            device=device,
+            make_plan=plan,
+            precision=self._sharding.precision,
+            shares_memory=self._sharding.shares_memory,
+            table_of=bag_tables(spec, features),
+            is_weighted=features.is_weighted,
+            exchanged=self._sharding.exchanged([shape.rows for shape in shapes], self.count),
+        )
+        embeddings.l2 = hyperparameters.embedding_l2
+        embeddings.initial_bound = hyperparameters.embedding_initial_bound
+        return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+    def _in_files(
+        self,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        device: torch.device,
+        cache: EmbeddingCache,
+    ) -> TieredShards:
+        """Build tables whose rows are in a file of each process, with a cache in its share of the memory."""
+        embeddings = TieredShards(
+            TierBlocks.of(spec, features, self.count),
+            spec.embedding_dim,
+            learning_rate=hyperparameters.embedding_learning_rate,
+            device=device,
+            cache=replace(cache, rows=max(cache.rows // self.count, 1)),
+            sharding=self._sharding,
+            table_of=bag_tables(spec, features),
+            is_weighted=features.is_weighted,
+        )
+        embeddings.l2 = hyperparameters.embedding_l2
+        embeddings.initial_bound = hyperparameters.embedding_initial_bound
+        return embeddings
+
+    def _ids_of_bags(self, spec: ModelSpec, features: Features) -> list[float]:
+        """Mean number of ids in each bag of a sample."""
+        if not reads_positions(spec.family):
+            return self._ids_per_sample
+        fields = zip(self._ids_per_sample, Positions(features).widths, strict=True)
+        return [ids / width for ids, width in fields for _ in range(width)]
+
+    def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
+        """Read this process's part of each batch."""
+        return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
+
+    def compile(
+        self,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        execution: Execution,
+        batch: Any,
+        weights: Tensor | None,
+        *,
+        rates_vary: bool = False,
+    ) -> float | None:
+        """Compile what every process can; see `training.compiled_step.compile_together`."""
+        return compile_together(model, optimizer, execution, batch, weights)
+
+    def step(
+        self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str, weights: Tensor | None = None
+    ) -> Tensor:
+        """Update on one batch, together; returns the mean loss over all of it."""
+        assert isinstance(batch, BatchShare)
+        following, self._following = self._following, None
+        tables = model.embeddings
+        go_on_sending = _nothing
+        if following is not None and isinstance(tables, ShardedEmbeddings):
+            tables.send_ahead(*following.inputs[1:])
+            go_on_sending = tables.go_on_sending
+        if model.compiled_step is not None and model.compiled_step.suits(batch):
+            return model.compiled_step(batch, weights, go_on_sending)
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(batch.labels.device, precision):
+            logits = model(*batch.inputs)
+        go_on_sending()
+        own = slice(batch.own)
+        losses = own_losses(
+            logits[own],
+            batch.labels[own],
+            None if batch.shares is None else batch.shares[own],
+            processes=self.count,
+            samples=batch.samples_of_all,
+            loss=model.loss,
+        )
+        # Each process normalises its own share of the batch; what they remember for scoring is the same in all. All of
+        # it travels in one message with gradients, for a message costs more to start than these to send.
+        mean = losses.detach().clone()
+        together = [mean, *(buffer for buffer in model.layers.buffers() if buffer.is_floating_point())]
+        if isinstance(model, HostModel):
+            weighted_sum(losses, weights).backward()
+            model.average_gradients()
+            _average(together, self.count)
+        else:
+            buckets = self._buckets_of(model)
+            buckets.begin(together)
+            weighted_sum(losses, weights).backward()
+            buckets.finish()
+        model.embeddings.after_backward()
+        optimizer.step()
+        return mean
+
+    def ahead(self, batches: Iterable[Batch], model: Model) -> Iterator[Batch]:
+        """The batches, each when the next is there too, whose ids then travel beside its step.
+
+        Tables behind a cache keep no room for a batch beside the one that is trained, and histories that are read id by
+        id are laid out first.
+        """
+        if not isinstance(model.embeddings, ShardedEmbeddings) or reads_positions(model.spec.family):
+            yield from batches
+            return
+        for batch, self._following in pairwise(chain(batches, [None])):
+            assert batch is not None, "the last one is followed by nothing"
+            yield batch
+        self._following = None
+
+    def _buckets_of(self, model: Model) -> GradientBuckets:
+        if self._buckets is None or self._buckets[0] is not model:
+            self._buckets = model, GradientBuckets(model.parameters(), self.count)
+        return self._buckets[1]
+
+    @torch.no_grad()
+    def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
+        """Score a split together; every process ends with all of its logits."""
+        loader = ShareLoader(self.rank, self.count, dataset, split, max(execution.batch_size, SMALLEST_BATCH))
+        logits, sizes = [], []
+        was_training = model.training
+        model.eval()
+        try:
+            with applied(execution) as device, prefetch(loader.batches(), execution) as batches:
+                for batch in batches:
+                    with autocast(device, execution.precision):
+                        logits.append(model(*batch.inputs).float())
+                    sizes.append((len(batch), batch.samples))
+        finally:
+            model.train(was_training)
+        return scored_as(dataset, loader.targets(), _in_order(_gather(torch.cat(logits)), sizes))
+
+    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
+        """Return the checkpoint to which every process writes its shards."""
+        return ShardedCheckpoint(directory, identity, keeping, self._folders)
+
+    def agree(self, decision: bool) -> bool:
+        """Return the first process's decision of the previous call, so that no step waits for the message.
+
+        The word travels over the CPU, so that no GPU is waited for.
+        """
+        if self._word is not None:
+            sending, word = self._word
+            self._word = None
+            sending.wait()
+            if word:
+                return True  # and what is decided by now is old when it is heard
+        word = torch.tensor([int(decision)])
+        sending = dist.broadcast(word, src=0, async_op=True)
+        assert sending is not None, "all processes are of the group"
+        self._word = sending, word
+        return False
+
+
+def broadcast_number(number: int) -> int:
+    """The first process's number, in every process; over the CPU, so that no GPU is waited for."""
+    message = torch.tensor([number])
+    dist.broadcast(message, src=0)
+    return int(message)
+
+
+def _nothing() -> None:
+    return
+
+
+def _average(tensors: Sequence[Tensor], processes: int) -> None:
+    """Average over the processes, as one array: one message, and always the same order of additions."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(flat)
+    flat /= processes
+    for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
+
+
+def _gather(values: Tensor) -> np.ndarray:
+    """Return the values of all processes, `[processes, ...]`."""
+    gathered = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, values)
+    return torch.stack(gathered).cpu().numpy()
+
+
+def _in_order(gathered: np.ndarray, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Put the parts of each batch one after the other, without what only filled them up."""
+    ordered, start = [], 0
+    for size, samples in sizes:
+        ordered.append(gathered[:, start : start + size].reshape(-1, *gathered.shape[2:])[:samples])
+        start += size
+    return np.concatenate(ordered)

@@ -1,0 +1,193 @@
+"""The rows of divided tables that have changed: each process keeps those that lie with it.
+
+A process sees the ids of its own samples alone, and those of others change its rows too. So each notes what it looks up
+wherever it lies, and at a checkpoint the notes of all are put together: a byte for each row of all tables is sent.
+In few bits each block of columns of a row has a scale of its own.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from shunter.engine.checkpoint.generations import Part
+from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.heat import HOT_BITS, HotRows
+from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
+from shunter.engine.checkpoint.storage import read_tensors
+from shunter.engine.checkpoint.touched import History, Intervals, TouchedRows
+from shunter.errors import CheckpointError
+from shunter.models.embeddings.initial_weights import RULE
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.shards import Shard
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRows:
+    """Rows that a process writes into the next checkpoint.
+
+    Attributes:
+        content: Which rows.
+        bits: Bits of a number.
+        left_out: By which rule rows are drawn that nobody has asked for yet, which are left out; empty where none is.
+        pieces: Its rows; those of live tables where they are made one by one as they are asked for.
+    """
+
+    content: Content
+    bits: int
+    left_out: str
+    pieces: Iterable[Piece]
+
+
+class DividedRows:
+    """Knows which rows have to be kept next; every process calls `next` at the same time.
+
+    Args:
+        tables: Live tables, divided over the processes.
+        device: Device of the batches.
+        keeping: How they are kept.
+        table_bytes: Bytes of the tables of all processes, and of their optimiser's state.
+
+    Attributes:
+        parts: What the last checkpoint consists of.
+    """
+
+    def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping, table_bytes: int) -> None:
+        self._tables, self._device = tables, device
+        self._keeping, self._table_bytes = keeping, table_bytes
+        self._intervals = Intervals(TouchedRows(tables, device), keeping.policy)
+        self._stored = StoredRows()
+        self.parts: tuple[Part, ...] = ()
+
+    @property
+    def history(self) -> History:
+        """Shares of all rows that were kept since all of them were."""
+        return self._intervals.history
+
+    def note(self, values: Tensor, offsets: Tensor) -> None:
+        """Note the rows of this process's part of a batch, right before it is trained."""
+        self._intervals.touched.note(self._tables.rows_of_batch(values, offsets))
+
+    def next(self, rank: int, restores: int) -> OwnRows:
+        """Return the rows to write next, and start a new interval of changes.
+
+        Args:
+            rank: Number of this process; a table that every process holds is written by the first.
+            restores: How often the training was gone on with.
+        """
+        touched = self._intervals.touched
+        of_all = touched.since_last().to(self._device, torch.uint8)
+        dist.all_reduce(of_all, dist.ReduceOp.MAX)
+        touched.note_all(of_all.bool())
+        if not self._stored.is_empty:
+            for table, rows in enumerate(touched.since_last().split(self._tables.rows)):
+                self._stored.drop(table, rows.nonzero().view(-1))
+        wanted = self._intervals.next()
+        by_table = wanted.rows.split(self._tables.rows)
+        shards = [shard for shard in self._tables.begun_shards() if rank == 0 or not shard.replicated]
+        pieces = (part for piece in _pieces(shards, by_table) for part in self._stored.divide(piece))
+        bits = self._keeping.bits_of(self._table_bytes, restores)
+        if bits < HOT_BITS:
+            hot_rows = HotRows(shards)
+            pieces = (one for piece in pieces for one in hot_rows.divide(piece))
+        left_out = "" if all(shard.starts is None for shard in shards) else RULE
+        return OwnRows(content=wanted.contents[0], bits=bits, left_out=left_out, pieces=pieces)
+
+    def go_on(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
+        """Go on from a checkpoint.
+
+        Args:
+            directory: Where it lies.
+            parts: What it consists of.
+            history: `history` as it was then.
+        """
+        shards = list(self._tables.begun_shards())
+        for part in parts:
+            for piece in pieces_of(directory, part):
+                if part.content != "full":
+                    self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
+                self._stored.note(piece, shards)
+        self._intervals.go_on(history)
+        self.parts = tuple(parts)
+
+
+def pieces_of(directory: Path, part: Part) -> Iterator[Piece]:
+    """The pieces of a part, of all processes."""
+    for file in part.files:
+        yield from decode(read_tensors(directory / file.name, file.sha256))
+
+
+@torch.no_grad()
+def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) -> None:
+    """Lay parts one upon the other into shards, divided in any way; see `blocks.fill_shards`.
+
+    Raises:
+        CheckpointError: The full part does not cover a shard.
+    """
+    for part in parts:
+        covered = [0] * len(shards)
+        is_new = [torch.ones(len(shard.weight), dtype=torch.bool) for shard in shards]
+        for piece in pieces_of(directory, part):
+            for number, shard in enumerate(shards):
+                covered[number] += _lay(shard, is_new[number], piece)
+        for shard, found in zip(shards, covered, strict=True):
+            if part.content == "full" and not part.left_out and found != shard.weight.numel():
+                raise CheckpointError(
+                    f"The checkpoint holds {found} of the {shard.weight.numel()} weights of a part of table "
+                    f"{shard.table}: it belongs to another model."
+                )
+
+
+def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
+    """Copy what a piece and a shard have in common; returns the number of weights.
+
+    Args:
+        shard: Live.
+        is_new: Which rows no piece of this part has brought a sum for; the others add to it.
+        piece: From a file.
+    """
+    own = piece.rows + piece.first_row - shard.first_row
+    here = ((own >= 0) & (own < len(shard.weight))).nonzero().view(-1)
+    width = shard.weight.shape[1]
+    first = max(piece.first_column, shard.first_column)
+    last = min(piece.first_column + piece.columns, shard.first_column + width)
+    if shard.table != piece.table or first >= last or not len(here):
+        return 0
+    rows, device = own[here], shard.weight.device
+    columns = slice(first - shard.first_column, last - shard.first_column)
+    values = full_precision(piece)[here, first - piece.first_column : last - piece.first_column]
+    shard.weight[rows.to(device), columns] = values.to(device)
+    there = shard.adagrad_sum[rows.to(device)].masked_fill(is_new[rows].to(device), 0.0)
+    share = (last - first) / width
+    shard.adagrad_sum[rows.to(device)] = there + piece.adagrad_sum[here].to(device) * share
+    is_new[rows] = False
+    if shard.starts is not None:
+        shard.starts.note_written(rows)
+    return values.numel()
+
+
+def _pieces(shards: Iterable[Shard], wanted: Sequence[Tensor]) -> Iterator[Piece]:
+    """Yield the wanted rows of each table in the shards, piece by piece."""
+    for shard in shards:
+        at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
+        of_shard = wanted[shard.table][shard.first_row : shard.first_row + len(shard.weight)]
+        if shard.starts is not None:
+            shard.starts.keep_begun(of_shard)
+        for first in range(0, len(shard.weight), at_once):
+            last = min(first + at_once, len(shard.weight))
+            rows = of_shard[first:last].nonzero().view(-1)
+            if len(rows):
+                there = (rows + first).to(shard.weight.device)
+                yield Piece(
+                    table=shard.table,
+                    first_row=shard.first_row + first,
+                    first_column=shard.first_column,
+                    rows=rows,
+                    weight=shard.weight.index_select(0, there).cpu(),
+                    adagrad_sum=shard.adagrad_sum.index_select(0, there).cpu(),
+                    columns=shard.weight.shape[1],
+                )

@@ -1,0 +1,415 @@
+"""Embedding tables divided over processes, of which each keeps its rows in a file and those in work in memory.
+
+TorchRec trains what is in memory: one table of all processes' slots, divided by row, so that a process's block of it is
+the memory of its cache (`shunter.models.embeddings.tiers`). Rows of the real tables belong to processes by block
+(`shunter.engine.tier_blocks`). What a batch looks up is renumbered before it is trained, in the thread that
+reads ahead, by messages in a group of its own:
+
+    1. how many of its rows each process asks of each other, and whether all still train
+    2. the rows, to their owners, who bring the rows of all processes into slots
+    3. whether all had room for them; if not, the batch waits until every one before it is trained
+    4. the slots, back
+
+A sum over a bag, a gradient and an update are then those of TorchRec with all tables divided by row in memory, bit by
+bit: a row has another number, and nothing else. Fields that share a table are the exception: there TorchRec adds up
+gradients in another order.
+
+Ends of a pass are messages too: a process that reads no further batch says so at the next step 1 (`leave`), since the
+readers of others may be a batch further.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from shunter.engine.tier_blocks import TierBlocks
+from shunter.errors import TooLargeError, TrainingError
+from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
+from shunter.extensions.distributed.training.given import GivenTable
+from shunter.extensions.distributed.training.plan import Sharding, make_plan
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.initial_weights import RowsByThemselves, draw_tables
+from shunter.models.embeddings.request import EmbeddingCache
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.shards import Shard, copy_block
+from shunter.models.embeddings.tiers import RowTiers, check_cache
+from shunter.models.spec import TableShape
+
+TOO_LARGE, WAITS, HAS_ROOM = range(3)
+
+_Ids = tuple[Tensor, Tensor, Tensor | None]
+
+
+@dataclass(frozen=True)
+class _Admitted:
+    """A batch that waits for its training.
+
+    Attributes:
+        slots: This process's ids in slots of all processes.
+        rows: Its distinct rows, numbered through all tables.
+        position: Where among them the row of each id is.
+    """
+
+    slots: Tensor
+    rows: np.ndarray
+    position: np.ndarray
+
+
+class TieredShards(EmbeddingTables):
+    """Divided tables in files behind TorchRec's kernels over the slots of all processes.
+
+    To be built and called by every process of the default group at the same time, each with batches of equal size. In
+    training mode it looks up what `admit` returned, batch by batch in the same order; in evaluation mode, while no pass
+    goes on, it takes ids and brings their rows into the cache, in parts where a batch has too many.
+
+    Args:
+        blocks: Rows of each table, and to whom they belong.
+        dim: Width of every row.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: The CPU.
+        cache: Rows that lie in the memory of this process, batches in work, and the place of the file.
+        sharding: Precision in which pooled rows and gradients travel, and the processes of a node.
+        table_of: See `EmbeddingTables`.
+        is_weighted: Whether lookups bring weights of ids.
+
+    Raises:
+        RequestError: The cache has no row, or the device is not the CPU.
+        HardwareError: There is no room for the file.
+    """
+
+    is_in_memory = False
+
+    def __init__(
+        self,
+        blocks: TierBlocks,
+        dim: int,
+        *,
+        learning_rate: float,
+        device: torch.device,
+        cache: EmbeddingCache,
+        sharding: Sharding,
+        table_of: Sequence[int] | None = None,
+        is_weighted: bool = False,
+    ) -> None:
+        super().__init__(blocks.rows, dim, learning_rate, table_of)
+        check_cache(cache, device)
+        self._rank, self._processes = dist.get_rank(), dist.get_world_size()
+        self._slots = cache.rows
+        # In a tuple, for what is saved are the tables, not their cache.
+        self._memory = (self._slot_table(device, sharding, is_weighted=is_weighted),)
+        self._blocks = blocks
+        self._starts = np.cumsum((0, *self.rows[:-1]))
+        self._own_first, self._own_rows = blocks.own(self._rank)
+        self._own_starts = np.cumsum((0, *self._own_rows[:-1]))
+        [block] = self._memory[0].shards()
+        self._tiers = RowTiers(int(self._own_rows.sum()), dim, self._own(cache), block.weight, block.adagrad_sum)
+        self._group: Any = dist.new_group(backend="gloo")
+        self._admitted: deque[_Admitted] = deque()
+        self._in_work: _Admitted | None = None
+        self._turn = threading.Condition()
+        self._untrained, self._is_over = 0, False
+        # Whether the messages of a batch are all sent, and whether no more are expected.
+        self._is_between, self._has_ended = True, True
+
+    @property
+    def cache_counts(self) -> CacheCounts:
+        """Counts of the row cache of this process since its start."""
+        return self._tiers.counts
+
+    def begin(self) -> None:
+        """Start a sequence of batches: those admitted and not trained are dropped, and no earlier one is in work."""
+        with self._turn, self._tiers.lock:
+            self._admitted.clear()
+            self._tiers.leave_window()
+            self._untrained, self._is_over = 0, False
+        self._is_between, self._has_ended = True, False
+
+    def end(self) -> None:
+        """Let an admission that waits for training give up."""
+        with self._turn:
+            self._is_over = True
+            self._turn.notify_all()
+
+    def leave(self) -> None:
+        """Tell the other processes that this process reads no more batches.
+
+        Do nothing if a process has already said so, or if messages of a batch are missing.
+        """
+        if self._is_between and not self._has_ended:
+            self._agree_to_go_on([0] * self._processes, is_over=True)
+
+    @torch.no_grad()
+    def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Bring the rows of a batch into the memory of their owners; may run in another thread than training.
+
+        Args:
+            values: Ids of this process's part, as for `forward`.
+            offsets: Bounds of the bags, as for `forward`.
+
+        Returns:
+            The same in slots of all processes: what `forward` takes in training mode.
+
+        Raises:
+            TooLargeError: The rows of the batch alone are more than the cache of a process holds.
+            TrainingError: Another process has left the pass.
+        """
+        batch = self._numbered(values, offsets, counted=True)
+        with self._turn:
+            self._admitted.append(batch)
+            self._untrained += 1
+        return batch.slots
+
+    def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The rows of this process's part of the batch that is trained next."""
+        assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
+        return torch.from_numpy(self._admitted[0].rows)
+
+    def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Sum the rows of each bag, wherever they lie."""
+        if not self.training:
+            return self._score(values, offsets, weights)
+        assert self._admitted, "in training mode a batch is admitted before it is looked up"
+        assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
+        with self._turn:
+            self._in_work = self._admitted.popleft()
+        self._tiers.note_trained()
+        return self._pooled(values, offsets, weights)
+
+    def after_backward(self) -> None:
+        """The batch is trained: one that waits for it may come."""
+        self._memory[0].after_backward()
+        with self._turn:
+            self._untrained -= 1
+            self._turn.notify_all()
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate, also in the kernel of the rows in memory."""
+        super().set_learning_rate(rate)
+        self._memory[0].set_learning_rate(rate)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the same weights as other kinds of tables; this process stores its own rows in its file."""
+        self.forget_rows()
+        self._tiers.start_anew()
+        shards = {shard.table: shard for shard in self.begun_shards()}
+
+        def later(drawn: RowsByThemselves) -> None:
+            own = shards.get(drawn.table)
+            if own is not None:
+                first = int(self._own_starts[drawn.table])
+                self._tiers.add_start(drawn, first=first, rows=len(own.weight), first_row=own.first_row)
+
+        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound, later=later):
+            if table in shards:
+                copy_block(drawn, first_row, 0, shards[table])
+                shards[table].adagrad_sum.zero_()
+                self._tiers.note_touched(len(drawn))
+        self._tiers.leave_pages()
+
+    def shards(self) -> Iterator[Shard]:
+        """Yield the blocks in the file of this process, after a flush of the cache."""
+        self._tiers.begin_all()
+        return self.begun_shards()
+
+    def begun_shards(self) -> Iterator[Shard]:
+        """Yield the blocks in the file of this process, after a flush of the cache."""
+        self._tiers.flush()
+        self._tiers.leave_pages()
+        own = self._own_rows.tolist()
+        parts = zip(self._tiers.weight.split(own), self._tiers.adagrad_sum.split(own), strict=True)
+        for table, (weight, sums) in enumerate(parts):
+            if len(weight):
+                first = int(self._own_first[table])
+                yield Shard(
+                    table=table,
+                    first_row=first,
+                    first_column=0,
+                    weight=weight,
+                    adagrad_sum=sums,
+                    replicated=False,
+                    starts=self._tiers.starts(int(self._own_starts[table]), len(weight)),
+                )
+
+    def forget_rows(self) -> None:
+        """Empty the cache without writing it back."""
+        with self._turn, self._tiers.lock:
+            self._tiers.forget()
+            self._tiers.leave_pages()
+            self._admitted.clear()
+
+    def _own(self, cache: EmbeddingCache) -> EmbeddingCache:
+        """The cache with the levels of the rows that lie here."""
+        if cache.row_levels is None:
+            return cache
+        firsts = (self._starts + self._own_first).tolist()
+        parts = zip(firsts, self._own_rows.tolist(), strict=True)
+        return replace(
+            cache, row_levels=np.concatenate([cache.row_levels[first : first + rows] for first, rows in parts])
+        )
+
+    def _slot_table(self, device: torch.device, sharding: Sharding, *, is_weighted: bool) -> ShardedEmbeddings:
+        """The memory of all processes as one table."""
+        rows = self._slots * self._processes
+        by_row = replace(sharding, given=(GivenTable(kind="row_wise"),))
+        plan = partial(make_plan, sharding=by_row, device=device, batch_size=1, ids_per_sample=())
+        return ShardedEmbeddings(
+            [TableShape(ids=rows, rows=rows, width=self.dim)],
+            self.dim,
+            learning_rate=self.learning_rate,
+            device=device,
+            make_plan=plan,
+            precision=sharding.precision,
+            shares_memory=sharding.shares_memory,
+            is_weighted=is_weighted,
+        )
+
+    def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Return the row of each id of the last `lookup`."""
+        batch = self._in_work if self.training else None
+        return super()._row_of_each(values, offsets) if batch is None else torch.from_numpy(batch.rows[batch.position])
+
+    def _score(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        """Pool ids that were not prefetched; if their rows do not fit, split the batch in halves."""
+        assert not self._untrained or self._is_over, "scores are asked for while no pass goes on"
+        with self._tiers.lock:
+            self._tiers.leave_window()
+        self._untrained, self._is_over = 0, False
+        bags = len(self.table_of)
+        samples = (len(offsets) - 1) // bags
+        try:
+            batch = self._numbered(values, offsets, counted=False)
+        except TooLargeError:
+            if samples == 1:
+                raise
+            middle = samples // 2
+            parts = (slice(0, middle), slice(middle, samples))
+            halves = [_some_samples((values, offsets, weights), bags, part) for part in parts]
+            return torch.cat([self._score(*half) for half in halves])
+        return self._pooled(batch.slots, offsets, weights)
+
+    def _pooled(self, slots: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        """Sums of bags, `[batch, bags of a sample * dim]`.
+
+        To the kernel all bags are those of one field, for it adds up gradients of several fields of a table in another
+        order than those of fields with tables of their own.
+        """
+        pooled = self._memory[0](slots, offsets, weights)
+        return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
+
+    def _numbered(self, values: Tensor, offsets: Tensor, *, counted: bool) -> _Admitted:
+        """Steps 1 to 4 of a batch."""
+        import pandas as pd
+
+        position, found = pd.factorize(EmbeddingTables._row_of_each(self, values, offsets).numpy())
+        rows = np.asarray(found)
+        table = np.searchsorted(self._starts, rows, side="right") - 1
+        owner = self._blocks.owner(table, rows - self._starts[table])
+        order = np.argsort(owner, kind="stable")
+        asked = np.bincount(owner, minlength=self._processes).tolist()
+        received = self._agree_to_go_on(asked)
+        self._is_between = False
+        wanted = self._exchange(torch.from_numpy(rows[order]), asked, received)
+        slots = self._bring(self._in_file(wanted.numpy()), len(position) if counted else None)
+        answers = self._exchange(torch.from_numpy(slots), received, asked).numpy()
+        slot_of_row = np.empty(len(rows), dtype=np.int32)
+        self._is_between = True
+        slot_of_row[order] = answers + owner[order].astype(np.int32) * self._slots
+        return _Admitted(torch.from_numpy(slot_of_row[position]), rows, position)
+
+    def _in_file(self, rows: np.ndarray) -> np.ndarray:
+        """Return the positions of this process's rows in its file."""
+        table = np.searchsorted(self._starts, rows, side="right") - 1
+        return rows - self._starts[table] - self._own_first[table] + self._own_starts[table]
+
+    def _bring(self, rows: np.ndarray, lookups: int | None) -> np.ndarray:
+        """Load rows into slots (steps 2 and 3); several processes may request the same row.
+
+        Args:
+            rows: As others have asked for them.
+            lookups: Ids of this process's part of the batch; None does not count it.
+        """
+        distinct, place = np.unique(rows, return_inverse=True)
+        slots = self._try(distinct, lookups)
+        room = TOO_LARGE if len(distinct) > self._slots else WAITS if slots is None else HAS_ROOM
+        least, most = self._over_all([room, -len(distinct)])
+        if least == TOO_LARGE:
+            self._is_between = True
+            raise TooLargeError(
+                f"The embedding cache of {self._slots:,} rows of a process cannot hold the {-most:,} rows of one "
+                f"batch: raise --embedding-memory, or lower the batch size."
+            )
+        if least == WAITS:
+            self._wait_for_turn()
+            if slots is None:
+                with self._tiers.lock:
+                    self._tiers.leave_window()
+                slots = self._try(distinct, lookups)
+        assert slots is not None, "alone it has room"
+        return slots[place]
+
+    def _try(self, rows: np.ndarray, lookups: int | None) -> np.ndarray | None:
+        with self._tiers.lock:
+            try:
+                slots = self._tiers.bring(rows, counted=lookups is not None)
+            except TooLargeError:
+                return None
+            self._tiers.counts.lookups += lookups or 0
+            return slots
+
+    def _wait_for_turn(self) -> None:
+        """Wait until every batch before is trained, in all processes."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._is_over or not self._untrained)
+            goes_on = not self._is_over
+        if not self._over_all([int(goes_on)])[0]:
+            self._is_between = True
+            raise TrainingError("The training was left while a batch waited for its turn: train again to resume it.")
+
+    def _agree_to_go_on(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
+        """Step 1; returns how many rows each process asks of this one.
+
+        Raises:
+            TrainingError: Another process has left the pass, and this one has not.
+        """
+        sent = torch.tensor([int(is_over), *asked])
+        received = [torch.empty_like(sent) for _ in range(self._processes)]
+        dist.all_gather(received, sent, group=self._group)
+        self._has_ended = any(int(one[0]) for one in received)
+        if self._has_ended and not is_over:
+            raise TrainingError("Another process reads no further batch: train again to resume from the checkpoint.")
+        return [int(one[1 + self._rank]) for one in received]
+
+    def _over_all(self, numbers: list[int]) -> list[int]:
+        """The least of each number over all processes."""
+        least = torch.tensor(numbers)
+        dist.all_reduce(least, dist.ReduceOp.MIN, group=self._group)
+        return [int(one) for one in least]
+
+    def _exchange(self, sent: Tensor, to: Sequence[int], by: Sequence[int]) -> Tensor:
+        """Send each process its part, and receive one from each."""
+        received = sent.new_empty(sum(by))
+        dist.all_to_all_single(received, sent, list(by), list(to), group=self._group)
+        return received
+
+    def _apply(self, fn: Any, recurse: bool = True) -> nn.Module:
+        return self  # it is built where it stays
+
+
+def _some_samples(ids: _Ids, bags: int, samples: slice) -> _Ids:
+    """Some samples of a batch of values, offsets and weights, each of as many bags."""
+    values, offsets, weights = ids
+    lengths = offsets.diff().view(bags, -1)
+    is_in = torch.zeros_like(lengths, dtype=torch.bool)
+    is_in[:, samples] = True
+    kept = is_in.flatten().repeat_interleave(lengths.flatten())
+    ends = lengths[:, samples].flatten().cumsum(0).to(offsets.dtype)
+    return values[kept], torch.cat([offsets[:1], ends]), None if weights is None else weights[kept]
