@@ -32,7 +32,7 @@ RUNS_AT_ONCE = 8  # processes of the worker; runs that need a busy accelerator w
 DEPLOYED_FLOWS = Registry(
     "deployed flow",
     {
-        name: Entry(target=target)
+        name: Entry(target=target, needs="distributed" if name == "fleet-run" else "")
         for name, target in {
             "train": "shunter.flows.train:train",
             "select": "shunter.flows.selection:choose_placement",

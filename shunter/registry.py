@@ -31,10 +31,12 @@ class Entry:
     Attributes:
         target: The implementation, as `module:attribute`.
         capabilities: Plain data by which the core decides.
+        needs: Extension besides its own without which the module cannot be imported; empty if there is none.
     """
 
     target: str
     capabilities: Mapping[str, Capability] = field(default_factory=dict)
+    needs: str = ""
 
     @property
     def extension(self) -> str | None:
@@ -43,10 +45,15 @@ class Entry:
         return package.rpartition(".")[2] if package else None
 
     @property
+    def missing(self) -> str | None:
+        """Needed extension or application whose folder is absent; None if the implementation can be used."""
+        packages = (self._deletable_package, self.needs and f"{EXTENSIONS}.{self.needs}")
+        return next((one.rpartition(".")[2] for one in packages if one and not _is_installed(one)), None)
+
+    @property
     def is_installed(self) -> bool:
-        """Return True unless the implementation belongs to an extension or an application whose folder is absent."""
-        package = self._deletable_package
-        return package is None or _is_installed(package)
+        """Return True unless the folder of an extension or an application that is needed is absent."""
+        return self.missing is None
 
     @property
     def _deletable_package(self) -> str | None:
@@ -113,8 +120,8 @@ class Registry:
         """
         if name in self.entries:
             found = self.entries[name]
-            if found.extension is not None and not found.is_installed:
-                raise MissingExtensionError(self.role, name, found.extension)
+            if (missing := found.missing) is not None:
+                raise MissingExtensionError(self.role, name, missing)
             return found
         if name in self._foreign:
             return self._checked(self._foreign[name].load())

@@ -21,7 +21,7 @@ COMPRESSIONS = Registry(
         "int8": Entry(target=f"{COMPRESSION}.int8_pass:PASS"),
         "product": Entry(target=f"{COMPRESSION}.product_pass:PASS"),
         "pruning": Entry(target=f"{COMPRESSION}.pruning_pass:PASS"),
-        "rewriting": Entry(target=f"{REWRITING}.scoring_pass:PASS"),
+        "rewriting": Entry(target=f"{REWRITING}.scoring_pass:PASS", needs="compression"),
     },
     group="shunter.compressions",
 )

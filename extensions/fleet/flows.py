@@ -14,12 +14,9 @@ from shunter.extensions.fleet.policies import policy_names, trained_policies
 from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
 from shunter.extensions.fleet.tasks import (
     Fleet,
-    fleet_state,
     log_schedule,
-    open_record,
     prepare_jobs,
     publish_fleet,
-    run_jobs,
     simulate_policy,
 )
 from shunter.frozen import Frozen
@@ -107,6 +104,8 @@ def fleet_run(
         request: Jobs, cluster and policy.
         fresh: Start anew instead of resuming an interrupted fleet of the same jobs.
     """
+    from shunter.extensions.fleet.tasks.run import fleet_state, open_record, run_jobs
+
     (name,) = policy_names(request.policy)
     asked = read_fleet_jobs(Path(request.jobs))
     say = _say()

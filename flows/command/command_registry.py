@@ -25,7 +25,9 @@ PROGRAM = "shunter"
 AS_JSON = "--json"
 
 
-def command_entry(target: str, line: str, *, accepts_models: bool = False, runs_alone: bool = False) -> Entry:
+def command_entry(
+    target: str, line: str, *, accepts_models: bool = False, runs_alone: bool = False, needs: str = ""
+) -> Entry:
     """Return the entry of a command.
 
     Args:
@@ -33,9 +35,10 @@ def command_entry(target: str, line: str, *, accepts_models: bool = False, runs_
         line: Help in the list of commands.
         accepts_models: Whether the command loads registered models, and takes `--accept`.
         runs_alone: Whether a group runs without one of its commands; otherwise it prints its help.
+        needs: Extension besides its own that the command needs.
     """
     capabilities = {"help": line, "accepts_models": accepts_models, "runs_alone": runs_alone}
-    return Entry(target=target, capabilities=capabilities)
+    return Entry(target=target, capabilities=capabilities, needs=needs)
 
 
 COMMANDS = Registry(
@@ -155,6 +158,7 @@ COMMANDS = Registry(
         "fleet run": command_entry(
             "shunter.extensions.fleet.commands:run",
             "Run a queue of training jobs on a Ray cluster.",
+            needs="distributed",
         ),
         "fleet learn": command_entry(
             "shunter.extensions.fleet.learning_command:learn",

@@ -52,6 +52,7 @@ REPORT_SECTIONS = Registry(
                 "profile_artifact": "config/stalls.json",
                 "missing": "a stall breakdown (`shunter profile --data` of this data and model measures one)",
             },
+            needs="distributed",
         ),
         "energy": Entry(target="shunter.reporting.page.view:energy", capabilities={"title": "Energy"}),
         "features": Entry(

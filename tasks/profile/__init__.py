@@ -36,7 +36,7 @@ __all__ = [
 ANALYSIS = "stalls"
 TRAINING_ANALYSES = Registry(
     "analysis of a training",
-    {ANALYSIS: Entry(target="shunter.extensions.stalls.analysis:analyse")},
+    {ANALYSIS: Entry(target="shunter.extensions.stalls.analysis:analyse", needs="distributed")},
     group="shunter.training_analyses",
 )
 LONGEST_SECONDS = 3600  # of all measurements, so that a device that does not answer cannot block the flow for ever

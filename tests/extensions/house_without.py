@@ -86,9 +86,10 @@ def check_registries() -> None:
     """Whatever a deleted folder offered is no longer among the names, and is refused by its name."""
     for registry in (*CORE, *of_operation()):
         for name, entry in registry.entries.items():
-            if entry.extension is not None and is_deleted(entry.extension):
+            needed = (entry.extension, entry.needs)
+            if missing := [one for one in needed if one and is_deleted(one)]:
                 assert name not in registry.names, name
-                assert refused_extension(registry.load, name) == entry.extension, name
+                assert refused_extension(registry.load, name) == missing[0], name
 
 
 def check_search() -> None:
@@ -145,7 +146,8 @@ def check_machine() -> None:
     """A machine is profiled, and trainings stay where they began where nothing moves them."""
     check_request(ProfileRequest())
     of_training = ProfileRequest(model="dlrm", data="clicks.parquet")
-    assert refused_extension(check_request, of_training) == ("stalls" if is_deleted("stalls") else None)
+    needed = next((one for one in ("stalls", "distributed") if is_deleted(one)), None)
+    assert refused_extension(check_request, of_training) == needed
     assert (installed_move("machine") is None) == is_deleted("fleet")
     assert ("fleet policies" in [part.name for part in parts(Settings())]) != is_deleted("fleet")
 

@@ -19,18 +19,14 @@ from shunter.extensions.fleet.requests import FleetRequest
 from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.tasks.jobs import prepare_jobs, training_of_own
-from shunter.extensions.fleet.tasks.run import fleet_state, open_record, run_jobs
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import Run, child_run
 
 __all__ = [
     "Fleet",
-    "fleet_state",
     "log_schedule",
-    "open_record",
     "prepare_jobs",
     "publish_fleet",
-    "run_jobs",
     "simulate_policy",
 ]
 
