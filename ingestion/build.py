@@ -22,7 +22,7 @@ from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
 from shunter.ingestion.sources.parts import PartsSource
 from shunter.ingestion.sources.synthetic import SyntheticSource
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.spill import Spill
 from shunter.ingestion.survey import Survey
 from shunter.ingestion.timing import split_by_time
@@ -126,7 +126,7 @@ def make_splitter(
         return source, GivenSplit(source.given, by_hash)
     if source.schema.time is None and source.schema.part is None:
         return source, by_hash
-    assert isinstance(source, CsvSource | ParquetSource)
+    assert isinstance(source, TableSource)
     if source.schema.part is not None:
         return replace(source, schema=source.schema.without_time()), GivenSplit((1, 2), by_hash)
     return split_by_time(source, max_bad_share, watch, crew)

@@ -22,14 +22,14 @@ from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import check_words
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
-from shunter.ingestion.sources.open import find_files, format_of_files, name_of, source_of
+from shunter.ingestion.sources.open import description_of, find_files, format_of_files, name_of, source_of
 from shunter.ingestion.sources.recognise import likely_delimiter, likely_encoding
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, see_times
+from shunter.ingestion.sources.tabular import TableChunk, TableSource, see_times
 from shunter.ingestion.writer import Tally
 from shunter.record import Record
-from shunter.requests import DataFormat
+from shunter.requests.formats import CRITEO, CSV, FORMATS
 
-FileSource = CriteoSource | CsvSource | ParquetSource
+FileSource = CriteoSource | TableSource
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Checked(Record):
     findings: tuple[Finding, ...]
 
 
-def check(data: str, data_format: DataFormat | None = None, schema_file: str | None = None) -> Checked:
+def check(data: str, data_format: str | None = None, schema_file: str | None = None) -> Checked:
     """Inspect the first rows of a log, from its first and its last file that hold rows.
 
     Args:
@@ -72,17 +72,22 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
     if is_named(data) and not Path(data).exists():
         raise RequestError(f"{data} is a data set that Shunter brings along: give the path of a log of your own.")
     paths = find_files(data)
-    data_format = format_of_files(paths, data_format)
     name, inferred = name_of(data, paths), None
-    ends = (next((path for path in files if has_rows(path, data_format)), paths[0]) for files in (paths, paths[::-1]))
+    if (published := description_of(paths, data_format, schema_file)) is not None:
+        data_format, paths = published.name, published.chosen(paths)
+    else:
+        data_format = format_of_files(paths, data_format)
+    reader = published.reader if published else data_format
+    ends = (next((path for path in files if has_rows(path, reader)), paths[0]) for files in (paths, paths[::-1]))
     looked_at = tuple(dict.fromkeys(ends))
-    if schema_file or data_format is DataFormat.CRITEO:
+    if schema_file or published or data_format == CRITEO:
         if schema_file:
             check_words(schema_file)
         source = source_of(name, looked_at, data_format, schema_file)
+        inferred = published.written(source.schema) if published and not schema_file else None
     else:
         inferred, schema = _inferred(name, looked_at, data_format)
-        source = (CsvSource if data_format is DataFormat.CSV else ParquetSource)(name, schema, looked_at)
+        source = FORMATS.load(data_format)(name, schema, looked_at)
     sample, bad, unclear = _read(source)
     if not sample.rows:
         raise DataError(
@@ -93,7 +98,7 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
     findings = [*unclear, *findings_of_sample(sample)]
     return Checked(
         name=name,
-        data_format=data_format.value,
+        data_format=data_format,
         rows=sample.rows,
         positive_share=float(sample.labels.mean()),
         bad_rows=bad.rows,
@@ -103,11 +108,11 @@ def check(data: str, data_format: DataFormat | None = None, schema_file: str | N
     )
 
 
-def _inferred(name: str, paths: tuple[Path, ...], data_format: DataFormat) -> tuple[str, Schema]:
+def _inferred(name: str, paths: tuple[Path, ...], data_format: str) -> tuple[str, Schema]:
     """Infer a schema for a log without a schema file; return the YAML text and the parsed schema."""
-    encodings = [likely_encoding(path) for path in paths] if data_format is DataFormat.CSV else []
+    encodings = [likely_encoding(path) for path in paths] if data_format == CSV else []
     encoding = next((one for one in encodings if one != UTF_8), UTF_8)
-    delimiter = likely_delimiter(paths[0], encoding) if data_format is DataFormat.CSV else None
+    delimiter = likely_delimiter(paths[0], encoding) if data_format == CSV else None
     text = infer(*sample_of(paths, data_format, delimiter, encoding), name, encoding)
     return text, parse_schema(text)
 
@@ -118,7 +123,7 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
     for chunk in source.chunks():
         chunks.append(chunk)
         rows += len(chunk.lines) if isinstance(chunk, TableChunk) else chunk.text.count(b"\n")
-        if rows >= most_rows(len(source.schema.columns)):
+        if rows >= most_rows(len(source.schema.read_columns)):
             break
     source, unclear = _with_settled_times(source, chunks)
     batches: list[RawBatch] = []

@@ -110,6 +110,23 @@ class Label(Frozen):
     positive_at_least: float | None = Field(
         default=None, description="Values from here on are positive; without it the column must hold 0 or 1."
     )
+    positive: tuple[str, ...] = Field(
+        default=(),
+        description="Positive values of a column of event types; `*` for every value.",
+        exclude_if=is_default,
+    )
+
+    @field_validator("positive", mode="before")
+    @classmethod
+    def _positive_as_texts(cls, value: Any) -> Any:
+        listed = value if isinstance(value, list | tuple) else [value]
+        return [str(one) if isinstance(one, int) else one for one in listed]
+
+    @model_validator(mode="after")
+    def _check_positives(self) -> Self:
+        if self.positive and self.positive_at_least is not None:
+            raise ValueError(f"{self.column} has positive values and a threshold: leave out one of them")
+        return self
 
 
 class Categorical(Frozen):

@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,11 +15,13 @@ from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from shunter.ingestion.sources.files import read_blocks
 from shunter.ingestion.sources.guard import Budget
-from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files
+from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files, rows_source
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_encoding
-from shunter.ingestion.sources.tabular import TableChunk, read_csv, without_blank_rows
-from shunter.requests import DataFormat
+from shunter.ingestion.sources.tabular import CsvForm, TableChunk, TableSource, read_csv, without_blank_rows
+from shunter.requests.formats import CRITEO, CSV, PARQUET
+
+ReadFile = Callable[[Path, Sequence[str], Sequence[str]], Iterator[pl.DataFrame]]
 
 
 def read_rows(
@@ -27,7 +29,7 @@ def read_rows(
     columns: Sequence[str],
     optional: Sequence[str],
     block_rows: int,
-    data_format: DataFormat | None = None,
+    data_format: str | None = None,
     *,
     encoding: str = UTF_8,
 ) -> Iterator[pl.DataFrame]:
@@ -51,12 +53,27 @@ def read_rows(
     parts = [str(data)] if isinstance(data, str | Path) else data
     paths = tuple(path for part in parts for path in find_files(part, "FILE"))
     check_listed_once(paths, "FILE")
-    read_file = {
-        DataFormat.PARQUET: _parquet,
-        DataFormat.CSV: partial(_csv, encoding=encoding),
-        DataFormat.CRITEO: _criteo,
-    }[format_of_files(paths, data_format)]
+    read_file = _reader(paths, data_format, encoding)
     return chain.from_iterable(_in_blocks(read_file(path, columns, optional), block_rows) for path in paths)
+
+
+def _reader(paths: tuple[Path, ...], data_format: str | None, encoding: str) -> ReadFile:
+    data_format = format_of_files(paths, data_format)
+    if data_format in (PARQUET, CRITEO):
+        return _parquet if data_format == PARQUET else _criteo
+    if data_format == CSV:
+        return partial(_csv, encoding=encoding)
+    return partial(_published, source=rows_source(paths, data_format))
+
+
+def _published(
+    path: Path, columns: Sequence[str], optional: Sequence[str], source: TableSource
+) -> Iterator[pl.DataFrame]:
+    found = source.header(path)
+    read.check_columns(path, found, columns, "that the model reads")
+    wanted = [*columns, *(name for name in optional if name in found)]
+    for chunk in source.tables(path, wanted, Budget.of_settings()):
+        yield _texts(without_blank_rows(_whole(chunk)), wanted)
 
 
 def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -79,7 +96,8 @@ def _csv(path: Path, columns: Sequence[str], optional: Sequence[str], encoding: 
     wanted = [*columns, *(name for name in optional if name in count)]
     # All columns are read, since a line is blank only if every column is empty.
     once = [name for name in header if count[name] == 1]
-    for chunk in read_csv(path, once, delimiter, header, Budget.of_settings(), encoding=encoding):
+    form = CsvForm(delimiter, tuple(header))
+    for chunk in read_csv(path, once, form, Budget.of_settings(), encoding=encoding):
         yield _texts(without_blank_rows(_whole(chunk)), wanted)
 
 

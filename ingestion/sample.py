@@ -17,8 +17,8 @@ from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.schema import EXAMPLE, Schema
 from shunter.ingestion.sources.header import readable_columns
 from shunter.ingestion.sources.recognise import likely_delimiter
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk
-from shunter.requests import DataFormat
+from shunter.ingestion.sources.tabular import TableChunk, TableSource
+from shunter.requests.formats import CSV, FORMATS
 
 MOST_ROWS = 200_000
 MOST_COLUMNS = 5_000
@@ -26,13 +26,13 @@ _MOST_CELLS = 50_000_000
 
 
 def sample_of(
-    paths: tuple[Path, ...], data_format: DataFormat, delimiter: str | None = None, encoding: str = UTF_8
+    paths: tuple[Path, ...], data_format: str, delimiter: str | None = None, encoding: str = UTF_8
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Read rows of a CSV or Parquet log from its first and its last file; an empty text is a missing value.
+    """Read rows of a log from its first and its last file; an empty text is a missing value.
 
     Args:
         paths: Files of the log.
-        data_format: CSV or Parquet.
+        data_format: General format of the files, other than Criteo's.
         delimiter: Delimiter of a CSV file; None to detect the delimiter by the header.
         encoding: Encoding of a CSV file.
 
@@ -42,7 +42,7 @@ def sample_of(
     Raises:
         DataError: A file cannot be read, or has too many columns.
     """
-    if data_format is DataFormat.CSV and delimiter is None:
+    if data_format == CSV and delimiter is None:
         delimiter = likely_delimiter(paths[0], encoding)
     tables: list[pl.DataFrame] = []
     left_out: dict[str, str] = {}
@@ -68,11 +68,9 @@ def most_rows(columns: int) -> int:
     return min(MOST_ROWS, _MOST_CELLS // max(columns, 1))
 
 
-def _all_columns(
-    path: Path, data_format: DataFormat, written: dict[str, str | None]
-) -> tuple[CsvSource | ParquetSource, dict[str, str]]:
+def _all_columns(path: Path, data_format: str, written: dict[str, str | None]) -> tuple[TableSource, dict[str, str]]:
     """Return a source with every readable column of a file, and the reason by name of each unreadable column."""
-    kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
+    kind = FORMATS.load(data_format)
     plain = Schema.model_validate({"label": "label", "numeric": ["x"], **written})
     names, left_out = readable_columns(path, kind("log", plain, (path,)))
     if not 0 < len(names) <= MOST_COLUMNS:

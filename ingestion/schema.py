@@ -125,7 +125,17 @@ class Schema(Options, TextForm):
         description="Texts that name the part of each row: train, validation or test; rows are not split otherwise.",
         exclude_if=is_default,
     )
-    delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
+    delimiter: str | None = Field(
+        default=None, min_length=1, max_length=8, description="Text between the columns of a CSV file, such as `::`."
+    )
+    columns: tuple[str, ...] = Field(
+        default=(), description="Names of the columns of a CSV file without a header.", exclude_if=is_default
+    )
+    quotes: bool = Field(
+        default=True,
+        description="Whether values of a CSV file may be in double quotes; if false, a quote is a letter.",
+        exclude_if=lambda quotes: quotes,
+    )
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
     item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
     value_form: ValueForm = Field(
@@ -143,6 +153,18 @@ class Schema(Options, TextForm):
         if values.get("label", labels[0]) != labels[0]:
             raise ValueError("name one label under `label` or several under `labels`, not both")
         return {**values, "label": labels[0], "labels": labels if len(labels) > 1 else ()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _label_of_event(cls, values: Any) -> Any:
+        """Turn a column of event types into the label."""
+        if not isinstance(values, dict) or (event := values.get("event")) is None:
+            return values
+        if "label" in values or "labels" in values:
+            raise ValueError("`event` makes the label: leave out `label` and `labels`")
+        if not isinstance(event, dict) or event.keys() != {"column", "positive"}:
+            raise ValueError("event takes a column and its positives: write `event: {column: type, positive: [buy]}`")
+        return {**{key: value for key, value in values.items() if key != "event"}, "label": event}
 
     @model_validator(mode="before")
     @classmethod
@@ -194,6 +216,13 @@ class Schema(Options, TextForm):
     @classmethod
     def _labels_by_name(cls, value: Any) -> Any:
         return _columns(value)
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := next((name for name in value if value.count(name) > 1), None):
+            raise ValueError(f"{twice!r} is named twice under columns: give each column a name of its own")
+        return value
 
     @field_validator("numeric", mode="before")
     @classmethod
@@ -311,7 +340,8 @@ class Schema(Options, TextForm):
         """Columns whose texts are numbers, including labels and row weights."""
         cut = [field.column for field in self.categorical if field.buckets is not None]
         weight = [self.weight] if self.weight is not None else []
-        return frozenset([*self.label_columns, *self.numeric, *cut, *weight])
+        labels = [label.column for label in self.labels or (self.label,) if not label.positive]
+        return frozenset([*labels, *self.numeric, *cut, *weight])
 
     @property
     def weights_of_values(self) -> tuple[str, ...]:
@@ -319,7 +349,7 @@ class Schema(Options, TextForm):
         return tuple(dict.fromkeys(field.weights for field in self.multi_valued if field.weights is not None))
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def read_columns(self) -> tuple[str, ...]:
         """Distinct columns that are read."""
         users = [sequence.by for sequence in self.built_sequences if sequence.by is not None]
         read = [name for name in (self.weight, self.time, self.part) if name]
@@ -347,7 +377,7 @@ def read_schema(path: str | Path, kind: type[Model]) -> Model:
     Raises:
         DataError: The file is missing, is not YAML or does not match `kind`.
     """
-    return _validated(read_yaml(Path(path), "schema file", EXAMPLE), kind, f"The schema file {path}")
+    return schema_of(read_yaml(Path(path), "schema file", EXAMPLE), kind, f"The schema file {path}")
 
 
 def parse_schema(text: str) -> Schema:
@@ -356,10 +386,15 @@ def parse_schema(text: str) -> Schema:
     Raises:
         DataError: The text is not YAML or is no valid schema.
     """
-    return _validated(parse_yaml(text, "The schema", EXAMPLE), Schema, "The schema")
+    return schema_of(parse_yaml(text, "The schema", EXAMPLE), Schema, "The schema")
 
 
-def _validated(values: dict[str, Any], kind: type[Model], told: str) -> Model:
+def schema_of(values: dict[str, Any], kind: type[Model], told: str) -> Model:
+    """Validate the keys of a schema; `told` names the schema in error messages.
+
+    Raises:
+        DataError: The keys do not match `kind`, or name no feature.
+    """
     try:
         schema = kind.model_validate(values)
     except ValidationError as error:

@@ -13,19 +13,17 @@ from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.progress import TIMES, ProgressReporter
 from shunter.ingestion.sources.guard import Budget
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, only_time, see_times
+from shunter.ingestion.sources.tabular import TableChunk, TableSource, only_time, see_times
 from shunter.ingestion.sources.units import LineCount
 from shunter.ingestion.survey import no_rows
 from shunter.ingestion.time_format import TimeReading
 from shunter.ingestion.workers import Crew, on_crew
 from shunter.ingestion.writer import Tally
 
-Tabular = CsvSource | ParquetSource
-
 
 def split_by_time(
-    source: Tabular, max_bad_share: float, watch: ProgressReporter, crew: Crew | None = None
-) -> tuple[Tabular, TimeSplit]:
+    source: TableSource, max_bad_share: float, watch: ProgressReporter, crew: Crew | None = None
+) -> tuple[TableSource, TimeSplit]:
     """Detect the time format of a log and fit the split by time.
 
     Args:
@@ -67,7 +65,7 @@ class _ChunkTimes:
 class _TimeReader:
     """Reader of the time column only."""
 
-    column: Tabular
+    column: TableSource
     name: str
 
     def itself(self) -> "_TimeReader":
@@ -101,7 +99,7 @@ def _all_times(reader: _TimeReader, crew: Crew | None, budget: Budget) -> Iterat
 
 
 def _pass(
-    source: Tabular, max_bad_share: float, watch: ProgressReporter, crew: Crew | None
+    source: TableSource, max_bad_share: float, watch: ProgressReporter, crew: Crew | None
 ) -> tuple[TimeSplit | DataError, TimesSeen]:
     """Read the time column once; return the split, or the error that prevents the split, and the observed formats."""
     bad, good, seen, lines = Tally(), 0, TimesSeen(), LineCount()

@@ -157,7 +157,7 @@ def _lacking(
     gone = {name for name in schema.feature_columns if name not in kinds}
     for name in sorted(gone):
         inspected.report(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
-    for name in sorted(kinds.keys() - usual.keys() - set(schema.columns)):
+    for name in sorted(kinds.keys() - usual.keys() - set(schema.read_columns)):
         inspected.report(
             day, "column new", f"{day} has the column {name}, which the schema does not name: it is not learned."
         )

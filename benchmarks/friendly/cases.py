@@ -57,7 +57,7 @@ COUNTS = {
     "seed": 0,
     "towers": 1,
 }
-CHOICES = ("format", "billing", "explore", "search-space", "search-cost", "tower-partition")
+CHOICES = ("billing", "explore", "search-space", "search-cost", "tower-partition")
 
 
 def options() -> Iterator[Case]:

@@ -7,7 +7,6 @@ import typer
 
 from shunter.errors import RequestError
 from shunter.flows.command.terminal import one_sentence_errors, print_json, print_line, say
-from shunter.requests import DataFormat
 
 if TYPE_CHECKING:
     from shunter.ingestion.check import Checked
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
 def check(
     data: Annotated[str, typer.Argument(help="Click log: file, folder, glob or comma-separated list.")],
     schema: Annotated[Path | None, typer.Option(help="Schema file; if omitted, a schema is inferred.")] = None,
-    data_format: Annotated[
-        DataFormat | None, typer.Option("--format", help="Format of the log; guessed from its name if omitted.")
-    ] = None,
+    data_format: Annotated[str | None, typer.Option("--format", help="Format of the log; guessed if omitted.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write the inferred schema to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")] = False,
 ) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from shunter.errors import RequestError
 from shunter.flows.command.terminal import one_sentence_errors, print_line, say
-from shunter.requests import CheckpointBits, DataFormat, IndexChoice
+from shunter.requests import CheckpointBits, IndexChoice
 
 MODEL = "Registered model (NAME, NAME@ALIAS or NAME/VERSION), or the folder of an exported one."
 INCREMENT = "Folder of `shunter export --since` to apply to the model first; repeatable, in order."
@@ -39,7 +39,7 @@ def predict(
         str | None, typer.Option(help="Columns of the files to put before the scores, separated by commas.")
     ] = None,
     data_format: Annotated[
-        DataFormat | None, typer.Option("--format", help="Format of the files; guessed from their names if omitted.")
+        str | None, typer.Option("--format", help="Format of the files; guessed if omitted.")
     ] = None,
     increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
     max_unknown: Annotated[

@@ -13,7 +13,6 @@ from shunter.errors import RequestError, first_line
 from shunter.files import replacing
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.ingestion.rows import read_rows
-from shunter.requests import DataFormat
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 
@@ -45,7 +44,7 @@ def predict_file(
     out: str,
     *,
     keep: Sequence[str] = (),
-    data_format: DataFormat | None = None,
+    data_format: str | None = None,
     increments: Sequence[Path] = (),
     max_unknown: float | None = None,
 ) -> Scored:

@@ -7,7 +7,7 @@ from pathlib import Path
 from shunter.errors import RequestError
 from shunter.flows.command.predict import BLOCK_ROWS, Scored, check_out, writer
 from shunter.ingestion.rows import read_rows
-from shunter.requests import DataFormat, IndexChoice
+from shunter.requests import IndexChoice
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -30,7 +30,7 @@ def best_items_of_file(
     out: str,
     top: int,
     *,
-    data_format: DataFormat | None = None,
+    data_format: str | None = None,
     index: IndexChoice = IndexChoice.AUTO,
     max_unknown: float | None = None,
 ) -> Ranked:

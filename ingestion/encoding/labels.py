@@ -10,6 +10,7 @@ from shunter.engine.data.dataset import SPLITS, LabelStatistics
 from shunter.errors import DataError
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.encoding import columns as read
+from shunter.ingestion.encoding.canonical import canonical_texts
 from shunter.ingestion.fields import Label
 from shunter.ingestion.schema import Schema
 
@@ -49,6 +50,8 @@ def read_weights(series: dict[str, pl.Series], schema: Schema, problems: Problem
 
 
 def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main: bool) -> NDArray[np.float32]:
+    if label.positive:
+        return _read_events(series, label, problems, is_main=is_main)
     if series.dtype == pl.String:
         series = series.str.strip_chars().str.to_lowercase().replace(_WORDS)
     values, bad = read.numbers(series)
@@ -63,6 +66,16 @@ def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main:
         values = np.where(np.isnan(values), np.nan, values >= threshold)
     problems.append((bad, label.column, expected))
     return values.astype(np.float32)
+
+
+def _read_events(series: pl.Series, label: Label, problems: Problems, *, is_main: bool) -> NDArray[np.float32]:
+    """Read a label from event types: 1 for the positive types, 0 for other types, NaN for a missing type."""
+    types = canonical_texts(series, "value")
+    missing = types.is_null().to_numpy()
+    positives = canonical_texts(pl.Series(label.positive), "value")
+    is_positive = ~missing if "*" in label.positive else types.is_in(positives.implode()).fill_null(False).to_numpy()
+    problems.append((missing & is_main, label.column, "a type of event"))
+    return np.where(missing, np.nan, is_positive).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import source_of
-from shunter.requests import DataFormat
 
 Column = TypeVar("Column", bound=Categorical)
 
@@ -57,7 +56,7 @@ class DayLog:
 def open_day(
     day: date,
     paths: Sequence[Path],
-    data_format: DataFormat | None,
+    data_format: str | None,
     schema_file: str | None,
     *,
     without: Collection[str] = (),

@@ -15,8 +15,8 @@ from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.parquet import Kind, kind_of, open_parquet
 from shunter.ingestion.sources.recognise import first_lines
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, csv_header, read_csv
-from shunter.requests import DataFormat
+from shunter.ingestion.sources.tabular import ParquetSource, TableChunk, TableSource
+from shunter.requests.formats import CSV, PARQUET
 
 
 def column_kinds(source: Source) -> dict[str, Kind]:
@@ -37,7 +37,7 @@ def column_kinds(source: Source) -> dict[str, Kind]:
     return found
 
 
-def readable_columns(path: Path, source: CsvSource | ParquetSource) -> tuple[list[str], dict[str, str]]:
+def readable_columns(path: Path, source: TableSource) -> tuple[list[str], dict[str, str]]:
     """Return the readable columns of a file, and the reason by name of each unreadable column."""
     if isinstance(source, ParquetSource):
         with open_parquet(path) as (file, _):
@@ -45,17 +45,17 @@ def readable_columns(path: Path, source: CsvSource | ParquetSource) -> tuple[lis
         names = [field.name for field in fields]
         nested = {field.name: f"it holds {str(field.type)[:60]}" for field in fields if kind_of(field.type) == "other"}
     else:
-        names, nested = csv_header(path, source.schema)[1], {}
+        names, nested = source.header(path), {}
     left_out = nested | {name: f"{count} columns have this name" for name, count in Counter(names).items() if count > 1}
     return [name for name in names if name not in left_out], left_out
 
 
-def has_rows(path: Path, data_format: DataFormat) -> bool:
+def has_rows(path: Path, data_format: str) -> bool:
     """Return True if a file holds at least one row besides the header."""
-    if data_format is DataFormat.PARQUET:
+    if data_format == PARQUET:
         with open_parquet(path) as (file, _):
             return file.metadata.num_rows > 0
-    return sum(map(bool, first_lines(path))) > (data_format is DataFormat.CSV)
+    return sum(map(bool, first_lines(path))) > (data_format == CSV)
 
 
 def unreadable_share(source: Source, column: str) -> float:
@@ -85,15 +85,16 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
     if isinstance(source, ParquetSource):
         with open_parquet(path) as (file, _):
             return {field.name: kind_of(field.type) for field in file.schema_arrow}
-    assert isinstance(source, CsvSource)
+    assert isinstance(source, TableSource)
     names, _ = readable_columns(path, source)
-    delimiter, header = csv_header(path, source.schema)
-    for chunk in read_csv(path, names, delimiter, header, Budget.of_settings(), encoding=source.schema.encoding):
-        return {column.name: _kind_of_texts(column, source.schema) for column in chunk.table.get_columns()}
+    for chunk in source.tables(path, names, Budget.of_settings()):
+        return {column.name: _kind_of_values(column, source.schema) for column in chunk.table.get_columns()}
     return dict.fromkeys(names, "empty")
 
 
-def _kind_of_texts(column: pl.Series, form: TextForm) -> Kind:
+def _kind_of_values(column: pl.Series, form: TextForm) -> Kind:
+    if column.dtype not in (pl.Binary, pl.String):
+        return kind_of(column.to_arrow().type)
     texts, invalid = read.as_text(column)
     [(values, bad)] = read.amounts_of([read.in_usual_form(texts, form, is_number=True)])
     if (bad | invalid).any():

@@ -1,6 +1,7 @@
 """Resolution of the value of `--data` to a source."""
 
 import glob
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,26 +10,32 @@ from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
+from shunter.ingestion.sources.described import Described, described, recognise
 from shunter.ingestion.sources.files import holds_nothing
 from shunter.ingestion.sources.guard import check_paths, check_words
 from shunter.ingestion.sources.names import READERS, is_named
 from shunter.ingestion.sources.parts import parts_source
-from shunter.ingestion.sources.recognise import ask_for_csv, is_criteo
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
-from shunter.requests import DataFormat
+from shunter.ingestion.sources.recognise import ask_for_csv, is_criteo, stem_of
+from shunter.ingestion.sources.tabular import TableSource
+from shunter.requests.formats import CRITEO, CSV, FORMATS, JSON_LINES, PARQUET
+from shunter.yaml_file import read_yaml
 
 _SUFFIXES = {
-    ".csv": DataFormat.CSV,
-    ".parquet": DataFormat.PARQUET,
-    ".pq": DataFormat.PARQUET,
-    ".tsv": DataFormat.CRITEO,
-    ".txt": DataFormat.CRITEO,
+    ".csv": CSV,
+    ".parquet": PARQUET,
+    ".pq": PARQUET,
+    ".json": JSON_LINES,
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+    ".tsv": CRITEO,
+    ".txt": CRITEO,
 }
+log = logging.getLogger(__name__)
 
 
 def open_source(
     data: str,
-    data_format: DataFormat | None,
+    data_format: str | None,
     schema_file: str | None,
     downloads: Path,
     held_out: Mapping[str, str] | None = None,
@@ -73,11 +80,11 @@ def open_source(
 def source_of(
     name: str,
     paths: tuple[Path, ...],
-    data_format: DataFormat | None,
+    data_format: str | None,
     schema_file: str | None,
     *,
     told: str | None = None,
-) -> CriteoSource | CsvSource | ParquetSource:
+) -> CriteoSource | TableSource:
     """Find the format and the schema of files.
 
     Args:
@@ -91,31 +98,64 @@ def source_of(
         DataError: The format is unknown, or the schema is missing or invalid.
     """
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
+    if (published := description_of(paths, data_format, schema_file)) is not None:
+        keys = read_yaml(Path(schema_file), "schema file", EXAMPLE) if schema_file else None
+        chosen = published.chosen(paths)
+        return FORMATS.load(published.reader)(name, published.schema_for(chosen, keys), chosen)
     data_format = format_of_files(paths, data_format, has_schema=schema_file is not None)
-    if data_format is DataFormat.CRITEO:
+    if data_format == CRITEO:
         return CriteoSource(name, criteo_schema(read_schema(schema_file, Options) if schema_file else Options()), paths)
     if schema_file is None:
         raise DataError(
-            f"{told or paths[0]} is {data_format.value.upper() if data_format is DataFormat.CSV else 'Parquet'} and "
+            f"{told or paths[0]} is {data_format.upper() if data_format == CSV else data_format.capitalize()} and "
             f"needs a schema: write a YAML file such as '{EXAMPLE}' (one key a line, your column names) and give it "
             "with --schema."
         )
-    kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
-    return kind(name, read_schema(schema_file, Schema), paths)
+    return FORMATS.load(data_format)(name, read_schema(schema_file, Schema), paths)
 
 
-def format_of_files(paths: tuple[Path, ...], data_format: DataFormat | None, *, has_schema: bool = True) -> DataFormat:
+def description_of(paths: tuple[Path, ...], data_format: str | None, schema_file: str | None) -> Described | None:
+    """Return the description of a published format: of the given one, else of the one that the files certainly have.
+
+    Raises:
+        UnknownNameError: No format has the given name.
+    """
+    if data_format is not None:
+        return described(data_format) if FORMATS.capability(data_format, "is_described") else None
+    found = None if schema_file else recognise(paths)
+    if found is not None:
+        log.info("Format %s recognised: %s", found.name, found.description)
+    return found
+
+
+def rows_source(paths: tuple[Path, ...], data_format: str) -> TableSource:
+    """Return a source of files whose rows are scored, for which the features of the schema do not matter.
+
+    Args:
+        paths: Files of the rows.
+        data_format: Published format, or a general one that needs no schema to be read.
+    """
+    if FORMATS.capability(data_format, "is_described"):
+        published = described(data_format)
+        return FORMATS.load(published.reader)(data_format, published.schema_for(paths), paths)
+    plain = Schema.model_validate({"label": "label", "numeric": ["x"]})
+    return FORMATS.load(data_format)(data_format, plain, paths)
+
+
+def format_of_files(paths: tuple[Path, ...], data_format: str | None, *, has_schema: bool = True) -> str:
     """Return the given or detected file format; for an ambiguous name such as log.txt the first lines decide.
 
     Raises:
         DataError: The names do not determine the format, or the files are not in Criteo's layout.
+        UnknownNameError: No format has the given name.
     """
     guessed = data_format or guess_format(paths)
-    if guessed is not DataFormat.CRITEO or _is_day(paths[0]) or is_criteo(paths[0]):
+    FORMATS.entry(guessed)
+    if guessed != CRITEO or _is_day(paths[0]) or is_criteo(paths[0]):
         return guessed
     if data_format or not has_schema:
         raise ask_for_csv(paths[0])
-    return DataFormat.CSV
+    return CSV
 
 
 def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
@@ -168,7 +208,7 @@ def _is_no_data(file: Path) -> bool:
     return file.name.startswith((".", "_")) or file.suffix.lower() in {".yaml", ".yml", ".json", ".md"}
 
 
-def guess_format(paths: tuple[Path, ...]) -> DataFormat:
+def guess_format(paths: tuple[Path, ...]) -> str:
     """Return the format by the names of the files; `day_0` is Criteo Terabyte.
 
     Raises:
@@ -178,18 +218,17 @@ def guess_format(paths: tuple[Path, ...]) -> DataFormat:
     if len(formats) != 1 or None in formats:
         doubtful = next((path for path in paths if _format_of(path) is None), paths[0])
         problem = "has no recognisable format" if None in formats else "and the other files are of different formats"
-        raise DataError(f"{doubtful} {problem}: add --format criteo, csv or parquet.")
+        raise DataError(f"{doubtful} {problem}: add --format, one of {', '.join(FORMATS.names)}.")
     return next(data_format for data_format in formats if data_format is not None)
 
 
-def _format_of(path: Path) -> DataFormat | None:
-    name = path.name.lower().removesuffix(".gz")
-    return DataFormat.CRITEO if _is_day(path) else _SUFFIXES.get(Path(name).suffix)
+def _format_of(path: Path) -> str | None:
+    return CRITEO if _is_day(path) else _SUFFIXES.get(stem_of(path).suffix.lower())
 
 
 def _is_day(path: Path) -> bool:
     """Return True if a file has a name of Criteo Terabyte, such as `day_0`."""
-    return re.fullmatch(r"day_\d+", path.name.lower().removesuffix(".gz")) is not None
+    return re.fullmatch(r"day_\d+", stem_of(path).name.lower()) is not None
 
 
 def name_of(data: str, paths: tuple[Path, ...]) -> str:

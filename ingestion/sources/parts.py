@@ -13,9 +13,9 @@ from shunter.ingestion.batch import UNIT_BYTES, RawBatch, Unit
 from shunter.ingestion.schema import Schema, no_built_histories
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import Budget
-from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.ingestion.sources.tabular import TableSource
 
-FileSource = CriteoSource | CsvSource | ParquetSource
+FileSource = CriteoSource | TableSource
 
 
 @dataclass(frozen=True)

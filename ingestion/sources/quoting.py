@@ -28,7 +28,7 @@ class QuotedLines(io.RawIOBase):
         boundary: Largest known byte offset in the file between two records.
     """
 
-    def __init__(self, path: Path, stream: BinaryIO, delimiter: str, columns: int) -> None:
+    def __init__(self, path: Path, stream: BinaryIO, delimiter: str, columns: int, *, has_quotes: bool = True) -> None:
         """Read from `stream`.
 
         Args:
@@ -36,9 +36,10 @@ class QuotedLines(io.RawIOBase):
             stream: Bytes of the file.
             delimiter: Delimiter of the columns.
             columns: Number of columns in the header.
+            has_quotes: Whether values may be in quotes; if false, every line is a record.
         """
         super().__init__()
-        self._path, self._stream = path, stream
+        self._path, self._stream, self._has_quotes = path, stream, has_quotes
         self._delimiter, self._columns = delimiter.encode(), columns
         field = rb'(?>"(?:[^"\n]++|"")*+"[^D\n]*+|[^"D\n][^D\n]*+|)'.replace(b"D", re.escape(self._delimiter))
         self._line = re.compile(rb"(?:%b%b)*+%b(?:\n|\Z)" % (field, re.escape(self._delimiter), field))
@@ -123,7 +124,7 @@ class QuotedLines(io.RawIOBase):
 
     def _doubtful_lines(self, text: bytes) -> Iterator[tuple[int, int]]:
         """Yield index and byte offset of the lines whose quotes do not pair up at field borders."""
-        if b'"' not in text:
+        if not self._has_quotes or b'"' not in text:
             return
         letters = np.frombuffer(text, np.uint8)
         is_newline = letters == _NEWLINE

@@ -10,6 +10,7 @@ from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_text
 
 CRITEO_FIELDS = 40
+COMPRESSED_SUFFIXES = (".gz",)
 _HEAD_BYTES = 1 << 20
 _ENCODING_BYTES = 16 << 20
 _LINES = 20
@@ -24,6 +25,12 @@ _MAGIC = {
     b"\xff\xfe": "a text in UTF-16: save it in UTF-8",
     b"\xfe\xff": "a text in UTF-16: save it in UTF-8",
 }
+
+
+def stem_of(path: Path) -> Path:
+    """Return the name of a file without the suffix of a compression."""
+    name = Path(path.name)
+    return name.with_suffix("") if name.suffix.lower() in COMPRESSED_SUFFIXES else name
 
 
 def first_lines(path: Path, encoding: str = UTF_8) -> list[str]:
@@ -51,6 +58,8 @@ def first_lines(path: Path, encoding: str = UTF_8) -> list[str]:
 
 def header_of(line: str, delimiter: str) -> list[str]:
     """Return the column names in the first line of a CSV file."""
+    if len(delimiter) > 1:
+        return line.split(delimiter)
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:  # a field longer than the limit of the csv module

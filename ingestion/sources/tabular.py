@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import polars as pl
@@ -26,8 +26,8 @@ from shunter.ingestion.sources.files import open_text
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
 from shunter.ingestion.sources.quoting import QuotedLines
-from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of
-from shunter.ingestion.sources.units import csv_units, parquet_units, whole_or
+from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_delimiter
+from shunter.ingestion.sources.units import csv_units, parquet_units, text_units, whole_or
 from shunter.ingestion.time_format import AS_WRITTEN, TimeReading
 
 # Names of the splits in published logs, in lower case, and the index of each split.
@@ -35,6 +35,7 @@ PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, 
 _NUMBER = "a finite number (or `decimal`, `thousands` or `missing` in the schema)"
 _CSV_BLOCK_BYTES = 4 << 20
 _LARGEST_BLOCK_BYTES = 32 << 20
+_UNIT_SEPARATOR = b"\x1f"  # stands for a delimiter of several bytes, since the reader takes a single byte
 _USUAL_COLUMNS = 64  # for wider files a block holds more bytes, since it would have too few rows otherwise
 
 
@@ -49,79 +50,149 @@ class TableChunk:
 
 
 @dataclass(frozen=True)
-class CsvSource:
-    """Source of CSV files with a header, plain or compressed with gzip."""
+class TableSource:
+    """Source of files that hold a table; a subclass reads one file format."""
 
     name: str
     schema: Schema
     paths: tuple[Path, ...]
-    identity: str = "csv"
+    identity: str = "table"
     reading: TimeReading = AS_WRITTEN
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
         """Yield units of the files in order."""
-        for path in self.paths:
-            delimiter, header = csv_header(path, self.schema)
-            yield from csv_units(path, delimiter, len(header), unit_bytes)
+        return (unit for path in self.paths for unit in text_units(path, unit_bytes))
 
-    def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
-        """Yield the files, or one unit, in chunks of rows; every column holds raw bytes."""
-        budget = budget or Budget.of_settings()
-        for path, start, end in whole_or(unit, self.paths):
-            delimiter, header = csv_header(path, self.schema)
-            read.check_columns(path, header, self.schema.columns, "of the schema")
-            columns, encoding = self.schema.columns, self.schema.encoding
-            yield from read_csv(path, columns, delimiter, header, budget, encoding=encoding, start=start, end=end)
+    def header(self, path: Path) -> list[str]:
+        """Return the names of the columns of a file, in their order."""
+        raise NotImplementedError
 
-    def parse(self, chunk: TableChunk) -> RawBatch:
-        """Parse the columns of a chunk."""
-        return parse_table(without_blank_rows(chunk), self.schema, self.reading)
+    def tables(
+        self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
+    ) -> Iterator[TableChunk]:
+        """Read some columns of a file in chunks of rows.
 
+        Args:
+            path: The file.
+            columns: Names of the columns to read.
+            budget: Budget that counts the bytes read.
+            start: Start of the range to read, as in `Unit`; the lines of the chunks are counted from there.
+            end: End of the range; None for the end of the file.
 
-@dataclass(frozen=True)
-class ParquetSource:
-    """Source of Parquet files."""
-
-    name: str
-    schema: Schema
-    paths: tuple[Path, ...]
-    identity: str = "parquet"
-    reading: TimeReading = AS_WRITTEN
-
-    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Yield units of the files in order."""
-        return (unit for path in self.paths for unit in parquet_units(path, unit_bytes))
+        Raises:
+            DataError: The file cannot be read.
+        """
+        raise NotImplementedError
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
         """Yield the files, or one unit, in chunks of rows."""
         budget = budget or Budget.of_settings()
         for path, start, end in whole_or(unit, self.paths):
-            row = 1
-            with open_parquet(path) as (file, stream):
-                read.check_columns(path, file.schema_arrow.names, self.schema.columns, "of the schema")
-                groups = None if end is None else range(start, end)
-                size = path.stat().st_size
-                for batch in read_batches(path, file, stream, self.schema.columns, budget, row_groups=groups):
-                    yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
-                    row += batch.num_rows
-                    budget.file_bytes += size * batch.num_rows // file.metadata.num_rows
+            read.check_columns(path, self.header(path), self.schema.read_columns, "of the schema")
+            yield from self.tables(path, self.schema.read_columns, budget, start, end)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""
         return parse_table(chunk, self.schema, self.reading)
 
+    @classmethod
+    def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any] | None:
+        """Return the keys of the schema that the format itself implies; None if it implies none."""
+        del paths
+        return None
+
+
+@dataclass(frozen=True)
+class CsvSource(TableSource):
+    """Source of CSV files with or without a header, plain or compressed; every column of a chunk holds raw bytes."""
+
+    identity: str = "csv"
+
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Yield units of the files in order."""
+        for path in self.paths:
+            delimiter, header = csv_header(path, self.schema)
+            if self.schema.quotes and len(delimiter) == 1:
+                yield from csv_units(path, delimiter, len(header), unit_bytes)
+            else:
+                yield from text_units(path, unit_bytes)
+
+    def header(self, path: Path) -> list[str]:
+        """Return the names of the columns of a file, in their order."""
+        return csv_header(path, self.schema)[1]
+
+    def tables(
+        self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
+    ) -> Iterator[TableChunk]:
+        """Read some columns of a file in chunks of rows, see `TableSource.tables`."""
+        delimiter, header = csv_header(path, self.schema)
+        form = CsvForm(delimiter, tuple(header), has_header=not self.schema.columns, has_quotes=self.schema.quotes)
+        yield from read_csv(path, columns, form, budget, encoding=self.schema.encoding, start=start, end=end)
+
+    def parse(self, chunk: TableChunk) -> RawBatch:
+        """Parse the columns of a chunk."""
+        return super().parse(without_blank_rows(chunk))
+
+
+@dataclass(frozen=True)
+class ParquetSource(TableSource):
+    """Source of Parquet files."""
+
+    identity: str = "parquet"
+
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Yield units of the files in order."""
+        return (unit for path in self.paths for unit in parquet_units(path, unit_bytes))
+
+    def header(self, path: Path) -> list[str]:
+        """Return the names of the columns of a file, in their order."""
+        with open_parquet(path) as (file, _):
+            return file.schema_arrow.names
+
+    def tables(
+        self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
+    ) -> Iterator[TableChunk]:
+        """Read some columns of a file in chunks of rows, see `TableSource.tables`."""
+        row = 1
+        with open_parquet(path) as (file, stream):
+            groups = None if end is None else range(start, end)
+            size = path.stat().st_size
+            for batch in read_batches(path, file, stream, columns, budget, row_groups=groups):
+                yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
+                row += batch.num_rows
+                budget.file_bytes += size * batch.num_rows // file.metadata.num_rows
+
+
+@dataclass(frozen=True)
+class CsvForm:
+    """Form of a CSV file.
+
+    Attributes:
+        delimiter: Text between the columns.
+        header: Names of all columns.
+        has_header: Whether the first line holds the names.
+        has_quotes: Whether values may be in double quotes.
+    """
+
+    delimiter: str
+    header: tuple[str, ...]
+    has_header: bool = True
+    has_quotes: bool = True
+
 
 def csv_header(path: Path, schema: Schema) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file and the names of its columns."""
-    delimiter = csv_delimiter(path, schema.columns, schema.delimiter, schema.encoding)
+    if schema.columns:
+        delimiter = schema.delimiter or likely_delimiter(path, schema.encoding) or ","
+        return delimiter, list(schema.columns)
+    delimiter = csv_delimiter(path, schema.read_columns, schema.delimiter, schema.encoding)
     return delimiter, header_of(first_lines(path, schema.encoding)[0], delimiter)
 
 
 def read_csv(
     path: Path,
     columns: Sequence[str],
-    delimiter: str,
-    header: list[str],
+    form: CsvForm,
     budget: Budget,
     *,
     encoding: str = UTF_8,
@@ -133,8 +204,7 @@ def read_csv(
     Args:
         path: The file.
         columns: Names of the columns to read.
-        delimiter: Delimiter of the columns.
-        header: Names of all columns, from the first line.
+        form: Delimiter, names of all columns and quotes of the file.
         budget: Budget that counts the bytes read.
         encoding: Encoding of the file.
         start: Byte offset of the first record; the lines of the chunks are counted from there.
@@ -143,12 +213,28 @@ def read_csv(
     Raises:
         DataError: The file cannot be read as CSV.
     """
-    block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
+    block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(form.header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
     with open_text(path, encoding, budget, start, end) as stream:
-        text = cast("BinaryIO", _Behind(_first_line_of(path, encoding), stream)) if start else stream
-        quoted = QuotedLines(path, text, delimiter, len(header))
-        for chunk in _csv_chunks(path, quoted, columns, delimiter, block_bytes):
-            yield _without_header_line(chunk) if start else chunk
+        text = stream
+        if start or not form.has_header:
+            text = cast("BinaryIO", _Behind(_header_line(path, form, encoding), text))
+        delimiter = form.delimiter
+        if len(delimiter) > 1:
+            text, delimiter = (
+                cast("BinaryIO", _Replaced(text, delimiter.encode(), _UNIT_SEPARATOR)),
+                _UNIT_SEPARATOR.decode(),
+            )
+        quoted = QuotedLines(path, text, delimiter, len(form.header), has_quotes=form.has_quotes)
+        for chunk in _csv_chunks(path, quoted, columns, delimiter, block_bytes, has_quotes=form.has_quotes):
+            yield _without_header_line(chunk) if start or not form.has_header else chunk
+
+
+def _header_line(path: Path, form: CsvForm, encoding: str) -> bytes:
+    """Return the first line of a file with a header, else a line with the names of the columns."""
+    if not form.has_header:
+        return form.delimiter.join(form.header).encode() + b"\n"
+    with open_text(path, encoding) as stream:
+        return stream.readline()
 
 
 class _Behind:
@@ -163,9 +249,22 @@ class _Behind:
         return first + self._stream.read(size - len(first)) if first else self._stream.read(size)
 
 
-def _first_line_of(path: Path, encoding: str) -> bytes:
-    with open_text(path, encoding) as stream:
-        return stream.readline()
+class _Replaced:
+    """Stream of a text with a delimiter of several bytes, each of which is replaced by one byte."""
+
+    def __init__(self, stream: BinaryIO, delimiter: bytes, by: bytes) -> None:
+        self._stream, self._delimiter, self._by, self._rest = stream, delimiter, by, b""
+
+    def read(self, size: int) -> bytes:
+        """Read about `size` bytes, none at the end of the stream."""
+        while block := self._stream.read(size):
+            text = self._rest + block
+            end = text.rfind(b"\n") + 1
+            self._rest = text[end:]
+            if end:
+                return text[:end].replace(self._delimiter, self._by)
+        text, self._rest = self._rest, b""
+        return text.replace(self._delimiter, self._by)
 
 
 def _without_header_line(chunk: TableChunk) -> TableChunk:
@@ -176,7 +275,7 @@ def _without_header_line(chunk: TableChunk) -> TableChunk:
 
 def without_blank_rows(chunk: TableChunk) -> TableChunk:
     """Return the chunk with nulls for empty texts and without blank lines, which are records without any value."""
-    names = chunk.table.columns
+    names = [name for name, dtype in chunk.table.schema.items() if dtype == pl.Binary]
     texts = chunk.table.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)) for name in names)
     blank = texts.select(pl.all_horizontal(pl.all().is_null()))[:, 0]
     if not blank.any():
@@ -185,7 +284,7 @@ def without_blank_rows(chunk: TableChunk) -> TableChunk:
 
 
 def _csv_chunks(
-    path: Path, stream: QuotedLines, columns: Sequence[str], delimiter: str, block_bytes: int
+    path: Path, stream: QuotedLines, columns: Sequence[str], delimiter: str, block_bytes: int, *, has_quotes: bool
 ) -> Iterator[TableChunk]:
     malformed: dict[int, str] = {}
 
@@ -196,7 +295,11 @@ def _csv_chunks(
     options = {
         "read_options": pa_csv.ReadOptions(use_threads=False, block_size=block_bytes),
         "parse_options": pa_csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
+            delimiter=delimiter,
+            quote_char='"' if has_quotes else False,
+            newlines_in_values=has_quotes,
+            ignore_empty_lines=False,
+            invalid_row_handler=skip,
         ),
         "convert_options": pa_csv.ConvertOptions(
             include_columns=list(columns),
@@ -220,7 +323,7 @@ def _csv_chunks(
         yield TableChunk(path, empty, np.empty(0, np.int64), rejected)
 
 
-def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
+def only_time(source: TableSource) -> TableSource:
     """Return the source without its features, as needed to find the cut times."""
     without_features = {"numeric": (), "categorical": (), "multi_valued": (), "sequences": ()}
     return replace(source, schema=source.schema.model_copy(update=without_features))
@@ -239,7 +342,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     lists = {*(field.column for field in schema.bags), *schema.weights_of_values}
     columns = dict(zip(chunk.table.columns, chunk.table.get_columns(), strict=True))
     of_numbers = schema.number_columns
-    for name in schema.columns:
+    for name in schema.read_columns:
         if isinstance(columns[name].dtype, pl.List | pl.Array) and name not in lists:
             raise ColumnError(name, chunk.path, "holds lists: name it under `multi_valued` in the schema")
         written[name], invalid = read.as_text(columns[name])

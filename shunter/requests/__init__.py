@@ -16,6 +16,7 @@ from shunter.requests.effort import (
     parse_task_weights,
 )
 from shunter.requests.form import shown
+from shunter.requests.formats import FORMATS
 from shunter.requests.groups import Group, Request
 from shunter.requests.items import IndexChoice
 from shunter.requests.job import JobRequest
@@ -33,12 +34,13 @@ from shunter.requests.search import (
 )
 from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
-from shunter.requests.source import DataFormat, DataRequest
+from shunter.requests.source import DataRequest
 from shunter.requests.support import HALF_TABLES
 from shunter.requests.training import Promote, TrainRequest, baselines_of
 
 __all__ = [
     "ALL_OFFERS",
+    "FORMATS",
     "HALF_TABLES",
     "LOCAL_OFFERS",
     "SEARCH_METHODS",
@@ -49,7 +51,6 @@ __all__ = [
     "CheckpointPolicy",
     "CheckpointRequest",
     "ClusterRequest",
-    "DataFormat",
     "DataRequest",
     "Distill",
     "Effort",

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from shunter.model_families import AUTO, MODEL_FAMILIES
+from shunter.requests.formats import FORMATS
 from shunter.requests.groups import Group, Request
-from shunter.requests.source import DataFormat
 
 
 class StallRequest(Group, frozen=True, title="Advanced: stalls"):
@@ -35,7 +35,11 @@ class ProfileRequest(Request, frozen=True):
         default=None,
         description="Click log to measure stalls on: file, folder, glob, or a name from `shunter datasets`.",
     )
-    format: DataFormat | None = Field(default=None, description="Format of the log; guessed from its name if omitted.")
+    format: str | None = Field(
+        default=None,
+        description="Format of the log, such as csv, parquet or movielens; guessed if omitted.",
+        json_schema_extra=lambda schema: schema.update(enum=[*FORMATS.names]),
+    )
     schema_file: str | None = Field(
         default=None, description="YAML or JSON file that names the label, numeric, categorical and time columns."
     )

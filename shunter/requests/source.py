@@ -1,19 +1,11 @@
 """Request group of the data."""
 
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import Field
 
+from shunter.requests.formats import FORMATS
 from shunter.requests.groups import Group
-
-
-class DataFormat(StrEnum):
-    """File format of the source."""
-
-    CRITEO = "criteo"
-    CSV = "csv"
-    PARQUET = "parquet"
 
 
 class DataRequest(Group, frozen=True, title="Data"):
@@ -25,7 +17,11 @@ class DataRequest(Group, frozen=True, title="Data"):
         default="ml-100k",
         description="Click log: file, folder, glob, comma-separated list, or a name from `shunter datasets`.",
     )
-    format: DataFormat | None = Field(default=None, description="Format of the log; guessed from its name if omitted.")
+    format: str | None = Field(
+        default=None,
+        description="Format of the log, such as csv, parquet or movielens; guessed if omitted.",
+        json_schema_extra=lambda schema: schema.update(enum=[*FORMATS.names]),
+    )
     schema_file: str | None = Field(
         default=None,
         description="YAML or JSON file that names the label, numeric, categorical and time columns.",

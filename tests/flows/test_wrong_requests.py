@@ -42,7 +42,7 @@ NUMBERS = {
 }
 CASES: list[tuple[type[Request], dict[str, Any], str]] = [
     *((TrainRequest, {name: value}, f"--{name.replace('_', '-')} ") for name in NUMBERS for value in NUMBERS[name]),
-    (TrainRequest, {"format": "xlsx"}, "--format is xlsx: give criteo, csv or parquet"),
+    (TrainRequest, {"format": 5}, "--format is 5: give a text"),
     (TrainRequest, {"search_space": "all"}, "--search-space is all: give "),
     (TrainRequest, {"explore": "maybe"}, "--explore is maybe: give "),
     (TrainRequest, {"objective": "speed"}, "--objective speed: 'speed' is unknown"),

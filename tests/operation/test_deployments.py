@@ -17,7 +17,7 @@ from shunter.flows.command.options import JOB_REQUESTS
 from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
 from shunter.operation.servers import WORK_POOL
-from shunter.requests import Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
+from shunter.requests import FORMATS, Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
 from shunter.requests.form import option_name
 from shunter.requests.training import Promote
 from shunter.retraining.nightly_request import NightlyRequest
@@ -109,7 +109,7 @@ def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> N
     source, search = (definitions[name]["properties"] for name in ("PartsRequest", "SearchRequest"))
     assert request["limits"]["$ref"] == "#/definitions/Limits"
     assert request["search"]["$ref"] == "#/definitions/SearchRequest"
-    assert source["format"]["$ref"] == "#/definitions/DataFormat"
+    assert source["format"]["enum"] == list(FORMATS.names)
     assert search["trials"].items() >= {"minimum": 1, "type": "integer"}.items()
     assert all(quantity in request["objective"]["description"] for quantity in Objective)
     limits = definitions["Limits"]["properties"]

@@ -10,7 +10,6 @@ import pytest
 from shunter.errors import DataError
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.open import find_files, open_source
-from shunter.requests import DataFormat
 from tests.ingestion.conftest import Ingest
 
 
@@ -26,10 +25,10 @@ def test_a_delimiter_that_the_header_leaves_no_doubt_about_is_found(
     assert (report.rows, report.quarantined_rows) == (200, 0)
 
 
-@pytest.mark.parametrize("data_format", [None, DataFormat.CRITEO])
+@pytest.mark.parametrize("data_format", [None, "criteo"])
 @pytest.mark.parametrize(("delimiter", "written"), [(";", '";"'), (",", '","'), ("\t", r'"\\t"')])
 def test_a_text_that_is_no_criteo_log_is_asked_about(
-    tmp_path: Path, clicks: pl.DataFrame, data_format: DataFormat | None, delimiter: str, written: str
+    tmp_path: Path, clicks: pl.DataFrame, data_format: str | None, delimiter: str, written: str
 ) -> None:
     clicks.drop("tags").write_csv(tmp_path / "log.tsv", separator=delimiter)
 

@@ -1,0 +1,29 @@
+"""Formats of logs by name.
+
+The target of an entry is a source class such as `shunter.ingestion.sources.tabular.CsvSource`, called with name, schema
+and paths. A format of `DESCRIBED` is no class but a file of `ingestion/sources/formats/`, which names such a class and
+the keys of the schema.
+"""
+
+from shunter.registry import Entry, Registry
+
+CRITEO, CSV, PARQUET, JSON_LINES = "criteo", "csv", "parquet", "json"
+DESCRIBED = (
+    *("amazon-reviews", "amazon-reviews-2023", "avazu", "lastfm", "lastfm-360k", "movielens", "movielens-100k"),
+    *("movielens-csv", "retailrocket", "steam", "taobao", "yambda"),
+)
+FORMATS = Registry(
+    "format",
+    {
+        CRITEO: Entry(target="shunter.ingestion.sources.criteo:CriteoSource"),
+        CSV: Entry(target="shunter.ingestion.sources.tabular:CsvSource"),
+        PARQUET: Entry(target="shunter.ingestion.sources.tabular:ParquetSource"),
+        JSON_LINES: Entry(target="shunter.ingestion.sources.lines:JsonSource"),
+        **{
+            name: Entry(target="shunter.ingestion.sources.described:described", capabilities={"is_described": True})
+            for name in DESCRIBED
+        },
+    },
+    group="shunter.formats",
+    defaults={"is_described": False},
+)
