@@ -101,7 +101,7 @@ def check(data: Any, schema: Any = None, *, format: str | None = None) -> "Check
     Args:
         data: A frame, file, folder, glob or comma-separated list.
         schema: Schema to check the log with; if omitted, a schema is inferred.
-        format: Format of files, `csv`, `parquet` or `criteo`; guessed if omitted.
+        format: Format of files, such as `csv`, `parquet` or `movielens`; guessed if omitted.
 
     Returns:
         Findings, and the inferred schema as text with comments.
@@ -117,13 +117,8 @@ def check(data: Any, schema: Any = None, *, format: str | None = None) -> "Check
         'label: click'
     """
     from shunter.ingestion.check import check as check_files
-    from shunter.requests import DataFormat
 
-    try:
-        known = None if format is None else DataFormat(format)
-    except ValueError:
-        raise RequestError(f"format is {format!r}: use one of {', '.join(DataFormat)}.") from None
-    return check_files(_path(data), known, None if schema is None else kept_schema(schema))
+    return check_files(_path(data), format, None if schema is None else kept_schema(schema))
 
 
 def history(limit: int = 1_000, *, where: str | None = None, sort: str = "started") -> "pd.DataFrame":
