@@ -1,16 +1,18 @@
 """Whether a machine that stays as it is raises alarms, and how soon one that becomes slower is noticed: simulated.
 
-A simulated machine runs one job a day and measures eight steps of it, out of a dozen configurations. A day shifts all
-its steps alike (10 % or 5 %, drawn from a normal, a Student's t or a Laplace distribution of that standard deviation),
-and each step has 5 % of its own. What is judged is the product's own reading of past runs, `History.of`, as each day
-begins. No constant of it was set on these series.
+A simulated machine runs one job a day. Each run wants probes of eight out of a dozen configurations, takes those of the
+last week from earlier runs as the product does, measures the others, and trains three times. A run shifts all its steps
+alike (10 % or 5 %, drawn from a normal, a Student's t or a Laplace distribution of that standard deviation), and each
+step has 5 % of its own. What is judged is the product's own reading of past runs, `History.of`, as each run begins. No
+constant of it was set on these series.
 
 `false_alarm_share` is the share of steady days on which a change is reported that the day before did not know;
 `standing_alarm_share` that of days on which any is reported. `runs_to_notice` is the median number of runs after a
 change of 1.3 x until it is reported, `noticed_within_3` the share of machines of which it is within three. `kept_share`
 is the share of a steady machine's measurements that later choices learn from. Figures are at 10 % between days, the
-mean of the three distributions, unless their name says otherwise. Rivals: every step taken for itself, by the same
-sums; and a fixed limit, which calls the last day changed when its median is 20 % off the mean of the days before.
+mean of the three distributions, unless their name says otherwise. `runs_to_notice_hourly` is that of hourly runs after
+a change of 2 x, on one day. Rivals: every step taken for itself, by the same sums; and a fixed limit, which calls the
+last day changed when its median is 20 % off the mean of the days before.
 
     python -m benchmarks.drift
 """
@@ -26,14 +28,17 @@ from shunter.hardware.cost.residual import StepObservation
 from shunter.hardware.types import Placement, Workload
 from shunter.planner.history import History
 from shunter.planner.history.drift import inspect
+from shunter.planner.predict.observe import LONGEST_KNOWN
 from shunter.tracking.convention import SCHEMA_VERSION
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.learning import step_tags
 
-CONFIGURATIONS, STEPS_A_DAY = 12, 8
+CONFIGURATIONS, WANTED_PROBES, TRAININGS = 12, 8, 3
 WITHIN = 0.05
 DAYS, BEFORE, AFTER = 30, (6, 15), 8
-RATIO, FIXED_LIMIT = 1.3, 0.2
+RATIO, HOURLY_RATIO, FIXED_LIMIT = 1.3, 2.0, 0.2
+DAILY, HOURLY = timedelta(days=1), timedelta(hours=1)
+HOURLY_BEFORE = (3, 6)
 SEEDS, QUICK_SEEDS = tuple(range(6)), tuple(range(2))
 BEGAN = datetime(2026, 1, 1, 3, tzinfo=UTC)
 WORKLOAD = Workload(
@@ -53,36 +58,46 @@ DRAWS: dict[str, Callable[[np.random.Generator], float]] = {
     "laplace": lambda random: float(random.laplace(0, 0.5**0.5)),
 }
 
-Day = list[tuple[int, float]]
-"""Configuration and logarithm of the step time over the prediction, of each step of a day."""
+Run = list[tuple[int, float]]
+"""Configuration and logarithm of the step time over the prediction, of each step that a run measured.
+
+A configuration from `CONFIGURATIONS` on is a training at the first one.
+"""
 
 
-def machine(kind: str, between: float, days: int, seed: int, since: int | None = None) -> list[Day]:
-    """The days of a simulated machine, slower by `RATIO` from day `since` on."""
-    random = np.random.default_rng([seed, days, round(1000 * between)])
-    own = 0.3 * random.standard_normal(CONFIGURATIONS)
-    found = []
-    for number in range(days):
-        shift = between * DRAWS[kind](random) + (np.log(RATIO) if since is not None and number >= since else 0.0)
-        ran = random.choice(CONFIGURATIONS, STEPS_A_DAY, replace=False)
+def machine(
+    kind: str, between: float, count: int, seed: int, *, since: int | None = None, every: timedelta = DAILY
+) -> list[Run]:
+    """The runs of a simulated machine, slower from run `since` on: by `RATIO`, hourly by `HOURLY_RATIO`."""
+    random = np.random.default_rng([seed, count, round(1000 * between)])
+    own = 0.3 * random.standard_normal(CONFIGURATIONS + 1)
+    slower, found = np.log(RATIO if every == DAILY else HOURLY_RATIO), []
+    probed: dict[int, int] = {}
+    for number in range(count):
+        shift = between * DRAWS[kind](random) + (slower if since is not None and number >= since else 0.0)
+        wanted = random.choice(CONFIGURATIONS, WANTED_PROBES, replace=False).tolist()
+        ran = [name for name in wanted if name not in probed or (number - probed[name]) * every >= LONGEST_KNOWN]
+        probed |= dict.fromkeys(ran, number)
+        ran += [CONFIGURATIONS] * TRAININGS
         found.append([(int(name), float(own[name] + shift + WITHIN * random.standard_normal())) for name in ran])
     return found
 
 
-def _run(number: int, day: Day) -> TrackedRun:
-    ended = BEGAN + timedelta(days=number)
+def _tracked(number: int, run: Run, every: timedelta) -> TrackedRun:
+    ended = BEGAN + number * every
     steps = [
         StepObservation(
             workload=WORKLOAD,
-            placement=Placement(accelerator="cpu", threads=1 + name, precision="fp32", batch_size=512),
+            placement=Placement(accelerator="cpu", threads=1 + name % CONFIGURATIONS, precision="fp32", batch_size=512),
             accelerator_model="simulated",
             host="simulated",
             machine="simulated",
             predicted_seconds=0.01,
             measured_seconds=0.01 * float(np.exp(ratio)),
             measured_at=ended.isoformat(timespec="seconds"),
+            steps=None if name == CONFIGURATIONS else 20,
         )
-        for name, ratio in day
+        for name, ratio in run
     ]
     return TrackedRun(
         run_id=f"{number:032x}",
@@ -97,15 +112,15 @@ def _run(number: int, day: Day) -> TrackedRun:
     )
 
 
-def by_history(days: Sequence[Day]) -> tuple[int, bool, float]:
+def by_history(runs: Sequence[Run], every: timedelta = DAILY) -> tuple[int, bool, float]:
     """Changes that the product reports, whether the last one is a slow-down, and the share of steps it learns from."""
-    runs = [_run(number, day) for number, day in enumerate(days)]
-    history = History.of(runs, (BEGAN + timedelta(days=len(days))).timestamp())
+    tracked = [_tracked(number, run, every) for number, run in enumerate(runs)]
+    history = History.of(tracked, (BEGAN + len(runs) * every).timestamp())
     is_slower = bool(history.drifts) and history.drifts[-1].step_ratio > 1.1
-    return len(history.drifts), is_slower, len(history.steps) / sum(map(len, days))
+    return len(history.drifts), is_slower, len(history.steps) / sum(map(len, runs))
 
 
-def by_steps(days: Sequence[Day]) -> tuple[int, bool, float]:
+def by_steps(days: Sequence[Run]) -> tuple[int, bool, float]:
     """The same sums, where every step counts for itself."""
     flat = [step for day in days for step in day]
     levels = inspect([ratio for _, ratio in flat], [name for name, _ in flat]).levels
@@ -113,7 +128,7 @@ def by_steps(days: Sequence[Day]) -> tuple[int, bool, float]:
     return len(levels) - 1, is_slower, 1.0
 
 
-def by_limit(days: Sequence[Day]) -> tuple[int, bool, float]:
+def by_limit(days: Sequence[Run]) -> tuple[int, bool, float]:
     """The last day against the mean of those before, by a fixed limit."""
     before: dict[int, list[float]] = {}
     for day in days[:-1]:
@@ -128,7 +143,7 @@ RULES = {"shunter": by_history, "every step for itself": by_steps, "a fixed limi
 
 
 def judge(
-    rule: Callable[[Sequence[Day]], tuple[int, bool, float]], kind: str, between: float, seeds: Sequence[int]
+    rule: Callable[[Sequence[Run]], tuple[int, bool, float]], kind: str, between: float, seeds: Sequence[int]
 ) -> dict[str, float]:
     """False alarms of steady machines, and how soon slow ones are noticed."""
     new, standing, total, kept = 0, 0, 0, []
@@ -154,6 +169,20 @@ def judge(
     }
 
 
+def hourly_runs_to_notice(between: float, seeds: Sequence[int]) -> float:
+    """Median number of hourly runs until the product reports a change of 2 x; the mean of the distributions."""
+    medians = []
+    for kind in DRAWS:
+        counts = []
+        for seed in seeds:
+            for before in HOURLY_BEFORE:
+                runs = machine(kind, between, before + AFTER, 1_000 + seed, since=before, every=HOURLY)
+                seen = (after for after in range(1, AFTER + 1) if by_history(runs[: before + after], HOURLY)[1])
+                counts.append(next(seen, AFTER + 1))
+        medians.append(float(np.median(counts)))
+    return float(np.mean(medians))
+
+
 def main() -> None:
     """Judge all rules and publish."""
     arguments = parse_arguments(__doc__)
@@ -173,6 +202,7 @@ def main() -> None:
         [(name, *(f"{mean(name, ' 10%', key):.3f}" for key in keys)) for name in RULES],
     )
     figures = {key: mean("shunter", " 10%", key) for key in keys}
+    figures["runs_to_notice_hourly"] = hourly_runs_to_notice(0.10, seeds)
     figures["noticed_within_3_at_5"] = mean("shunter", " 5%", "noticed_within_3")
     figures["false_alarm_share_every_step"] = mean("every step for itself", " 10%", "false_alarm_share")
     figures |= {f"{key}_fixed": mean("a fixed limit", " 10%", key) for key in keys[:4]}

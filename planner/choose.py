@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.overrides import read_overrides
 from shunter.engine.probes.measurement import Measurement, measure
@@ -32,9 +33,9 @@ from shunter.planner.candidates.embedding_memory import (
 from shunter.planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
 from shunter.planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
-from shunter.planner.describe import describe, job_size, spec_of, trainings_of
+from shunter.planner.describe import describe, expected_share, job_size, spec_of, trainings_of
 from shunter.planner.expected_misses import with_expected_misses
-from shunter.planner.explain.elsewhere import better_elsewhere
+from shunter.planner.explain.elsewhere import LEAST_GAIN, LEAST_SECONDS, better_elsewhere, clearly_better
 from shunter.planner.explore import PastJob, maybe_explore
 from shunter.planner.history import History, data_key
 from shunter.planner.predict.core_scaling import CoreScaling
@@ -174,12 +175,14 @@ class _Offered:
         absent: Requested offers of the catalogue.
         mentioned: All other offers of the catalogue if none was requested; a better offer is only mentioned.
         is_local: Whether no catalogue accelerator was requested.
+        is_all: Whether the whole catalogue was requested, of which only what is clearly better is compared.
     """
 
     here: Sequence[Offer]
     absent: Sequence[Offer]
     mentioned: Sequence[Offer]
     is_local: bool
+    is_all: bool
 
     @classmethod
     def of(cls, request: JobRequest, offers: str, profiles: Sequence[HardwareProfile]) -> "_Offered":
@@ -190,6 +193,7 @@ class _Offered:
             absent=priced(catalogue_offers(offers, profiles), prices),
             mentioned=priced(catalogue_offers(ALL_OFFERS, profiles), prices) if is_local else (),
             is_local=is_local,
+            is_all=offers.strip().lower() == ALL_OFFERS,
         )
         check_limits(request, [*found.here, *found.absent])
         return found
@@ -272,11 +276,18 @@ class _Job:
             return False
         return need_several_processes(self.workload.table_bytes, _processes(self.request))
 
+    @property
+    def expected_share(self) -> float:
+        """Return the share of the planned epochs that is expected of a job without past runs."""
+        fixed = read_overrides(self.request.model, self.request.architecture.set)
+        epochs = self.history.training_epochs(self.family, fixed.patience or Schedule.patience)
+        return expected_share(self.request, epochs)
+
     def learned(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates with the work and the quality expected from past runs of the same data."""
         past, min_auc = self.past, self.request.limits.min_auc
         fitting = with_memory(candidates, remembered(past.runs(), datetime.now(UTC)))
-        working = with_work(fitting, past.history, data=past.data, family=past.family)
+        working = with_work(fitting, past.history, data=past.data, family=past.family, share=self.expected_share)
         sure = with_quality(working, past.history, min_auc, data=past.data, family=past.family)
         judged = with_quality_loss(sure, past.runs(), self.request.placement.max_quality_loss)
         if not _may_run_trials_together(self.request):
@@ -345,19 +356,29 @@ def _processes(request: JobRequest) -> int:
 
 def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candidate], list[str]]:
     """Return candidates outside this machine, and notes on better accelerators that were not requested."""
-    here = probes.candidates()
+    here, profiles = probes.candidates(), [offer.profile for offer in offered.here]
     scaling = CoreScaling.of(here)
 
     def absent(offers: Sequence[Offer], batch_sizes: Sizes) -> list[Candidate]:
         found = absent_candidates(
-            job.workload, offers, job.history, batch_sizes, scaling=scaling, searched=job.searched
+            job.workload, offers, job.history, batch_sizes, scaling=scaling, searched=job.searched, here=profiles
         )
         return job.learned(found)
 
+    leader = rank(here, job.terms).table[0]
     mentioned: list[str] = []
     if offered.mentioned:
-        leader = rank(here, job.terms).table[0]
         own = leader.candidate.placement.batch_size
         sizes: Sizes = {kind: sorted({own, max(sizes)}) for kind, sizes in job.batch_sizes.items()}
         mentioned = better_elsewhere(leader, absent(offered.mentioned, sizes), job.terms)
-    return absent(offered.absent, job.batch_sizes), mentioned
+    found = absent(offered.absent, job.batch_sizes)
+    if not offered.is_all:
+        return found, mentioned
+    better = clearly_better(leader, found, job.terms)
+    hidden = {one.placement.accelerator for one in found} - {one.placement.accelerator for one in better}
+    if hidden:
+        mentioned = [
+            f"Left out: {len(hidden)} accelerators of the catalogue that save less than {LEAST_GAIN:.0%} or less than "
+            f"{LEAST_SECONDS:.0f} s of the command; name them with --offers to compare them."
+        ]
+    return better, mentioned

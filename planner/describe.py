@@ -153,6 +153,34 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     )
 
 
+def expected_share(request: JobRequest, training_epochs: float) -> float:
+    """Return the expected share of the planned epochs, if patience ends each training after this many epochs.
+
+    Trials that do not pass a rung end there; the others, and members, end by patience or after the longest training.
+    The epochs of ranking models are not modelled.
+
+    Args:
+        request: Job.
+        training_epochs: Expected epochs of a training that nothing but patience ends.
+    """
+    if is_ranking(request.model):
+        return 1.0
+    most, trials = request.longest_epochs, request.search.most_trials
+    length, members = min(training_epochs, most), members_to_train(request)
+    planned, expected = float(members * most), members * length
+    if trials is not None:
+        planned += hyperband_epochs(trials, most)
+        expected += min(
+            trials * length,
+            sum(
+                settings * max(0.0, min(end, length) - begin)
+                for stages in _brackets(trials, most)
+                for settings, begin, end in stages
+            ),
+        )
+    return min(1.0, expected / planned) if planned else 1.0
+
+
 def _search_seconds(request: JobRequest) -> float | None:
     minutes = request.search.search_minutes
     return None if minutes is None else 60 * minutes

@@ -64,6 +64,10 @@ COMMANDS = Registry(
             "shunter.flows.command.flow_commands:profile",
             "Measure this machine, and where a training job waits.",
         ),
+        "prices": command_entry(
+            "shunter.flows.command.prices:prices",
+            "Update prices of accelerators from a SkyPilot catalogue.",
+        ),
         "nightly": command_entry(
             "shunter.retraining.nightly_command:nightly",
             "Learn the newest days; promote only a better champion.",

@@ -1,8 +1,9 @@
 """Hardware profile of an accelerator that is not available: published peaks times the share that training reaches.
 
-A data sheet gives the peak; a training step reaches a share of the peak. The shares assumed here are round numbers, not
-measurements. Every figure made with them is therefore marked as estimated, and predictions carry a wide interval. If a
-profile of the same kind was measured on this machine and its catalogue row is known, the measured shares are used.
+A data sheet gives the peak; a training step reaches a share of the peak. The shares of GPUs and the time of a launch
+are those of the one GPU of which a step was recorded (an H200, `benchmarks/results/train_step_gpu.json`); those of
+processors are round numbers. Every figure made with them is marked as estimated, and predictions carry a wide interval.
+If a profile of the same kind was measured on this machine and its catalogue row is known, its shares are used.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,11 @@ from shunter.hardware.types import Accelerator, CollectiveCost, HardwareProfile,
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured
 # Memory traffic of a random 64-byte row, as a multiple of its payload: whole sectors and page-table look-ups.
 GATHER_WASTE = 4.0
-# Host seconds to launch a CUDA kernel in PyTorch's eager mode; seconds to dispatch an operator on a CPU.
-LAUNCH_SECONDS, CPU_OPERATOR_SECONDS = 6e-6, 4e-6
+# Seconds of one operator: of a step recorded as a CUDA graph, as on the H200; dispatched on a CPU.
+LAUNCH_SECONDS, CPU_OPERATOR_SECONDS = 1.5e-6, 4e-6
+# Power of a GPU at rest and while it computes, as shares of its design power: the H200 drew 130 to 165 W in steps that
+# waited for launches, and 290 to 360 W in recorded ones.
+GPU_IDLE_SHARE, GPU_BUSY_SHARE = 0.15, 0.6
 COLLECTIVE_START_SECONDS = 20e-6
 CPU_FLOPS_PER_CORE = 80e9  # for a processor whose number of cores is not known: AVX2 at 2.5 GHz
 
@@ -26,20 +30,35 @@ class ReachedShares:
     """Shares of the published peaks that a training job reaches.
 
     Attributes:
-        matmul: Share of the arithmetic of a large product.
+        matmul: Share of the arithmetic of a large product on vector units, and on all units of a processor.
+        matrix_unit: Share of the arithmetic of a large product on the matrix units of a GPU, in TF32 or bf16.
         copy: Share of the memory's bandwidth in a large copy.
         gather: Share of the memory's bandwidth in payload of random 64-byte rows.
         origin: Origin of the shares, as text.
     """
 
     matmul: float
+    matrix_unit: float
     copy: float
     gather: float
     origin: str
 
+    def of_products(self, row: AcceleratorRow, precision: Precision) -> float:
+        """Return the share of the row's `peak_flops` in a precision."""
+        on_matrix_unit = row.kind != "cpu" and (precision == "bf16" or "tf32" in row.peak_flops_per_second)
+        return self.matrix_unit if on_matrix_unit else self.matmul
+
 
 ASSUMED = ReachedShares(
-    matmul=0.7, copy=0.85, gather=0.85 / GATHER_WASTE, origin="assumed shares of the published peaks"
+    matmul=0.7,
+    matrix_unit=0.4,
+    copy=0.85,
+    gather=0.85 / GATHER_WASTE,
+    origin="assumed shares of the published peaks",
+)
+# The H200 reached 221 TFLOP/s in TF32, 396 in bf16, and 97.7 GB/s of payload in a gather: .45, .40 and .020.
+OF_GPUS = ReachedShares(
+    matmul=0.7, matrix_unit=0.42, copy=0.85, gather=0.02, origin="the shares of the published peaks of an H200"
 )
 
 
@@ -51,11 +70,16 @@ def measured_shares(profile: HardwareProfile, row: AcceleratorRow) -> ReachedSha
         row: Catalogue row of the accelerator.
     """
     part = 1.0 if row.kind != "cpu" else min(1.0, profile.accelerator.cores / row_cores(row))
-    matmul = profile.matmul_flops_per_second["fp32"].value / (peak_flops(row, "fp32")[0] * part)
     # A few cores can use more than their proportional share of the memory bandwidth, so the shares are capped at 1.
+    rates = {
+        precision: min(1.0, rate.value / (peak_flops(row, precision)[0] * part))
+        for precision, rate in profile.matmul_flops_per_second.items()
+    }
+    of_fp32, has_tf32 = rates["fp32"], row.kind != "cpu" and "tf32" in row.peak_flops_per_second
     bandwidth = row.memory_bytes_per_second
     return ReachedShares(
-        matmul=min(1.0, matmul),
+        matmul=OF_GPUS.matmul if has_tf32 else of_fp32,
+        matrix_unit=of_fp32 if has_tf32 else rates.get("bf16", OF_GPUS.matrix_unit),
         copy=min(1.0, profile.copy_bytes_per_second.value / (bandwidth * part)),
         gather=min(1.0, profile.gather_bytes_per_second.value / (bandwidth * part)),
         origin=f"the shares of the published peaks that {profile.accelerator.model} was measured to reach",
@@ -66,6 +90,8 @@ def catalogue_profile(
     row: AcceleratorRow,
     local: Sequence[tuple[HardwareProfile, AcceleratorRow]] = (),
     catalogue: Catalogue | None = None,
+    *,
+    here: Sequence[HardwareProfile] = (),
 ) -> HardwareProfile:
     """Return the estimated hardware profile of a catalogue accelerator.
 
@@ -73,13 +99,19 @@ def catalogue_profile(
         row: Row of the accelerator.
         local: Measured profiles with their catalogue rows; the first of the same kind gives the shares of the peaks.
         catalogue: Catalogue with the processors' core counts; loaded if None.
+        here: Further measured profiles, whose accelerators have no row.
     """
     alike = [(profile, its_row) for profile, its_row in local if (its_row.kind == "cpu") == (row.kind == "cpu")]
-    shares = measured_shares(*alike[0]) if alike else ASSUMED
     is_cpu = row.kind == "cpu"
+    shares = measured_shares(*alike[0]) if alike else ASSUMED if is_cpu else OF_GPUS
     cores = row_cores(row, catalogue) if is_cpu else 1
     # The device's host is unknown, so its launch overhead is never taken to be smaller than this machine's.
-    overhead = max([CPU_OPERATOR_SECONDS if is_cpu else LAUNCH_SECONDS, *_operator_seconds(alike or local)])
+    measured = [profile for profile, _ in alike] or [*(profile for profile, _ in local), *here]
+    overhead = max(
+        [CPU_OPERATOR_SECONDS if is_cpu else LAUNCH_SECONDS]
+        + [profile.operator_overhead_seconds.value for profile in measured]
+    )
+    idle_share, busy_share = (IDLE_SHARE, 1.0) if is_cpu else (GPU_IDLE_SHARE, GPU_BUSY_SHARE)
     return HardwareProfile(
         accelerator=Accelerator(
             name=row.name,
@@ -94,9 +126,12 @@ def catalogue_profile(
         copy_bytes_per_second=_estimated(row.memory_bytes_per_second * shares.copy),
         gather_bytes_per_second=_estimated(row.memory_bytes_per_second * shares.gather),
         operator_overhead_seconds=_estimated(overhead),
-        idle_watts=None if row.tdp_watts is None else _estimated(row.tdp_watts * IDLE_SHARE),
-        busy_watts=None if row.tdp_watts is None else Quantity(value=row.tdp_watts, source="catalogue"),
-        energy_method=f"estimated: {row.tdp_watts or 'unknown'} W of the catalogue at work, {IDLE_SHARE:.0%} at rest",
+        idle_watts=None if row.tdp_watts is None else _estimated(row.tdp_watts * idle_share),
+        busy_watts=None if row.tdp_watts is None else _estimated(row.tdp_watts * busy_share),
+        energy_method=(
+            f"estimated: {row.tdp_watts or 'unknown'} W of the catalogue, {busy_share:.0%} of it at work and "
+            f"{idle_share:.0%} at rest"
+        ),
         price_per_hour=None if row.price_per_hour is None else Quantity(value=row.price_per_hour, source="catalogue"),
         host_to_device_bytes_per_second=(
             None if row.host_link_bytes_per_second is None else _estimated(row.host_link_bytes_per_second * shares.copy)
@@ -117,12 +152,14 @@ def row_cores(row: AcceleratorRow, catalogue: Catalogue | None = None) -> int:
 def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source]:
     """Return the published peak FLOP/s of a precision, and whether the value is published or estimated.
 
-    fp32 means plain fp32, which is slower than TF32 on a GPU. Without a published bf16 rate, bf16 runs emulated at the
-    fp32 rate. If only bf16 is published, fp32 is estimated as a quarter of the bf16 rate.
+    On a GPU, fp32 means TF32 where it has that, as products are computed there. Without a published bf16 rate, bf16
+    runs emulated at the fp32 rate. If only bf16 is published, fp32 is estimated as a quarter of the bf16 rate.
     """
     peaks = row.peak_flops_per_second
     if precision == "bf16":
         return (peaks["bf16"], "catalogue") if "bf16" in peaks else (peak_flops(row, "fp32")[0], "estimated")
+    if row.kind != "cpu" and "tf32" in peaks:
+        return peaks["tf32"], "catalogue"
     if "fp32" in peaks:
         return peaks["fp32"], "catalogue"
     if "bf16" in peaks:
@@ -133,11 +170,10 @@ def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source
 def _matmul_rates(row: AcceleratorRow, shares: ReachedShares) -> dict[Precision, Quantity]:
     """Return FLOP/s by precision; bf16 is included only if the accelerator publishes it."""
     precisions: list[Precision] = ["fp32", "bf16"] if "bf16" in row.peak_flops_per_second else ["fp32"]
-    return {precision: _estimated(peak_flops(row, precision)[0] * shares.matmul) for precision in precisions}
-
-
-def _operator_seconds(local: Sequence[tuple[HardwareProfile, AcceleratorRow]]) -> list[float]:
-    return [profile.operator_overhead_seconds.value for profile, _ in local]
+    return {
+        precision: _estimated(peak_flops(row, precision)[0] * shares.of_products(row, precision))
+        for precision in precisions
+    }
 
 
 def _collectives(row: AcceleratorRow, shares: ReachedShares) -> tuple[CollectiveCost, ...]:

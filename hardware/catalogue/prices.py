@@ -13,12 +13,16 @@ skypilot:                # further prices: US dollars
 
 import csv
 import platform
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from shunter.errors import RequestError
+from shunter.files import replace_file
 from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.types import Accelerator
 from shunter.validation import clause, sentence
@@ -93,9 +97,6 @@ class Prices(_Part):
 def skypilot_price(prices: SkyPilotPrices, model: str) -> float | None:
     """Return the lowest hourly price of one accelerator with its host, over regions and machine sizes; None if unknown.
 
-    The price of a machine with several accelerators is divided by their number. Rows without an instance type are
-    skipped, because there the host is priced separately.
-
     Args:
         prices: SkyPilot file, region and kind of price.
         model: Name of the accelerator, as its vendor or the catalogue writes it.
@@ -103,24 +104,101 @@ def skypilot_price(prices: SkyPilotPrices, model: str) -> float | None:
     Raises:
         RequestError: the file cannot be read, or lacks a column.
     """
-    column = "SpotPrice" if prices.spot else "Price"
-    found: list[float] = []
     wanted = row_name(model)
-    rows = {model: wanted}
+    return min(
+        (
+            price
+            for name, row, price in _skypilot_offers(prices)
+            if name == model or (wanted is not None and row == wanted)
+        ),
+        default=None,
+    )
+
+
+def skypilot_prices(prices: SkyPilotPrices) -> dict[str, float]:
+    """Return the lowest hourly price of each catalogue accelerator that the file has, as `skypilot_price`.
+
+    Raises:
+        RequestError: the file cannot be read, or lacks a column.
+    """
+    found: dict[str, float] = {}
+    for _, row, price in _skypilot_offers(prices):
+        if row is not None:
+            found[row] = min(price, found.get(row, price))
+    return found
+
+
+def _skypilot_offers(prices: SkyPilotPrices) -> Iterator[tuple[str, str | None, float]]:
+    """Yield name, catalogue row and price of one accelerator of each machine in the selected region.
+
+    The price of a machine with several accelerators is divided by their number. Rows without an instance type are
+    skipped, because there the host is priced separately.
+    """
+    column = "SpotPrice" if prices.spot else "Price"
+    rows: dict[str, str | None] = {}
     try:
         with prices.file.open(newline="") as file:
             for row in csv.DictReader(file):
                 name, region, instance = row["AcceleratorName"], row["Region"], row["InstanceType"]
+                if not (name and instance and row[column] and prices.region in (None, region)):
+                    continue
                 if name not in rows:
-                    rows[name] = row_name(name) if name else None
-                is_wanted = name == model or (wanted is not None and rows[name] == wanted)
-                if is_wanted and instance and row[column] and prices.region in (None, region):
-                    found.append(float(row[column]) / float(row["AcceleratorCount"]))
+                    rows[name] = row_name(name)
+                price = float(row[column]) / float(row["AcceleratorCount"])
+                if price > 0:
+                    yield name, rows[name], price
     except OSError as error:
         raise RequestError(f"SkyPilot's prices {prices.file} cannot be read ({error.strerror}).") from error
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise RequestError(f"SkyPilot's prices {prices.file} lack a column or a number ({error}).") from error
-    return min((price for price in found if price > 0), default=None)
+
+
+class PriceUpdate(NamedTuple):
+    """New price of a catalogue accelerator.
+
+    Attributes:
+        name: Name of the catalogue row.
+        former: Price before; None if it was unknown.
+        price: Price from the file.
+    """
+
+    name: str
+    former: float | None
+    price: float
+
+
+def update_catalogue_prices(prices: SkyPilotPrices, catalogue_file: Path) -> tuple[PriceUpdate, ...]:
+    """Write the prices of a SkyPilot catalogue into the user's catalogue, dated by the day of the file.
+
+    Args:
+        prices: SkyPilot file, region and kind of price.
+        catalogue_file: The user's catalogue; its other content stays, without its comments.
+
+    Returns:
+        The prices, by name.
+
+    Raises:
+        RequestError: a file cannot be read, or the prices name no accelerator of the catalogue.
+    """
+    rows = {row.name: row for row in load_catalogue().accelerators}
+    found = skypilot_prices(prices)
+    if not found:
+        raise RequestError(f"{prices.file} has no price of an accelerator of the catalogue: give a vms.csv of a cloud.")
+    content: dict[str, Any] = dict(load_yaml(yaml_text(catalogue_file)) or {}) if catalogue_file.is_file() else {}
+    kept = {str(row["name"]): dict(row) for row in content.get("accelerators", ())}
+    own_names = {row_name(name) or name: name for name in kept}
+    day = datetime.fromtimestamp(prices.file.stat().st_mtime, UTC).date()
+    source = f"skypilot-{prices.file.parent.name}"
+    for name, price in found.items():
+        row = kept.setdefault(own_names.get(name, name), {"name": name})
+        row |= {"price_per_hour": round(price, 6), "price_date": day.isoformat(), "price_source": source}
+        row["price_includes_host"] = True
+    region, kind = prices.region or "all regions", "spot" if prices.spot else "on demand"
+    sources = {**content.get("sources", {}), source: f"SkyPilot catalogue {prices.file.name}, {region}, {kind}"}
+    whole = {**content, "sources": sources, "accelerators": list(kept.values())}
+    catalogue_file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(catalogue_file, yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+    return tuple(PriceUpdate(name, rows[name].price_per_hour, price) for name, price in sorted(found.items()))
 
 
 def row_name(model: str) -> str | None:

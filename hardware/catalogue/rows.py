@@ -64,7 +64,8 @@ class AcceleratorRow(Frozen):
     interconnect_bytes_per_second: Positive | None = Field(description="One direction, all links; None if unpublished.")
     host_link_bytes_per_second: Positive | None = Field(description="One direction; None for a processor.")
     tdp_watts: Positive | None = Field(description="Thermal design power of the device; None if unpublished.")
-    price_per_hour: Positive | None = Field(default=None, description="US dollars, host included; None if unknown.")
+    price_per_hour: Positive | None = Field(default=None, description="US dollars; None if unknown.")
+    price_includes_host: bool = Field(default=True, description="Whether the price is that with a share of the host.")
     price_date: datetime.date | None = Field(default=None, description="Day on which the price was valid or read.")
     price_source: str | None = Field(default=None, description="Key of `Catalogue.sources`.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
@@ -72,6 +73,7 @@ class AcceleratorRow(Frozen):
         description="What its matrix unit leaves out of a backward pass: operands that are zero, results that nobody "
         "needs, or both (simulated by the extension `stalls`); None where it multiplies zeros like all else.",
     )
+    tried: bool = Field(default=True, description="Whether Shunter has trained on a device of its kind and vendor.")
     date: datetime.date = Field(description="Day on which the specification was checked.")
     source: str = Field(description="Key of `Catalogue.sources`.")
 
@@ -80,6 +82,16 @@ class AcceleratorRow(Frozen):
         if self.price_per_hour is not None and (self.price_date is None or self.price_source is None):
             raise ValueError("price_per_hour needs price_date and price_source beside it")
         return self
+
+    def comparable_price(self, newest: datetime.date) -> float | None:
+        """Return the price if it may be compared with the others: with its host, and of their time; else None.
+
+        Args:
+            newest: Day of the newest price of the catalogue.
+        """
+        if self.price_date is None or not self.price_includes_host or newest - self.price_date > MAX_PRICE_AGE:
+            return None
+        return self.price_per_hour
 
     def staleness(self, today: datetime.date) -> str | None:
         """Return a message that names the outdated price or specification; None if both are recent enough.

@@ -14,7 +14,7 @@ from shunter.hardware.types import HardwareProfile
 from shunter.planner.assessment import PriceSource
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
 
-TRAINED_ON = ("gpu", "cpu")  # kinds of catalogue rows in `all`; other kinds are compared only if named
+TRAINED_ON = ("gpu", "cpu")  # kinds of catalogue rows in `all`, if tried; others are compared only if named
 
 
 class Offer(Frozen):
@@ -71,8 +71,8 @@ def catalogue_offers(
     """Return the requested catalogue accelerators that are not in this machine.
 
     Args:
-        asked: Accelerators to offer: `local` for none, `all` for those of the kinds that are trained on, or names with
-            commas.
+        asked: Accelerators to offer: `local` for none, `all` for those of kinds and vendors that were tried, or names
+            with commas.
         profiles: Profiles of this machine; `all` leaves out the accelerators of this machine.
         catalogue: Catalogue to search; if None, the shipped one with the user's rows.
         today: Day to judge the age of a row by; if None, the current one.
@@ -85,7 +85,11 @@ def catalogue_offers(
     catalogue = catalogue or load_catalogue()
     local = _local_rows(profiles, catalogue)
     day = today or datetime.datetime.now(datetime.UTC).date()
-    return [_offer(row, local, day, catalogue) for row in _asked_rows(asked, local, catalogue)]
+    rows = _asked_rows(asked, local, catalogue)
+    newest = max((row.price_date for row in catalogue.accelerators if row.price_date is not None), default=day)
+    return [
+        _offer(row, catalogue_profile(row, local, catalogue, here=profiles), today=day, newest=newest) for row in rows
+    ]
 
 
 def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
@@ -130,16 +134,23 @@ def _local_rows(profiles: Sequence[HardwareProfile], catalogue: Catalogue) -> Lo
 def _asked_rows(asked: str, local: LocalRows, catalogue: Catalogue) -> list[AcceleratorRow]:
     if asked.strip().lower() == ALL_OFFERS:
         here = {row.name for _, row in local}
-        return [row for row in catalogue.accelerators if row.kind in TRAINED_ON and row.name not in here]
+        return [row for row in catalogue.accelerators if row.kind in TRAINED_ON and row.tried and row.name not in here]
     names = [name.strip() for name in asked.split(",") if name.strip()]
     return list({row.name: row for row in map(catalogue.find_accelerator, names)}.values())
 
 
-def _offer(row: AcceleratorRow, local: LocalRows, today: datetime.date, catalogue: Catalogue) -> Offer:
+def _offer(row: AcceleratorRow, profile: HardwareProfile, *, today: datetime.date, newest: datetime.date) -> Offer:
+    """Return the offer of a row; its price counts only beside prices of the same kind and time."""
+    price = row.comparable_price(newest)
+    notes = [] if row.kind in TRAINED_ON else [f"{row.name} is no device that Shunter trains on yet"]
+    if row.kind in TRAINED_ON and not row.tried:
+        notes = [f"Shunter has not been tried on {row.name}"]
+    if row.price_per_hour is not None and price is None:
+        notes.append(f"the price of {row.name} is not comparable with the others and is left out")
     return Offer(
-        profile=catalogue_profile(row, local, catalogue),
+        profile=profile,
         is_here=False,
-        price_per_hour=row.price_per_hour,
-        price_source=None if row.price_per_hour is None else "catalogue",
-        note=row.staleness(today) if row.kind in TRAINED_ON else f"{row.name} is no device that Shunter trains on yet",
+        price_per_hour=price,
+        price_source=None if price is None else "catalogue",
+        note="; ".join(notes) or row.staleness(today),
     )

@@ -40,8 +40,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
     return (
         f"{best.candidate.placement.label} needs the least {format_objective(weights)} of {feasible} placement(s)"
-        f"{within}{runner_up}: {' and '.join(amounts)} for an upper estimate of {terms.job.epochs:.3g} epochs"
-        f"{_searched(best)}; {binding}{quality}."
+        f"{within}{runner_up}: {' and '.join(amounts)} for {_epochs(best, terms)}{_searched(best)}; {binding}{quality}."
     )
 
 
@@ -228,6 +227,13 @@ def _amount(row: Assessment, quantity: Objective) -> str:
     if quantity is Objective.CARBON:
         return "unknown emissions" if row.carbon_grams is None else format_carbon(row.carbon_grams)
     return "an unknown energy" if row.kwh is None else f"{format_energy(row.kwh)} (power {prediction.energy_source})"
+
+
+def _epochs(row: Assessment, terms: Terms) -> str:
+    """Return the expected epochs; the plan only if nothing says how many of them are needed."""
+    if row.candidate.work_log_deviation is None:
+        return f"at most {terms.job.epochs:.3g} epochs"
+    return f"~{terms.job.epochs * row.candidate.work_share:.3g} of at most {terms.job.epochs:.3g} epochs"
 
 
 def _searched(row: Assessment) -> str:

@@ -1,8 +1,8 @@
 """Detection of lasting speed changes of a machine, and of outliers.
 
-A machine's speed varies from day to day with other load, temperature and clock. All measurements of one session share
-these conditions, so that a session counts once. A session's shift is the median distance of its measurements to the
-mean of earlier sessions of the same configuration.
+A machine's speed varies from run to run with other load, temperature and clock. All measurements of one session, which
+is the run of a command, share these conditions, so that a session counts once. A session's shift is the median distance
+of its measurements to the mean of earlier sessions of the same configuration.
 
 Two-sided cumulative sums of the shifts detect a change of level (Page, "Continuous inspection schemes", Biometrika 41,
 1954). The sums are self-starting, in standard deviations of the difference (Hawkins, "Self-starting cusum charts for
@@ -62,7 +62,7 @@ def inspect(
     Args:
         log_times: Natural logarithms of step times, or of their ratio to a prediction, in order of time.
         configurations: Configuration of each observation; only equal configurations are compared.
-        sessions: Session of each observation, such as the day; if None, each observation is its own session.
+        sessions: Session of each observation, such as the run; if None, each observation is its own session.
     """
     values = np.asarray(log_times, float)
     places = _places(sessions if sessions is not None else range(len(values)))

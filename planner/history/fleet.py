@@ -14,10 +14,11 @@ from shunter.hardware.catalogue.offers import catalogue_profile
 from shunter.hardware.catalogue.rows import AcceleratorRow, Catalogue
 from shunter.hardware.cost.cost_model import CostModel
 from shunter.hardware.cost.residual import StepObservation, scaled
-from shunter.hardware.types import Placement, Prediction, Workload
+from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 from shunter.planner.history.transfer import Situation, Traits, estimate
 
 CoreFactor = Callable[[Placement], float]
+LEAST_DIFFERENCE = 1e-6  # in log seconds, so that of equal accelerators the one with the higher rates comes first
 MOST_STEPS = 300  # newest steps used; the cost grows with their number cubed
 
 
@@ -27,6 +28,8 @@ def with_fleet(
     steps: Sequence[StepObservation],
     catalogue: Catalogue,
     core_factor: CoreFactor = lambda _: 1.0,
+    *,
+    here: Sequence[HardwareProfile] = (),
 ) -> list[Prediction]:
     """Return catalogue predictions, corrected by steps measured on the same or similar accelerators.
 
@@ -37,8 +40,9 @@ def with_fleet(
         catalogue: Catalogue of accelerators.
         core_factor: Slowdown of a step on a placement's threads relative to perfect scaling; the predictions already
             include it.
+        here: Profiles of this machine, for the least time of a launch.
     """
-    promises = _Promises(catalogue, core_factor)
+    promises = _Promises(catalogue, core_factor, here)
     seen = [
         (_situation(step.workload, step.placement, row), step.measured_seconds / promised)
         for step in steps[-MOST_STEPS:]
@@ -51,23 +55,55 @@ def with_fleet(
     rows = [promises.known_row(placement.accelerator) for placement, _ in predictions]
     asked = [_situation(plain, placement, row) for (placement, _), row in zip(predictions, rows, strict=True)]
     ratios = estimate(seen, asked)
-    corrected = []
-    for (placement, prediction), row, mean, deviation in zip(
-        predictions, rows, ratios.mean, ratios.deviation, strict=True
-    ):
-        # The prediction may use more details of the workload than past runs store; the ratio refers to the stored ones.
-        log_seconds = math.log(promises.step_seconds(plain, placement, row)) + float(mean)
-        # A new measurement differs from the belief by the measurement noise.
-        doubt = math.hypot(float(deviation), ratios.noise)
-        corrected.append(scaled(prediction, log_seconds - math.log(prediction.step_seconds), doubt))
-    return corrected
+    # The prediction may use more details of the workload than past runs store; the ratio refers to the stored ones.
+    log_seconds = [
+        math.log(promises.step_seconds(plain, placement, row)) + float(mean)
+        for (placement, _), row, mean in zip(predictions, rows, ratios.mean, strict=True)
+    ]
+    log_seconds = _no_slower_without_evidence(log_seconds, asked, [situation for situation, _ in seen])
+    # A new measurement differs from the belief by the measurement noise.
+    return [
+        scaled(prediction, log_time - math.log(prediction.step_seconds), math.hypot(float(deviation), ratios.noise))
+        for (_, prediction), log_time, deviation in zip(predictions, log_seconds, ratios.deviation, strict=True)
+    ]
+
+
+def _no_slower_without_evidence(
+    log_seconds: Sequence[float], asked: Sequence[Situation], seen: Sequence[Situation]
+) -> list[float]:
+    """Return the times, where an accelerator that publishes higher rates than another one is no slower.
+
+    Other workloads teach that an accelerator is slow. Whether it is slower than an older one is specific to a workload,
+    and is believed only if an alike workload was measured on both.
+    """
+    found = list(log_seconds)
+    measured: dict[tuple[float, ...], set[str]] = {}
+    for step in seen:
+        measured.setdefault(_rounded(step.log_demands), set()).add(step.accelerator.name)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, one in enumerate(asked):
+        groups.setdefault((one.family, one.batch_size, one.count), []).append(index)
+    for indices in groups.values():
+        indices.sort(key=lambda index: asked[index].accelerator.log_rates or ())
+        for place, index in enumerate(indices):
+            one = asked[index]
+            known = measured.get(_rounded(one.log_demands), set())
+            for slower in indices[:place]:
+                is_known = {one.accelerator.name, asked[slower].accelerator.name} <= known
+                if not is_known and one.accelerator.dominates(asked[slower].accelerator):
+                    found[index] = min(found[index], found[slower] - LEAST_DIFFERENCE)
+    return found
+
+
+def _rounded(log_demands: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(round(demand, 1) for demand in log_demands)
 
 
 class _Promises:
     """Step times by the catalogue alone, with cached rows and cost models."""
 
-    def __init__(self, catalogue: Catalogue, core_factor: CoreFactor) -> None:
-        self._catalogue, self._core_factor = catalogue, core_factor
+    def __init__(self, catalogue: Catalogue, core_factor: CoreFactor, here: Sequence[HardwareProfile]) -> None:
+        self._catalogue, self._core_factor, self._here = catalogue, core_factor, here
         self._rows: dict[str, AcceleratorRow | None] = {}
         self._models: dict[str, CostModel] = {}
 
@@ -89,7 +125,7 @@ class _Promises:
     def step_seconds(self, workload: Workload, placement: Placement, row: AcceleratorRow) -> float:
         """Return the predicted seconds of a step on the accelerator of this row."""
         if row.name not in self._models:
-            self._models[row.name] = CostModel(catalogue_profile(row, catalogue=self._catalogue))
+            self._models[row.name] = CostModel(catalogue_profile(row, catalogue=self._catalogue, here=self._here))
         there = placement.model_copy(update={"accelerator": row.name})
         seconds = self._models[row.name].predict(workload, there).step_seconds
         return seconds * self._core_factor(placement) if row.kind == "cpu" else seconds

@@ -15,7 +15,6 @@ from shunter.planner.history.drift import Inspection, inspect
 from shunter.planner.history.runs import Exclusion
 
 ADJUSTED_DEVIATION = 0.15  # added to the noise of what was measured at another level, in log seconds
-DAY = 10  # characters of the date at the head of an ISO 8601 time
 
 
 class Drift(Frozen):
@@ -38,7 +37,7 @@ class Drift(Frozen):
 
 
 Found = tuple[str, StepObservation]
-"""A step time, and the run that measured it."""
+"""A step time, and the command's run, within which trials and members measured it."""
 
 
 def inspect_machines(
@@ -47,7 +46,8 @@ def inspect_machines(
     """Return the observations at the current level of their machine, the changes, and the outliers.
 
     Args:
-        steps: Step times of any machines; records that do not name their machine count by its kind.
+        steps: Step times of any machines; records that do not name their machine count by its kind. All of one
+            command's run are one session.
     """
     machines: dict[tuple[str, str], list[Found]] = {}
     for run_id, step in sorted(steps, key=lambda found: found[1].measured_at):
@@ -60,7 +60,7 @@ def inspect_machines(
             [math.log(step.measured_seconds / step.predicted_seconds) for _, step in own],
             # A training is disturbed more than a probe, so that the two are not compared.
             [(step.workload.model_dump_json(), step.placement, step.steps is None) for _, step in own],
-            [step.measured_at[:DAY] for _, step in own],
+            [run_id for run_id, _ in own],
         )
         if found.levels[-1].start:
             drifts.append(_drift(own, found))

@@ -9,7 +9,7 @@ from typing import Protocol
 from shunter.errors import TrackingError
 from shunter.hardware.cost.residual import Residual, StepObservation
 from shunter.planner.calibration import Calibration, Ratios
-from shunter.planner.history.epochs import PLAN, EpochCount, estimate_epochs
+from shunter.planner.history.epochs import PLAN, EpochCount, estimate_epochs, training_epochs
 from shunter.planner.history.gaussian_process import Posterior
 from shunter.planner.history.interruptions import NONE_SEEN, Interruptions
 from shunter.planner.history.machines import Drift, inspect_machines
@@ -78,12 +78,13 @@ class History:
         judged = [admit(run, parents.get(run.parent_run_id or ""), now) for run in past]
         runs = [result for result in judged if isinstance(result, PastRun)]
         excluded = [result for result in judged if isinstance(result, Exclusion)]
+        commands = {run.run_id: run.parent_run_id or run.run_id for run in past}
         steps: list[tuple[str, StepObservation]] = []
         for run in runs:
             for step in run.steps:
                 reason = admit_step(run, step)
                 excluded += [reason] if reason else []
-                steps += [] if reason else [(run.run_id, step)]
+                steps += [] if reason else [(commands[run.run_id], step)]
         compiled = sorted((step for _, step in steps if step.compiled), key=lambda step: step.measured_at)
         steady, drifts, outliers = inspect_machines([pair for pair in steps if not pair[1].compiled])
         return cls(
@@ -145,6 +146,17 @@ class History:
             if run.pair is not None and run.work_share is not None and not run.was_exploration
         ]
         return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
+
+    def training_epochs(self, family: str, patience: int) -> float:
+        """Return the expected epochs of one training: past ones of the family teach, or else those of all families.
+
+        Args:
+            family: Family of the model.
+            patience: Epochs without an improvement after which a training ends.
+        """
+        ended = [run for run in self.runs if run.kind in TRAININGS and run.outcome == "reached" and run.epochs]
+        alike = [run for run in ended if run.family == family] or ended
+        return training_epochs([run.epochs for run in alike if run.epochs], patience)
 
     def successes(self, batch_sizes: Sequence[int], *, data: str, family: str) -> list[float] | None:
         """Return the probability of reaching the quality by batch size, from past outcomes; None without finished runs.

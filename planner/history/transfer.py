@@ -73,6 +73,12 @@ class Traits:
         flops = rates.get("fp32") or max(rates.values())
         return cls(row.name, (math.log(flops), math.log(row.memory_bytes_per_second)))
 
+    def dominates(self, other: "Traits") -> bool:
+        """Return True if this accelerator publishes higher rates than another one."""
+        if self.log_rates is None or other.log_rates is None or self.log_rates == other.log_rates:
+            return False
+        return all(own >= others for own, others in zip(self.log_rates, other.log_rates, strict=True))
+
 
 @dataclass(frozen=True)
 class Situation:

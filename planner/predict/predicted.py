@@ -13,6 +13,7 @@ from shunter.planner.assessment import Candidate
 from shunter.planner.candidates.offers import Offer
 from shunter.planner.candidates.placements import Sizes, placements
 from shunter.planner.history import History, PastRun, with_fleet
+from shunter.planner.history.epochs import PLAN
 from shunter.planner.history.quality_loss import quality_losses
 from shunter.planner.predict.core_scaling import CoreScaling
 
@@ -92,6 +93,7 @@ def absent_candidates(
     *,
     scaling: CoreScaling = CoreScaling(),  # noqa: B008 - frozen
     searched: Sequence[Workload] = (),
+    here: Sequence[HardwareProfile] = (),
 ) -> list[Candidate]:
     """Return every placement on accelerators outside this machine, corrected by measurements of other machines.
 
@@ -102,6 +104,7 @@ def absent_candidates(
         sizes: Batch sizes; if None, those that suit the number of samples.
         scaling: Scaling of processors with their cores.
         searched: Demand of architectures that the search tries; empty if all have the demand of the workload.
+        here: Profiles of this machine.
     """
     promised = predicted_candidates(workload, offers, sizes=sizes, searched=searched)
     if not promised:
@@ -111,7 +114,7 @@ def absent_candidates(
         (one.placement, scaling.scaled(one) if one.placement.accelerator in processors else one.prediction)
         for one in promised
     ]
-    right = with_fleet(workload, predictions, history.unlimited_steps, load_catalogue(), scaling.factor)
+    right = with_fleet(workload, predictions, history.unlimited_steps, load_catalogue(), scaling.factor, here=here)
     return [
         candidate.model_copy(update={"prediction": found}) for candidate, found in zip(promised, right, strict=True)
     ]
@@ -215,7 +218,9 @@ def _chances(
     return dict.fromkeys(sizes, None) if chances is None else dict(zip(sizes, chances, strict=True))
 
 
-def with_work(candidates: Sequence[Candidate], history: History, *, data: str, family: str) -> list[Candidate]:
+def with_work(
+    candidates: Sequence[Candidate], history: History, *, data: str, family: str, share: float = 1.0
+) -> list[Candidate]:
     """Return the candidates with the share of the plan that past runs of the same data needed at their batch sizes.
 
     Args:
@@ -223,13 +228,15 @@ def with_work(candidates: Sequence[Candidate], history: History, *, data: str, f
         history: Past runs, including runs that missed the quality or were stopped.
         data: Key of the data, by `data_key`.
         family: Family of the model.
+        share: Share that is expected without past runs; 1 if unknown.
     """
     if not candidates:
         return []
     sizes = sorted({candidate.placement.batch_size for candidate in candidates})
     shares = history.work_shares(sizes, data=data, family=family)
     if shares is None:
-        return list(candidates)
+        update = {"work_share": share, "work_log_deviation": PLAN.deviation} if share < 1 else {}
+        return [candidate.model_copy(update=update) for candidate in candidates]
     found = {
         size: {"work_share": math.exp(mean), "work_log_deviation": float(deviation)}
         for size, mean, deviation in zip(sizes, shares.mean, shares.deviation, strict=True)

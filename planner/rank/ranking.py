@@ -14,6 +14,7 @@ from shunter.planner.rank.totals import Column, Terms, Totals, scores_of, totals
 MOST_ROWS = 1_000
 ENDING_LIMITS = frozenset({"time", "energy", "cost"})  # limits that end a search or training, which keeps its best
 EQUAL = 0.02  # share by which objectives may differ and count as equal
+NOISE = 0.05  # share of steps' noise within which the placement with room for parallel trials is preferred
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +40,9 @@ class Ranking:
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     """Rank all candidates: feasible ones by the objective, then excluded ones, the nearest first.
 
-    Of those within `EQUAL` of the best objective, the one with the lowest expected NE comes first. Ties go to the
-    faster candidate, then to fewer machines, fewer threads, less memory.
+    Of those within `EQUAL` of the best objective, the one with the lowest expected NE comes first; where none is known,
+    of those within `NOISE` the one that leaves cores for the most parallel trials of the search. Ties go to the faster
+    candidate, then to fewer machines, fewer threads, less memory.
 
     Args:
         candidates: Placements with their predictions, at least one.
@@ -56,7 +58,10 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     scores = scores_of(totals, terms.weights)
     is_excluded: NDArray[np.bool_] = np.any(broken, axis=0)
     ties = (totals.label_order, totals.memory_gib, totals.threads, totals.machines, totals.hours)
-    order = np.lexsort((*ties, scores, _loss_of_equals(totals, scores, is_excluded), excess, is_excluded))
+    loss = _loss_of_equals(totals, scores, is_excluded)
+    room = -np.where(_within(NOISE, scores, is_excluded), [one.trials_at_once for one in candidates], 0)
+    of_equals = (loss, room) if np.isnan(totals.quality_loss).all() else (room, loss)
+    order = np.lexsort((*ties, scores, *of_equals, excess, is_excluded))
     is_on_front = np.zeros(len(candidates), dtype=bool)
     feasible = np.flatnonzero(~is_excluded)
     is_on_front[feasible] = on_front(np.stack([totals.hours, totals.kwh, totals.cost], axis=1)[feasible])
@@ -107,8 +112,13 @@ def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
 
 def _loss_of_equals(totals: Totals, scores: Column, is_excluded: NDArray[np.bool_]) -> Column:
     """Return the loss of NE of those as good as the best in the objective, and infinity for all others."""
+    return np.where(_within(EQUAL, scores, is_excluded), np.nan_to_num(totals.quality_loss), np.inf)
+
+
+def _within(share: float, scores: Column, is_excluded: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return True for the feasible candidates whose objective is within a share of the best."""
     best = np.min(scores, where=~is_excluded, initial=np.inf)
-    return np.where(~is_excluded & (scores <= (1 + EQUAL) * best), np.nan_to_num(totals.quality_loss), np.inf)
+    return ~is_excluded & (scores <= (1 + share) * best)
 
 
 def _shown(

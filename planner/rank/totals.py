@@ -19,6 +19,9 @@ Column = NDArray[np.float64]
 # Start of separate training processes beside each other: on two cores of an AMD EPYC of the fifth generation their
 # first trials took 1.4 to 1.6 s longer than in a process that ran already (ml-100k, by hand).
 START_SECONDS = 3.0
+# Start on an accelerator that is not in this machine, where nothing is measured yet: 15 s for the command and 13.5 s
+# for measuring the machine, read by hand from the first training on an H200.
+START_ELSEWHERE_SECONDS = 28.5
 # Smallest gain in trainings per time for parallel trials of a search; parallel trials slow each other down and learn
 # less from each other. Set by hand.
 LEAST_TRIAL_GAIN = 0.25
@@ -108,7 +111,8 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     is_here, is_metered = here.astype(bool), here.astype(bool) & metered.astype(bool)
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
-    searching = _search_seconds(terms.job, watts) + terms.job.overhead_seconds
+    starting = np.where(is_here, 0.0, START_ELSEWHERE_SECONDS)
+    searching = _search_seconds(terms.job, watts) + terms.job.overhead_seconds + starting
     epochs = terms.job.epochs * work * searched  # in epochs of the default architecture
     trials = trial_seconds(terms.job, epoch_seconds * work * searched)
     saved = trials - parallel_seconds(trials, at_once)

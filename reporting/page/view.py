@@ -211,7 +211,7 @@ def prediction(tree: RunTree) -> list[dict[str, Any]]:
     peaks = [member["memory.peak_bytes"] for member in members if "memory.peak_bytes" in member]
     watts = metrics.get("energy.mean_watts")
     seconds = sum(metrics.get(f"time.{step}_step_seconds", 0.0) for step in ("tune", "train"))
-    job_seconds, most = metrics.get("prediction.job_seconds"), "predicted as an upper estimate of the epochs"
+    job_seconds, most = metrics.get("prediction.job_seconds"), "search and training"
     joules, power_source = _times(row["kwh"], JOULES_PER_KWH), tree.parent.tags.get("energy.source", "")
     rate, memory = metrics.get("prediction.samples_per_second"), _gib(metrics.get("prediction.memory_bytes"))
     lines = [

@@ -20,7 +20,7 @@ class SelectRequest(JobRequest, frozen=True):
     offers: str = Field(
         default=ALL_OFFERS,
         min_length=1,
-        description="Accelerators to compare: local, all (with the catalogue), or names, separated by commas.",
+        description="Accelerators to compare: local, all (what the catalogue has that is clearly better), or names.",
     )
     probe_seconds: float = Field(
         default=15.0,

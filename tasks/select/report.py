@@ -59,7 +59,7 @@ def as_markdown(decision: Decision) -> str:
         "",
         calibration_text(decision),
         "",
-        f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {_tuning(decision.job)} and "
+        f"The job is {_expected(decision)}{decision.job.epochs:.3g} epochs: {_tuning(decision.job)} and "
         f"{decision.job.final_epochs:g} of final training, validation and checkpoints added.",
     ]
     excluded = [row for row in decision.table if row.excluded_by]
@@ -102,6 +102,13 @@ def _or_unknown(
 
 def _gib(value: float, interval: Interval | None, sure: str) -> str:
     return f"{value:.3g} GiB" if interval is None else f"{value:.3g} GiB, {interval[0]:.3g} to {interval[1]:.3g}{sure}"
+
+
+def _expected(decision: Decision) -> str:
+    """Return how many of the planned epochs are expected."""
+    if decision.is_upper_estimate:
+        return "at most "
+    return f"~{decision.job.epochs * decision.chosen.candidate.work_share:.3g} of at most "
 
 
 def _tuning(job: JobSize) -> str:

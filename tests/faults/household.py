@@ -17,6 +17,7 @@ FIRST_DAY = date(2026, 1, 1)
 SCHEMA = "label: click\ncategorical: [user, item]\ntime: time\n"
 JOBS = "jobs:\n- {name: short, train_seconds: {cpu: 60}}\n- {name: long, train_seconds: {cpu: 600}}\n"
 CLUSTER = "machines:\n- {name: one, accelerator: cpu, count: 2}\n"
+PRICES = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region\nsmall,L4,1,0.8,0.3,east\n"
 LOG = ("--data", "logs/day_*.parquet", "--schema", "schema.yaml")
 SHORT = ("--trials", "2", "--max-epochs", "1", "--ensemble-size", "2", "--batch-sizes", "256")
 PROMOTED = (*SHORT, "--explore", "never", "--promote", "always")
@@ -45,6 +46,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "sync": (),
     "doctor": (),
     "explain": ("storage",),
+    "prices": ("vms.csv",),
     "clean": ("--remove", "--days", "0", "--unused-days", "1"),
     "status": (),
     "ui": (),
@@ -75,7 +77,7 @@ def write_household(folder: Path) -> None:
                 "time": np.arange(ROWS_OF_A_DAY) + day * 86_400,
             }
         ).write_parquet(folder / "logs" / f"day_{FIRST_DAY + timedelta(days=day)}.parquet")
-    for name, text in (("schema.yaml", SCHEMA), ("jobs.yaml", JOBS), ("cluster.yaml", CLUSTER)):
+    for name, text in (("schema.yaml", SCHEMA), ("jobs.yaml", JOBS), ("cluster.yaml", CLUSTER), ("vms.csv", PRICES)):
         (folder / name).write_text(text)
 
 

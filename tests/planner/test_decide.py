@@ -266,7 +266,7 @@ class TestReason:
         reason = decide([MIDDLE, SLOW_FRUGAL], Terms.of(Limits(), Objective.TIME, TEN_EPOCHS)).reason
         assert reason == (
             "cpu x1 fp32 b512 needs the least time of 2 placement(s) (cpu x1 fp32 b64 needs 100.0% more): "
-            "60 min (step measured) and 0.1 kWh (power estimated) for an upper estimate of 10 epochs; no limit binds."
+            "60 min (step measured) and 0.1 kWh (power estimated) for at most 10 epochs; no limit binds."
         )
 
     def test_quality_is_left_to_the_check_after_training(self) -> None:

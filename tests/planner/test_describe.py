@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from shunter.planner.describe import (
     REDUCTION_FACTOR,
     access_curve,
     describe,
+    expected_share,
     hyperband_epochs,
     hyperband_finishers,
     job_size,
@@ -147,6 +148,27 @@ def test_finishers_take_no_more_than_what_hyperband_spends(trials: int, max_epoc
     finishers = hyperband_finishers(trials, max_epochs)
     assert 1 <= finishers <= trials
     assert finishers * max_epochs <= hyperband_epochs(trials, max_epochs)
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "share"),
+    [
+        pytest.param({"trials": 1, "ensemble_size": 1, "max_epochs": 8}, 4.0, 0.5, id="patience ends the only trial"),
+        pytest.param({"trials": 1, "ensemble_size": 1, "max_epochs": 3}, 4.0, 1.0, id="shorter than patience"),
+        pytest.param({"search_minutes": 5, "ensemble_size": 3, "max_epochs": 8}, 2.0, 0.25, id="the members alone"),
+        pytest.param({"model": "lightgcn", "trials": 1, "max_epochs": 8}, 4.0, 1.0, id="rankings are not modelled"),
+    ],
+)
+def test_expected_share_follows_patience(options: dict[str, Any], epochs: float, share: float) -> None:
+    assert expected_share(TrainRequest(**options), epochs) == pytest.approx(share)
+
+
+def test_trials_that_a_rung_ends_are_not_made_longer_by_patience() -> None:
+    request = TrainRequest(trials=9, ensemble_size=1, max_epochs=9)
+    by_rungs = expected_share(request, 9.0)
+    assert by_rungs == pytest.approx(1.0)
+    assert expected_share(request, 3.0) > 1 / 3  # the short trials are as long as before
+    assert expected_share(request, 3.0) < by_rungs
 
 
 def test_the_job_is_tuning_members_and_their_validation(dataset: Dataset) -> None:

@@ -1,11 +1,18 @@
 """Profiles made of the catalogue: complete, and never called measured."""
 
+import json
+from pathlib import Path
+from statistics import median
+
 import pytest
 
-from shunter.hardware.catalogue.offers import ASSUMED, catalogue_profile, measured_shares, peak_flops, row_cores
+from benchmarks.train_step.race import FEATURES, SPEC
+from shunter.engine.profiling.workload import workload_of
+from shunter.hardware.catalogue.offers import OF_GPUS, catalogue_profile, measured_shares, peak_flops, row_cores
 from shunter.hardware.catalogue.rows import AcceleratorRow, load_catalogue
 from shunter.hardware.cost.cost_model import predict
 from shunter.hardware.types import HardwareProfile, Placement, Quantity
+from shunter.models.counting import count_model
 from tests.hardware.profiles import make_profile, make_workload
 
 ROWS = load_catalogue().accelerators
@@ -30,9 +37,33 @@ def test_every_row_makes_a_profile_that_predicts_and_claims_no_measurement(row: 
 def test_rates_are_shares_of_the_peaks() -> None:
     row = load_catalogue().find_accelerator("NVIDIA A100 SXM4 80GB")
     profile = catalogue_profile(row)
-    assert profile.matmul_flops_per_second["fp32"].value == pytest.approx(0.7 * row.peak_flops_per_second["fp32"])
+    matmul = profile.matmul_flops_per_second
+    assert matmul["fp32"].value == pytest.approx(OF_GPUS.matrix_unit * row.peak_flops_per_second["tf32"])
+    assert matmul["bf16"].value == pytest.approx(OF_GPUS.matrix_unit * row.peak_flops_per_second["bf16"])
     assert profile.copy_bytes_per_second.value == pytest.approx(0.85 * row.memory_bytes_per_second)
-    assert profile.busy_watts == Quantity(value=row.tdp_watts or 0.0, source="catalogue")
+    old = load_catalogue().find_accelerator("P100")
+    plain = catalogue_profile(old).matmul_flops_per_second["fp32"].value
+    assert plain == pytest.approx(OF_GPUS.matmul * old.peak_flops_per_second["fp32"])
+
+
+def test_recorded_step_of_a_gpu_is_predicted_in_time_and_energy() -> None:
+    """Steps of 8,192 samples on an H200 as `benchmarks/results/train_step_gpu.json` has them."""
+    row = load_catalogue().find_accelerator("H200")
+    recorded = json.loads(Path("benchmarks/results/train_step_gpu.json").read_text())["details"]
+    workload = workload_of(count_model(SPEC, FEATURES), train_samples=1_000_000)
+    for precision in ("fp32", "bf16"):
+        placement = Placement(accelerator=row.name, threads=1, precision=precision, batch_size=8192)
+        found = predict(workload, placement, catalogue_profile(row))
+        measured = median(recorded["times"]["8192"][f"shunter {precision}"]["wall_seconds"])
+        joules = recorded["energy"]["8192"][f"shunter {precision}"]["joules_per_sample"]
+        assert found.step_seconds == pytest.approx(measured, rel=0.25)
+        assert (found.epoch_joules or 0) / workload.train_samples == pytest.approx(joules, rel=0.25)
+
+
+def test_launches_are_never_faster_than_measured_here_even_if_this_processor_has_no_row() -> None:
+    here = make_profile(operator_overhead_seconds=Quantity(value=9e-6, source="measured"))
+    profile = catalogue_profile(load_catalogue().find_accelerator("H100 SXM5 80GB"), here=[here])
+    assert profile.operator_overhead_seconds.value == 9e-6
 
 
 def test_an_old_gpu_without_bf16_is_not_offered_in_it() -> None:
@@ -59,7 +90,7 @@ def test_shares_measured_here_take_the_place_of_the_assumed_ones_for_the_same_ki
     assert profile.matmul_flops_per_second["fp32"].value == pytest.approx(0.5 * other.peak_flops_per_second["fp32"])
     gpu = load_catalogue().find_accelerator("T4")
     fp32 = catalogue_profile(gpu, [(here, row)]).matmul_flops_per_second["fp32"].value
-    assert fp32 == pytest.approx(ASSUMED.matmul * gpu.peak_flops_per_second["fp32"])
+    assert fp32 == pytest.approx(OF_GPUS.matmul * gpu.peak_flops_per_second["fp32"])
 
 
 def test_a_faster_accelerator_is_predicted_to_be_faster_at_heavy_work() -> None:

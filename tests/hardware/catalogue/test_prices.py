@@ -1,12 +1,15 @@
 """Prices by accelerator and machine, and from SkyPilot's catalogue."""
 
+import os
 import platform
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from shunter.errors import RequestError
-from shunter.hardware.catalogue.prices import Prices, row_name
+from shunter.hardware.catalogue.prices import Prices, PriceUpdate, SkyPilotPrices, row_name, update_catalogue_prices
+from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.types import Accelerator
 from tests.hardware.profiles import make_profile
 
@@ -83,3 +86,27 @@ def test_skypilots_file_is_refused_where_it_lacks_a_column(tmp_path: Path) -> No
     (tmp_path / "vms.csv").write_text("Name,Price\na,1\n")
     with pytest.raises(RequestError, match="lack a column"):
         prices.price_per_hour(accelerator("cuda:0", "NVIDIA L4"))
+
+
+def test_catalogue_prices_are_updated_and_dated_by_a_skypilot_file(tmp_path: Path) -> None:
+    file, catalogue = tmp_path / "vms.csv", tmp_path / "home" / "catalogue.yaml"
+    file.write_text(SKYPILOT)
+    os.utime(file, (1_750_000_000, 1_750_000_000))
+    catalogue.parent.mkdir()
+    catalogue.write_text("sources: {mine: our own}\naccelerators: [{name: L4, tdp_watts: 60}]\n")
+    former = load_catalogue().find_accelerator("L4").price_per_hour
+    updates = update_catalogue_prices(SkyPilotPrices(file=file, region="west"), catalogue)
+    assert updates == (PriceUpdate("L4", former, 0.9),)
+    row = load_catalogue(catalogue).find_accelerator("L4")
+    assert (row.price_per_hour, row.price_date, row.tdp_watts) == (0.9, date(2025, 6, 15), 60)
+    assert load_catalogue(catalogue).sources["mine"] == "our own"
+    update_catalogue_prices(SkyPilotPrices(file=file, spot=True), catalogue)
+    assert load_catalogue(catalogue).find_accelerator("L4").price_per_hour == 0.2
+
+
+def test_a_file_without_a_known_accelerator_updates_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "vms.csv"
+    file.write_text(SKYPILOT.splitlines()[0] + "\n")
+    with pytest.raises(RequestError):
+        update_catalogue_prices(SkyPilotPrices(file=file), tmp_path / "catalogue.yaml")
+    assert not (tmp_path / "catalogue.yaml").exists()

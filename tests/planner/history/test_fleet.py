@@ -98,3 +98,15 @@ def test_ratio_of_what_past_runs_keep_is_applied_to_what_they_keep(catalogue: Ca
     steps = [measured(catalogue, "V100", 2.0)] * 4
     (after,) = with_fleet(WORKLOAD, [(placement, finer)], steps, catalogue)
     assert after.step_seconds == pytest.approx(2.0 * prediction.step_seconds, rel=0.05)
+
+
+def test_newer_accelerator_is_slower_only_by_evidence_of_an_alike_workload(catalogue: Catalogue) -> None:
+    """Another workload that is slow on the V100 does not send this one to a K80."""
+    other = WORKLOAD.model_copy(update={"matmul_flops_per_sample": 3e2, "lookup_bytes_per_sample": 1e5})
+    slow = [measured(catalogue, "V100", 40.0).model_copy(update={"workload": other}), measured(catalogue, "K80", 0.2)]
+    promised = [promise(catalogue, name) for name in ("K80", "V100")]
+    old, new = (one.step_seconds for one in with_fleet(WORKLOAD, promised, slow, catalogue))
+    assert new < old
+    known = [*slow, measured(catalogue, "V100", 40.0)]
+    old, new = (one.step_seconds for one in with_fleet(WORKLOAD, promised, known, catalogue))
+    assert new > old

@@ -210,6 +210,23 @@ def test_machine_that_became_slower_is_relearned() -> None:
     assert corrected.step_seconds == pytest.approx(0.02, rel=0.1)
 
 
+def test_hourly_runs_of_one_day_notice_a_machine_that_became_slower() -> None:
+    """Trainings alone, as probes are not repeated; trial and member of a command are one session with it."""
+    random = np.random.default_rng(0)
+    runs = []
+    for hour in range(8):
+        seconds = 0.010 if hour < 4 else 0.020
+        steps = [step(seconds * float(np.exp(0.03 * random.standard_normal())), at=3600 * hour) for _ in range(3)]
+        runs.append(tracked(f"run-{hour}", tags=step_tags(steps[:1])))
+        runs += [
+            tracked(f"member-{hour}-{place}", "member", parent_run_id=f"run-{hour}", tags=step_tags([one]))
+            for place, one in enumerate(steps[1:])
+        ]
+    (drift,) = History.of(runs, NOW + 8 * 3600).drifts
+    assert drift.step_ratio == pytest.approx(2.0, rel=0.1)
+    assert drift.adjusted == 12
+
+
 def test_quality_of_the_next_run_is_judged_by_past_ones_of_the_same_data_and_family() -> None:
     aucs = (0.78, 0.782, 0.779, 0.781)
     runs = [tracked(f"run-{index}", metrics={"quality.auc": auc}) for index, auc in enumerate(aucs)]
@@ -406,6 +423,20 @@ def test_steps_that_have_no_room_leave_the_oldest_out() -> None:
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     return write_dataset(tmp_path / "data", rows=200)
+
+
+def test_epochs_of_a_training_are_learned_from_past_ones_of_its_family() -> None:
+    assert History().training_epochs("dlrm", 2) == pytest.approx(3.5)
+
+    def trained(name: str, family: str, epochs: float, **changes: Any) -> TrackedRun:
+        record = evidence(kind="member", family=family, epochs=epochs, planned_epochs=20, **changes)
+        return evident(name, record)
+
+    runs = [trained(f"deepfm-{place}", "deepfm", 8.0) for place in range(9)]
+    runs += [trained("pruned", "deepfm", 1.0, outcome="stopped", limit="early_stop"), trained("other", "dlrm", 2.0)]
+    history = History.of(runs, NOW)
+    assert 6.0 < history.training_epochs("deepfm", 2) < 8.0
+    assert 2.0 < history.training_epochs("dlrm", 2) < 3.5
 
 
 def test_what_trainings_take_beside_their_steps_is_a_median() -> None:

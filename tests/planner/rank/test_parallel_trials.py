@@ -33,7 +33,8 @@ def test_parallel_trials_of_one_thread_win_over_one_trial_of_two() -> None:
 @pytest.mark.parametrize(
     ("one", "two", "cores", "expected"),
     [
-        pytest.param(100, 60, 2, (2, 1), id="two threads help one trial as much"),
+        pytest.param(100, 55, 2, (2, 1), id="two threads help one trial as much"),
+        pytest.param(100, 60, 2, (1, 2), id="within the noise of steps cores are left for other trials"),
         pytest.param(100, 90, 1, (2, 1), id="no core is left"),
         pytest.param(0.5, 0.45, 2, (2, 1), id="too short for a process more"),
         pytest.param(100, 90, 64, (2, 3), id="a search has at least three rounds"),
