@@ -17,21 +17,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.report import PICTURES, RESULTS, parse_arguments, publish, table
 from benchmarks.select.figure import draw
 from benchmarks.select.gavel import replay_gavel
 from benchmarks.select.replay import RECURRENCES, replay
-from benchmarks.select.zeus import GPUS, OBJECTIVES, load_games
+from benchmarks.select.zeus import DEFAULT_PRICE, GPUS, OBJECTIVES, Game, load_games
 from shunter.settings import PROJECT_ROOT
 
 CLUSTERS = PROJECT_ROOT.parent / "shared" / "data" / "clusters"
-SEEDS = (0,)
+SEEDS, QUICK_SEEDS = (0,), (0, 1, 2)
+QUICK_GAMES = 6  # a random sample
 
 
 def main() -> None:
     """Replay both and publish; with `--only` the other one's figures stay as they were published."""
     arguments = parse_arguments(__doc__, _tables)
-    seeds = SEEDS[:1] if arguments.quick else SEEDS
+    seeds = QUICK_SEEDS if arguments.quick else SEEDS
     is_usual = (arguments.zeus, arguments.gpus) == (CLUSTERS / "zeus_nsdi23", ",".join(GPUS))
     name = "select" if is_usual else "select.other"
     before = RESULTS / f"{name}.json"
@@ -52,15 +55,20 @@ def main() -> None:
 
 
 def _replay_zeus(arguments: argparse.Namespace, seeds: Sequence[int]) -> dict[str, Any]:
-    games = load_games(arguments.zeus, arguments.gpus.split(","))
+    games = load_games(arguments.zeus, arguments.gpus.split(","), default_price=arguments.default_price)
     with tempfile.TemporaryDirectory() as home:
         # As on a user's own machine, where the operator permits power limits; nothing of this one is read or written.
         os.environ |= {"SHUNTER_HOME": home, "SHUNTER_ALLOW_POWER_LIMIT": "true", "OMP_NUM_THREADS": "1"}
-        zeus = replay(
-            games[:6] if arguments.quick else games, seeds, len(os.sched_getaffinity(0)), variants=arguments.variants
-        )
+        played = sample(games) if arguments.quick else games
+        zeus = replay(played, seeds, len(os.sched_getaffinity(0)), variants=arguments.variants)
     _print(zeus)
     return zeus
+
+
+def sample(games: Sequence[Game]) -> list[Game]:
+    """A random sample of the games, the same at every call."""
+    places = np.random.default_rng(0).permutation(len(games))[:QUICK_GAMES]
+    return [games[place] for place in sorted(places.tolist())]
 
 
 def _tables(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +76,9 @@ def _tables(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=("zeus", "gavel"), help="replay this one alone")
     parser.add_argument("--zeus", type=Path, default=CLUSTERS / "zeus_nsdi23", help="folder of Zeus' tables")
     parser.add_argument("--gpus", default=",".join(GPUS), help="GPUs of Zeus' tables, the user's own first")
+    parser.add_argument(
+        "--default-price", type=float, default=DEFAULT_PRICE, help="dollars an hour of a GPU of unknown price"
+    )
     parser.add_argument(
         "--gavel", type=Path, default=CLUSTERS / "gavel" / "simulation_throughputs.json", help="Gavel's table"
     )

@@ -210,7 +210,8 @@ def play_product(game: Game, recurrences: int, seed: int, *, explore: str | None
         run = _tracked(machine, request, decision, outcome, again, number=number)
         store.runs.append(run)
         play.promises += _promises(decision, read_evidence(run.tags))
-        play.regrets.append(game.regret(order))
+        known = _order_at(machine, decision.exploration.best_known) if decision.exploration else None
+        play.regrets.append(game.regret(order, known))
         reached = outcome.reached or (again is not None and again.reached)
         spent += machine.spent + outcome.spent + (again.spent if again else 0.0)
         spent += 0.0 if reached else game.optimum[2]

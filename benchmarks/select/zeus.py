@@ -10,9 +10,10 @@ target costs what it spent until it was stopped, or until the longest training, 
 
 The first run of a batch size may measure all caps in slices of its first epoch, as Zeus does; that epoch then costs the
 mean over the caps, and the rest runs at the best. The regret of a recurrence is the expected spending of what was
-chosen, plus the optimum once more for the share of seeds that miss (the run has to be repeated), over the optimum, less
-1. The optimum is the least expected spending of the configurations at which every recorded seed reaches the target.
-Cumulative regret adds what was really spent, slices and misses included, over 15 recurrences.
+chosen, plus the optimum once more for the share of seeds that miss (the run has to be repeated; after an abandoned
+exploration it goes on at the best known, which counts as what that takes), over the optimum, less 1. The optimum is the
+least expected spending of the configurations at which every recorded seed reaches the target. Cumulative regret adds
+what was really spent, slices and misses included, over 15 recurrences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ OBJECTIVES: tuple[Objective, ...] = ("time", "energy", "cost")
 GPUS = ("V100", "P100")  # the newer first: the one a user takes who does not compare
 # US dollars an hour with host, Google Cloud on demand as used by Gavel (OSDI 2020): one source for both.
 PRICE_PER_HOUR = {"V100": 2.85, "P100": 1.68, "K80": 0.52}
+DEFAULT_PRICE = 1.0  # of a GPU whose price is not known, such as an A40
 ANY_SAMPLES = 100_000  # of a job whose data set is not known: it only says how long a step is
 
 
@@ -189,14 +191,20 @@ class Game:
         told = costs if order.cap is None else {cap: costs[cap]}
         return Outcome(order.arm, ran * costs[cap] + slices * min(ran, 1.0), ran, reached, told if ran else {})
 
-    def regret(self, order: Order) -> float:
-        """Expected loss of an order against the optimum, over the optimum."""
+    def regret(self, order: Order, again: Order | None = None) -> float:
+        """Expected loss of an order against the optimum, over the optimum.
+
+        Args:
+            order: What is run.
+            again: What is run if the target was missed, as after an abandoned exploration; None for the optimum.
+        """
         costs = self.epoch_costs[order.arm]
         cost = min(costs.values()) if order.cap is None else costs[order.cap]
         runs = [self._length(epochs, cost, order) for epochs in self.epochs[order.arm.batch_size]]
         spent = np.mean([ran * cost for ran, _ in runs])
         missed = np.mean([not reached for _, reached in runs])
-        return float(spent / self.optimum[2] + missed - 1)
+        repeated = 1.0 if again is None else 1 + self.regret(again)
+        return float(spent / self.optimum[2] + missed * repeated - 1)
 
     def _length(self, epochs: float, epoch_cost: float, order: Order) -> tuple[float, bool]:
         """Epochs that a run of `epochs` (NaN: never) comes to, and whether it reaches the target."""
@@ -205,17 +213,19 @@ class Game:
         return (epochs, True) if epochs <= longest else (longest, False)
 
 
-def load_games(folder: Path, gpus: Sequence[str] = GPUS) -> list[Game]:
+def load_games(folder: Path, gpus: Sequence[str] = GPUS, *, default_price: float = DEFAULT_PRICE) -> list[Game]:
     """Every workload on each GPU alone, and on the choice of all of them, under the three objectives.
 
     Args:
         folder: Folder of the recorded tables: `summary_train.csv`, and `summary_power_GPU.csv` for each GPU.
         gpus: GPUs, the one that a user takes who does not compare first.
+        default_price: US dollars an hour of a GPU whose price is not known.
     """
+    prices = {gpu: _price(gpu, default_price) for gpu in gpus}
     recorded = _read(folder, gpus)
     choices = [*((gpu,) for gpu in gpus), *([tuple(gpus)] if len(gpus) > 1 else [])]
     games = [
-        _game(name, job, choice, objective, recorded)
+        _game(name, job, choice, objective, recorded=recorded, prices=prices)
         for name, job in jobs_of(recorded).items()
         for choice in choices
         for objective in OBJECTIVES
@@ -262,7 +272,7 @@ def load_game(folder: Path, name: str, gpu: str, objective: Objective, target_me
         target_metric: Metric to reach; the job's own when None.
     """
     job = JOBS[name] if target_metric is None else replace(JOBS[name], target_metric=target_metric)
-    return _game(name, job, (gpu,), objective, _read(folder, (gpu,)))
+    return _game(name, job, (gpu,), objective, recorded=_read(folder, (gpu,)), prices={gpu: _price(gpu)})
 
 
 Recorded = tuple[pd.DataFrame, dict[str, pd.DataFrame]]
@@ -274,7 +284,15 @@ def _read(folder: Path, gpus: Sequence[str]) -> Recorded:
     return pd.read_csv(folder / "summary_train.csv"), power
 
 
-def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, recorded: Recorded) -> Game:
+def _game(
+    name: str,
+    job: Job,
+    gpus: Sequence[str],
+    objective: Objective,
+    *,
+    recorded: Recorded,
+    prices: Mapping[str, float],
+) -> Game:
     epochs, power = recorded
     runs = epochs.loc[
         (epochs["dataset"] == job.dataset)
@@ -292,7 +310,7 @@ def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, record
             table["batch_size"], table["power_limit"], table["time_per_epoch"], table["average_power"], strict=True
         ):
             if batch_size in by_batch:
-                amounts = {"time": seconds, "energy": seconds * watts, "cost": seconds * _price(gpu) / 3600}
+                amounts = {"time": seconds, "energy": seconds * watts, "cost": seconds * prices[gpu] / 3600}
                 costs.setdefault(Arm(gpu, int(batch_size)), {})[int(cap)] = amounts[objective]
                 measured[Arm(gpu, int(batch_size)), int(cap)] = (float(seconds), float(watts))
     largest = max(arm.batch_size for arm in costs if arm.gpu == gpus[0])
@@ -310,12 +328,10 @@ def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, record
         gpus=tuple(gpus),
         samples=job.samples,
         measured=measured,
-        price_per_hour={gpu: _price(gpu) for gpu in gpus},
+        price_per_hour={gpu: prices[gpu] for gpu in gpus},
     )
 
 
-def _price(gpu: str) -> float:
-    """US dollars an hour: that of the recorded GPUs, else the catalogue's."""
-    price = PRICE_PER_HOUR.get(gpu) or load_catalogue().find_accelerator(gpu).price_per_hour
-    assert price is not None, f"no price of {gpu} is known"
-    return price
+def _price(gpu: str, default: float = DEFAULT_PRICE) -> float:
+    """US dollars an hour: that of the recorded GPUs, else the catalogue's, else the default."""
+    return PRICE_PER_HOUR.get(gpu) or load_catalogue().find_accelerator(gpu).price_per_hour or default
