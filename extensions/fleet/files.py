@@ -26,10 +26,11 @@ from shunter.extensions.fleet.traces.durations import (
     PHILLY,
     TIRESIAS,
     read_alibaba,
+    read_msr,
     read_philly,
     read_tiresias,
 )
-from shunter.extensions.fleet.traces.gavel import read_gavel
+from shunter.extensions.fleet.traces.gavel import read_trace
 from shunter.extensions.fleet.traces.pollux import COLUMNS as POLLUX
 from shunter.extensions.fleet.traces.pollux import read_pollux
 from shunter.extensions.fleet.traces.table import open_text
@@ -45,6 +46,7 @@ CLUSTER_EXAMPLE = "machines: [{name: node1, accelerator: A100, count: 8}]"
 JOBS_EXAMPLE = "jobs: [{name: nightly, train: {data: clicks.csv, model: dlrm}}]"
 COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
 CSV_READERS = ((POLLUX, read_pollux), (PHILLY, read_philly), (TIRESIAS, read_tiresias), (ALIBABA, read_alibaba))
+MSR_LOG = "cluster_job_log"  # name of Microsoft Research's file of jobs
 GIB = 2**30
 Cost = Seconds | dict[Name, Seconds]
 
@@ -232,7 +234,11 @@ def _earliest(jobs: Sequence[Any], most: int | None) -> list[Any]:
 
 def is_own(path: Path) -> bool:
     """Return True if a job file is in our own format, by its file name."""
-    return path.suffix in (".yaml", ".yml", ".json")
+    return path.suffix in (".yaml", ".yml", ".json") and not _is_msr(path)
+
+
+def _is_msr(path: Path) -> bool:
+    return path.stem == MSR_LOG
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -248,7 +254,7 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
-    """Read the jobs of a file: YAML of our own format, CSV by its columns, or a trace of Gavel.
+    """Read the jobs of a file: YAML of our own format, CSV by its columns, a trace of Gavel or Shockwave, or MSR's log.
 
     Args:
         path: Job file.
@@ -261,7 +267,10 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
     if is_own(path):
         return [job.job() for job in _stated(read_own_jobs(path), path)]
     try:
-        jobs = read_gavel(path) if path.suffix == ".trace" else _read_csv(path, adaptive)
+        if _is_msr(path):
+            jobs = read_msr(path)
+        else:
+            jobs = read_trace(path) if path.suffix == ".trace" else _read_csv(path, adaptive)
     except OSError as error:
         raise DataError(f"The file of jobs {path} cannot be read ({error.strerror}): give an existing file.") from error
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ The file describes the training data and the matching cluster, and contains a di
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from shunter.extensions.fleet.learned.choosers import Voters
 from shunter.extensions.fleet.learned.networks import Weights
 from shunter.extensions.fleet.learned.objectives import Objective
 from shunter.extensions.fleet.learned.planner import AGENTS
-from shunter.extensions.fleet.learned.policy import NAME, Learned
+from shunter.extensions.fleet.learned.policy import NAME, Decider, Learned
 from shunter.extensions.fleet.learned.voting import STRATEGIES
 from shunter.files import open_regular, replace_file
 from shunter.frozen import Frozen
@@ -46,6 +47,9 @@ class PolicyCard(Frozen):
         ratio: Its objective relative to that of the best other policy in the comparison; less than 1 is better.
         is_unseen: True if the comparison used jobs outside the training set; else the same jobs in another order.
         best_other: Name of the best other policy.
+        follows: Policy that decides in its place, because that one was better on the validation traces; None if none
+            was.
+        validation_ratio: Objective of the networks relative to that of the best teacher on the validation traces.
     """
 
     layout: int = LAYOUT
@@ -60,6 +64,8 @@ class PolicyCard(Frozen):
     ratio: float | None = None
     is_unseen: bool = True
     best_other: str | None = None
+    follows: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    validation_ratio: float | None = Field(default=None, exclude_if=lambda ratio: ratio is None)
 
     def told(self) -> str:
         """Return one sentence on the training data and the result of the comparison."""
@@ -68,6 +74,9 @@ class PolicyCard(Frozen):
             f"{self.steps:,} simulated decisions; it combines {self.members} snapshots of one training run "
             f"({self.strategy})"
         )
+        if self.follows is not None and self.validation_ratio is not None:
+            lost = f"{self.validation_ratio:.3f} times its {self.objective}"
+            told = f"{told}; on validation it lost to {self.follows} ({lost}), which decides in its place"
         if self.ratio is None:
             return told
         verdict = "better than" if self.ratio < 1 else "no better than"
@@ -142,8 +151,12 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
     return card, members
 
 
-def make_learned(path: Path) -> Learned:
+def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
     """Return the policy of a file; it rejects clusters of another shape.
+
+    Args:
+        path: The file.
+        make_policy: Function that returns the policy of a name, for one that lost on validation.
 
     Raises:
         ShunterError: The file cannot be read, is not a policy, or was changed.
@@ -154,6 +167,7 @@ def make_learned(path: Path) -> Learned:
         card.objective,
         lambda cluster: check_cluster(card, cluster, path),
         told=card.told(),
+        follows=None if card.follows is None else make_policy(card.follows),
     )
     if path != policy_file(NAME):
         found.name = f"{NAME}:{path.stem}"

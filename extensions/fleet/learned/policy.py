@@ -1,6 +1,7 @@
 """Learned scheduling policy: it plans again at every event, on simulated and live clusters."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import Cluster
@@ -12,6 +13,19 @@ from shunter.extensions.fleet.learned.view import Tables
 NAME = "learned"
 
 
+class Decider(Protocol):
+    """Policy that decides in place of the networks; see `Policy`."""
+
+    @property
+    def round_seconds(self) -> float | None:
+        """See `Policy.round_seconds`."""
+        ...
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        ...
+
+
 class Learned:
     """Scheduling policy of three cooperating agents (placement, job size, power cap); see `planner` in this folder.
 
@@ -21,6 +35,7 @@ class Learned:
         check: Function that raises for a cluster that the networks were not trained for.
         joint: If True, a single agent makes all decisions (a baseline).
         told: One sentence on the training data, for the user.
+        follows: Policy that decides in place of the networks; None if they decide.
     """
 
     name = NAME
@@ -34,8 +49,11 @@ class Learned:
         *,
         joint: bool = False,
         told: str = "",
+        follows: Decider | None = None,
     ) -> None:
-        self.told = told
+        self.told, self._follows = told, follows
+        if follows is not None:
+            self.round_seconds = follows.round_seconds
         self._chooser, self._check, self._joint = chooser, check, joint
         self._objective: Objective = objective
         self._planner: Planner | None = None
@@ -43,9 +61,11 @@ class Learned:
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
+        if not self._is_checked:
+            self.check(board.cluster)
+        if self._follows is not None:
+            return self._follows.decide(board)
         if self._planner is None:
-            if not self._is_checked:
-                self.check(board.cluster)
             self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
         elif board.cluster is not self._planner.cluster and board.cluster != self._planner.cluster:
             self._planner.go_on_with(Tables(board.cluster))  # other users' share of a live cluster changes

@@ -25,6 +25,7 @@ from shunter.extensions.fleet.simulator import simulate
 
 TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
 RIVALS = (*TEACHERS, "las", "tiresias", "gavel-max-min-perf", "dally")
+ELASTIC_RIVALS = ("sia", "pollux")  # they also choose the numbers of accelerators
 MEMBERS = 4
 TRACE_JOBS = 15
 DEMONSTRATED, VALIDATED, COMPARED = 4, 8, 6  # numbers of traces
@@ -42,6 +43,7 @@ class Learnt:
         rivals: Mean figure by policy, including `learned`, on jobs outside the training set.
         snapshots: Mean figure of each snapshot alone, on the traces on which the ensemble was selected.
         strategies: Mean figure of the ensemble on the same traces, by voting strategy.
+        teachers: Mean figure of the teachers on the same traces, by name.
         progress: Progress of the training.
     """
 
@@ -50,6 +52,7 @@ class Learnt:
     rivals: dict[str, float]
     snapshots: list[float]
     strategies: dict[str, float]
+    teachers: dict[str, float]
     progress: Progress = field(default_factory=Progress)
 
 
@@ -74,7 +77,7 @@ def learn(
     past: Weights | None = None,
     on_round: Callable[[int, Progress], None] | None = None,
 ) -> Learnt:
-    """Train a policy.
+    """Train a policy; one that is worse than the best teacher on the validation traces falls back to that teacher.
 
     Args:
         jobs: The user's jobs.
@@ -98,7 +101,12 @@ def learn(
         trainer.networks.load(past)
     trainer.run(on_round)
     draw = np.random.default_rng(seed + 10_000)
-    found = choose_ensemble(trainer, [source.draw(draw) for _ in range(VALIDATED)], cluster, objective)
+    validated = [source.draw(draw) for _ in range(VALIDATED)]
+    found = choose_ensemble(trainer, validated, cluster, objective)
+    elastic = ELASTIC_RIVALS if any(len(job.work.counts(job.accelerators)) > 1 for job in jobs) else ()
+    teachers = {name: mean_figure(name, validated, cluster, objective) for name in (*TEACHERS, *elastic)}
+    teacher = min(teachers, key=lambda name: teachers[name])
+    own = found.strategies[found.strategy] / (len(validated[0]) if objective == "jct" else 1)
     card = PolicyCard(
         objective=objective,
         cluster=shape_of(cluster),
@@ -108,15 +116,20 @@ def learn(
         seed=seed,
         members=len(found.members),
         strategy=found.strategy,
+        follows=teacher if teachers[teacher] < own else None,
+        validation_ratio=own / teachers[teacher],
     )
     unseen_traces = Traces(unseen, COMPARED_JOBS)
-    rivals = compare([unseen_traces.draw(draw) for _ in range(COMPARED)], cluster, objective, found)
+    compared = [unseen_traces.draw(draw) for _ in range(COMPARED)]
+    rivals = compare(compared, cluster, objective, found, (*RIVALS, *elastic))
+    if card.follows is not None:
+        rivals["learned"] = rivals[card.follows]
     others = {name: value for name, value in rivals.items() if name != "learned"}
     best = min(others, key=lambda name: others[name])
     card = card.model_copy(
         update={"ratio": rivals["learned"] / others[best], "best_other": best, "is_unseen": unseen != learned_from}
     )
-    return Learnt(card, found.members, rivals, found.snapshots, found.strategies, trainer.progress)
+    return Learnt(card, found.members, rivals, found.snapshots, found.strategies, teachers, trainer.progress)
 
 
 def warm_up(trainer: Trainer, source: Source, cluster: Cluster, objective: Objective, seed: int) -> int:

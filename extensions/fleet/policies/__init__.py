@@ -78,7 +78,7 @@ def trained_policies(names: Iterable[str]) -> "list[Learned]":
     """
     from shunter.extensions.fleet.learned.file import make_learned, policy_file
 
-    return [make_learned(policy_file(name)) for name in names if is_learned(name)]
+    return [make_learned(policy_file(name), make_policy) for name in names if is_learned(name)]
 
 
 def make_policy(name: str) -> Policy:

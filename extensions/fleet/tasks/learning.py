@@ -48,6 +48,7 @@ def learn_policy(
     run.log_series({"learning.cost": learnt.progress.costs, "learning.steps": learnt.progress.steps})
     run.log_metrics({f"rivals.{name}": value for name, value in learnt.rivals.items()})
     run.log_metrics({f"strategies.{name}": value for name, value in learnt.strategies.items()})
+    run.log_metrics({f"teachers.{name}": value for name, value in learnt.teachers.items()})
     run.set_tags({"schedule.source": "simulated"})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / kept_at(request).name

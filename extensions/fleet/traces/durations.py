@@ -1,10 +1,13 @@
 """Readers of traces that give each job's duration and number of accelerators: Philly, Tiresias, Alibaba."""
 
+import json
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from shunter.errors import DataError
 from shunter.extensions.fleet.job import Iterations, Job
-from shunter.extensions.fleet.traces.table import count, name, positive, rows, seconds
+from shunter.extensions.fleet.traces.table import count, name, open_text, positive, rows, seconds
 
 
 def moment_of(text: str) -> float:
@@ -31,6 +34,38 @@ def read_philly(path: Path) -> list[Job]:
     found = [(line, row) for line, row in rows(path, PHILLY)]
     first = min((row["timestamp"] for _, row in found), default=0.0)
     return [_job(f"philly-{line}", row["timestamp"] - first, row["num_gpus"], row["duration"]) for line, row in found]
+
+
+def read_msr(path: Path) -> list[Job]:
+    """Read `cluster_job_log` of Microsoft's Philly cluster, as Microsoft Research publishes it.
+
+    A job takes the seconds of all its attempts together, on the accelerators of the last one. Jobs without a recorded
+    attempt, and those that still ran, are skipped. The first arrival is second 0.
+
+    Raises:
+        DataError: The file is no such log.
+    """
+    try:
+        with open_text(path) as file:
+            log = json.load(file)
+        found = [(str(job["jobid"]), moment_of(job["submitted_time"]), *_attempts(job["attempts"])) for job in log]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is no cluster_job_log of Microsoft's Philly traces ({error})") from error
+    found = [job for job in found if job[2] > 0 and job[3] > 0]
+    first = min((arrival for _, arrival, _, _ in found), default=0.0)
+    return [_job(job, arrival - first, accelerators, taken) for job, arrival, accelerators, taken in found]
+
+
+def _attempts(attempts: list[dict[str, Any]]) -> tuple[int, float]:
+    """Return the accelerators of the last attempt and the seconds of all; 0 of both if one has not ended."""
+    taken, accelerators = 0.0, 0
+    for attempt in attempts:
+        begun, ended = attempt["start_time"], attempt["end_time"]
+        if begun in (None, "None") or ended in (None, "None"):
+            return 0, 0.0
+        taken += max(0.0, moment_of(ended) - moment_of(begun))
+        accelerators = sum(len(part["gpus"]) for part in attempt["detail"])
+    return accelerators, taken
 
 
 def read_tiresias(path: Path) -> list[Job]:

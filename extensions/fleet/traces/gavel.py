@@ -1,4 +1,4 @@
-"""Reader of Gavel's traces of a physical cluster, and of the throughput table that they refer to."""
+"""Readers of Gavel's traces of a physical cluster with the throughput table that they refer to, and of Shockwave's."""
 
 import ast
 import json
@@ -14,9 +14,53 @@ RACK_SHARE = 0.5  # of the network's cost; an assumption, because the measuremen
 TABLE = "simulation_throughputs.json"
 FIELDS = ("job_type", "command", "directory", "steps_option", "needs_data", "steps", "scale_factor", "weight", "slo",
           "arrival")  # fmt: skip
+SHOCKWAVE_FIELDS = ("job_type", "command", "directory", "steps_option", "needs_data", "steps", "scale_factor", "mode",
+                    "weight", "slo", "duration", "arrival")  # fmt: skip
 
 
 Throughputs = dict[str, dict[tuple[str, int], float]]
+
+
+def read_trace(path: Path) -> list[Job]:
+    """Read a tab-separated trace: of Shockwave by its number of fields, else of Gavel.
+
+    Raises:
+        DataError: A line is invalid, or a trace of Gavel lacks its table.
+        RequestError: The table is outside the folders that a request may read.
+    """
+    with open_text(path) as file:
+        is_shockwave = len(file.readline().split("\t")) == len(SHOCKWAVE_FIELDS)
+    return read_shockwave(path) if is_shockwave else read_gavel(path)
+
+
+def read_shockwave(path: Path) -> list[Job]:
+    """Read a trace of Shockwave (NSDI 2023): each job states its duration, at the batch size that it begins with.
+
+    The batch size of a job stays as it is, although most jobs of these traces change it as they run.
+
+    Raises:
+        DataError: A line is invalid.
+    """
+    jobs = []
+    with open_text(path) as file:
+        lines = file.read().splitlines()
+    for line, text in enumerate(lines, start=1):
+        values = text.split("\t")
+        if len(values) != len(SHOCKWAVE_FIELDS):
+            raise DataError(
+                f"line {line} of {path}: {len(values)} fields, and should have {len(SHOCKWAVE_FIELDS)} between tabs"
+            )
+        fields = dict(zip(SHOCKWAVE_FIELDS, values, strict=True))
+        jobs.append(
+            Job(
+                name=f"job-{line}",
+                arrival_seconds=read(path, line, "arrival", fields["arrival"], seconds),
+                accelerators=read(path, line, "scale_factor", fields["scale_factor"], count),
+                work=Iterations(read(path, line, "duration", fields["duration"], positive), {"": 1.0}),
+                weight=read(path, line, "weight", fields["weight"], positive),
+            )
+        )
+    return jobs
 
 
 def read_gavel(path: Path) -> list[Job]:

@@ -1,5 +1,6 @@
 """Traces: what is read of each format, and how a broken line is refused."""
 
+import json
 import os
 from pathlib import Path
 from statistics import fmean
@@ -9,6 +10,7 @@ import pytest
 from shunter.errors import DataError, RequestError
 from shunter.extensions.fleet.cluster import uniform_cluster
 from shunter.extensions.fleet.files import read_jobs
+from shunter.extensions.fleet.job import Conditions
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.simulator import simulate
@@ -92,6 +94,47 @@ def test_a_request_from_elsewhere_reads_no_measurements_outside_its_folders(
     with pytest.raises(RequestError, match="outside"):
         read_pollux(path)
     assert refused == [str(tmp_path / "traces" / "bert")]
+
+
+def test_shockwave_is_told_by_its_fields_and_needs_no_table(tmp_path: Path) -> None:
+    line = "LM (batch size 10)\tpython3 main.py\tlanguage_modeling\t--steps\t1\t134583\t{}\tgns\t2\t-1.000000\t1418\t55"
+    path = tmp_path / "120_dynamic.trace"
+    path.write_text(line.format(4) + "\n")
+    (job,) = read_jobs(path)
+    assert (job.arrival_seconds, job.accelerators, job.weight) == (55.0, 4, 2.0)
+    schedule = simulate([job], uniform_cluster(1, 1, 4), make_policy("fifo"))
+    assert schedule.outcomes[0].end_seconds == 55.0 + 1418.0
+    path.write_text(line.format(4) + "\n" + line.format("many") + "\n")
+    with pytest.raises(DataError, match=r"line 2 of .*scale_factor is 'many'"):
+        read_jobs(path)
+
+
+def test_microsofts_log_counts_all_attempts_and_skips_what_has_not_ended(tmp_path: Path) -> None:
+    def attempt(start: str | None, end: str | None, gpus: int) -> dict[str, object]:
+        return {
+            "start_time": start,
+            "end_time": end,
+            "detail": [{"ip": "m1", "gpus": [f"gpu{i}" for i in range(gpus)]}],
+        }
+
+    days = "2017-10-07 "
+    jobs = {
+        "retried": [attempt(days + "01:00:00", days + "01:01:00", 8), attempt(days + "01:02:00", days + "01:04:00", 4)],
+        "running": [attempt(days + "01:00:00", None, 8)],
+        "never": [],
+    }
+    path = tmp_path / "cluster_job_log"
+    log = [
+        {"jobid": name, "submitted_time": f"{days}00:5{9 - place}:00", "attempts": attempts, "vc": "a", "user": "b"}
+        for place, (name, attempts) in enumerate(jobs.items())
+    ]
+    path.write_text(json.dumps(log))
+    (job,) = read_jobs(path)
+    assert (job.name, job.arrival_seconds, job.accelerators) == ("retried", 0.0, 4)
+    assert job.work.seconds_left(0.0, Conditions("any", (4,), 0)) == 180.0
+    path.write_text("[{}]")
+    with pytest.raises(DataError):
+        read_jobs(path)
 
 
 def test_published_files_are_read_as_they_are(shared_data: Path) -> None:

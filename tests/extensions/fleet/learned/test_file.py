@@ -44,18 +44,34 @@ def test_a_policy_decides_alike_after_it_was_read(tmp_path: Path) -> None:
     assert "1.250" in read.told()
     np.testing.assert_array_equal(members[1]["job.w1"], draw_weights(AGENTS, 8, 1)["job.w1"])
     assert policy_names(f"fifo,learned:{path}") == ["fifo", f"learned:{path}"]
-    schedules = [simulate(JOBS, CLUSTER, policy) for policy in (make_learned(path), make_policy(f"learned:{path}"))]
+    schedules = [
+        simulate(JOBS, CLUSTER, policy) for policy in (make_learned(path, make_policy), make_policy(f"learned:{path}"))
+    ]
     assert schedules[0] == schedules[1]
+
+
+def test_a_policy_that_lost_on_validation_follows_its_teacher(tmp_path: Path) -> None:
+    path = tmp_path / "mine.safetensors"
+    card = saved(path).model_copy(update={"follows": "srtf", "validation_ratio": 1.5})
+    save_policy(path, card, [draw_weights(AGENTS, 8, seed) for seed in range(2)])
+    assert load_policy(path)[0].follows == "srtf"
+    learned, teacher = (
+        simulate(JOBS, CLUSTER, policy) for policy in (make_learned(path, make_policy), make_policy("srtf"))
+    )
+    assert learned.outcomes == teacher.outcomes
+    other = Cluster(machines=(Machine(name="x", accelerator="old"),))
+    with pytest.raises(RequestError):
+        simulate(JOBS, other, make_learned(path, make_policy))
 
 
 def test_names_and_order_of_machines_do_not_matter_and_their_number_does(tmp_path: Path) -> None:
     path = tmp_path / "mine.safetensors"
     saved(path)
     renamed = Cluster(machines=(Machine(name="x", accelerator="old"), Machine(name="y", accelerator="new", count=2)))
-    simulate(JOBS, renamed, make_learned(path))
+    simulate(JOBS, renamed, make_learned(path, make_policy))
     larger = Cluster(machines=(*CLUSTER.machines, Machine(name="c", accelerator="old")))
     with pytest.raises(RequestError, match="was trained on a cluster of another shape"):
-        simulate(JOBS, larger, make_learned(path))
+        simulate(JOBS, larger, make_learned(path, make_policy))
 
 
 def test_what_was_changed_or_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Training: the learning rate's cycles, phases, snapshots, that it repeats, that it learns, and a warm start."""
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -112,3 +113,24 @@ def test_jobs_of_the_comparison_come_after_those_that_are_learned_from() -> None
     learned, unseen = split(jobs())
     assert len(learned) + len(unseen) == 24
     assert max(job.arrival_seconds for job in learned) < min(job.arrival_seconds for job in unseen)
+
+
+@pytest.mark.parametrize("speedups", [{}, {1: 0.6, 2: 1.0}], ids=["rigid", "elastic"])
+def test_a_policy_that_loses_on_validation_follows_its_teacher(speedups: dict[int, float]) -> None:
+    asked = 2 if speedups else 1
+    some = [
+        replace(job, accelerators=asked, work=replace(job.work, speedups=speedups))
+        for job in jobs()
+        if isinstance(job.work, Iterations)
+    ]
+    cluster = Cluster(
+        machines=(Machine(name="a", accelerator="new", count=2), Machine(name="b", accelerator="old", count=2))
+    )
+    learnt = learn(some, cluster, "jct", trained_on="test", plan=SHORT)
+    card, best = learnt.card, min(learnt.teachers, key=lambda name: learnt.teachers[name])
+    assert card.validation_ratio is not None
+    assert card.follows == (best if card.validation_ratio > 1 else None)
+    assert ({"sia", "pollux"} <= learnt.rivals.keys()) == bool(speedups)
+    assert ({"sia", "pollux"} <= learnt.teachers.keys()) == bool(speedups)
+    if card.follows is not None:
+        assert learnt.rivals["learned"] == learnt.rivals[card.follows]
