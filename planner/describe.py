@@ -22,6 +22,7 @@ from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
 from shunter.planner.job_size import JobSize
 from shunter.requests import EnsembleOf, JobRequest, SelectRequest, TrainRequest
+from shunter.requests.support import ModelTrait, traits_of
 
 # Hyperband's reduction factor in tuning: one in three settings continues to three times the epochs.
 REDUCTION_FACTOR = 3
@@ -163,7 +164,7 @@ def expected_share(request: JobRequest, training_epochs: float) -> float:
         request: Job.
         training_epochs: Expected epochs of a training that nothing but patience ends.
     """
-    if is_ranking(request.model):
+    if ModelTrait.CLICKS not in traits_of(request.model):
         return 1.0
     most, trials = request.longest_epochs, request.search.most_trials
     length, members = min(training_epochs, most), members_to_train(request)

@@ -166,19 +166,20 @@ def _parts(
         lengths = shown.sum(1)
         with np.errstate(invalid="ignore"):
             novelty = np.where(shown, information[first], 0.0).sum(1) / lengths
-        hits = [one[np.isin(one, row)] for row, one in zip(first, items, strict=True)]
+        rows, places = np.nonzero(is_hit[:, :CUTOFF])
         yield (
             recall,
             ndcg,
             found / np.array(CUTOFFS),
             (found > 0).astype(float),
             novelty,
-            _by_group(hits, groups),
-            _by_group(items, groups),
+            _by_group(rows, first[rows, places], groups, len(items)),
+            _by_group(np.repeat(np.arange(len(items)), counts), np.concatenate(items), groups, len(items)),
             np.bincount(first[shown], minlength=len(groups)),
         )
 
 
-def _by_group(items: list[np.ndarray], groups: np.ndarray) -> np.ndarray:
-    """Return the number of each user's items in each group, int64 `[users, GROUPS]`."""
-    return np.stack([np.bincount(groups[one], minlength=len(GROUPS)) for one in items])
+def _by_group(rows: np.ndarray, items: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
+    """Return the number of items in each group by row, int64 `[count, GROUPS]`, of pairs of row and item."""
+    cells = np.bincount(rows * len(GROUPS) + groups[items], minlength=count * len(GROUPS))
+    return cells.reshape(count, len(GROUPS))

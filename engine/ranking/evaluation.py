@@ -22,7 +22,9 @@ from torch import Tensor
 
 from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among
+from shunter.engine.ranking.sparse_lists import sparse_first_items
 from shunter.errors import DataError
+from shunter.models.graph.history_rankers import SparseHistoryRanker
 from shunter.models.graph.ranker import VectorRanker
 from shunter.record import OPTIONAL, Record
 
@@ -185,9 +187,12 @@ def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, coun
     """
     if isinstance(ranker, VectorRanker) and ranker.is_popularity:
         return _first_items_of_all(ranker.popularity().cpu(), users, seen, count)
-    at_once = max(1, SCORES_AT_ONCE // ranker.item_count)
-    blocks = (users[start : start + at_once] for start in range(0, len(users), at_once))
-    return np.concatenate([_first_items_of_some(ranker, some, seen, count) for some in blocks])
+    if isinstance(ranker, SparseHistoryRanker) and ranker.adds_positive_weights:
+        items, is_known = sparse_first_items(ranker, users, seen, count)
+        if not is_known.all():
+            items[~is_known] = _first_items_in_blocks(ranker, users[~is_known], seen, count)
+        return items
+    return _first_items_in_blocks(ranker, users, seen, count)
 
 
 def judge(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -235,6 +240,12 @@ def _first_items_of_all(scores: Tensor, users: np.ndarray, seen: Interactions, c
     places = np.nonzero(is_left)[1]
     starts = is_left.sum(1).cumsum() - is_left.sum(1)
     return np.append(order, np.full(count, UNKNOWN))[places[starts[:, None] + np.arange(count)]]
+
+
+def _first_items_in_blocks(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
+    at_once = max(1, SCORES_AT_ONCE // ranker.item_count)
+    blocks = (users[start : start + at_once] for start in range(0, len(users), at_once))
+    return np.concatenate([_first_items_of_some(ranker, some, seen, count) for some in blocks])
 
 
 def _first_items_of_some(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:

@@ -137,6 +137,12 @@ class SparseHistoryRanker(HistoryRanker):
         """Return the numbers of edges and weights."""
         return {"edges": len(self.history), "weights": len(self.weights)}
 
+    @property
+    def adds_positive_weights(self) -> bool:
+        """Return True if scores are single sums of positive weights on the CPU, so that all others are 0."""
+        is_large = len(self.target_counts) ** 2 > MOST_CELLS
+        return is_large and self.weights.device.type == "cpu" and bool((self.weights > 0).all())
+
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
         """Add each weight to its score; with few items use a product with the dense matrix instead."""
         if len(self.target_counts) ** 2 <= MOST_CELLS:

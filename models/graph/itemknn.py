@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from shunter.models.graph.history_rankers import Histories, SparseHistoryRanker
-from shunter.models.graph.propagation import ITEMS_AT_ONCE
 from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.solved import SolveCounts, SolvedModel
 from shunter.models.graph.spec import Graph, GraphSpec, Searched
 
-FLOAT_BYTES, ID_BYTES = 4, 8
-PAIR_BYTES = 8 * ID_BYTES  # of a pair: count, similarity and ids, a copy without self-pairs, and the sort order
+# Pairs of items that meet in a user's history, of a block of items whose similarities are computed together.
+MEETINGS_AT_ONCE = 4_000_000
+SAMPLED_ITEMS = 256  # whose pairs are counted to tell the memory
+# Bytes, as measured: of a pair of a block, with what selects the nearest; of a kept pair while blocks are computed, and
+# when all are put together and ordered; of an edge.
+BLOCK_PAIR_BYTES, KEPT_PAIR_BYTES, ORDERED_PAIR_BYTES, EDGE_BYTES = 33, 12, 42, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,45 +49,86 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
     @classmethod
     def rankers(cls, spec: ItemKnnSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
         """Yield one ranker, from one count of common users."""
-        from scipy.sparse import csr_array  # imported here, since it takes long to load
-
-        ones = np.ones(graph.edges, np.float32)
-        chosen = csr_array((ones, (graph.edge_users, graph.edge_items)), shape=(graph.users, graph.items))
-        choosers = chosen.T.tocsr()
+        chosen, choosers = _incidence(graph)
         roots = np.sqrt(graph.item_degrees().astype(np.float32))
-        found = []
-        for first in range(0, graph.items, ITEMS_AT_ONCE):
-            common = choosers[first : first + ITEMS_AT_ONCE] @ chosen
+        found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for first, last in pairwise(_blocks(graph)):
+            common = choosers[first:last] @ chosen
             common.sort_indices()
-            items, others = first + np.repeat(np.arange(common.shape[0]), np.diff(common.indptr)), common.indices
-            similar = common.data / np.maximum(roots[items] * roots[others] + spec.shrinkage, 1.0)
-            is_other = items != others
-            found.append(_nearest(items[is_other], others[is_other], similar[is_other], spec.neighbours))
-        items, sources, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            items, others, lengths = np.arange(first, last, dtype=np.int32), common.indices, np.diff(common.indptr)
+            scale = roots[others]
+            scale *= np.repeat(roots[first:last], lengths)
+            scale += np.float32(spec.shrinkage)
+            similar = np.divide(common.data, np.maximum(scale, 1.0, out=scale), out=common.data)
+            similar[np.repeat(items, lengths) == others] = -1.0  # an item is no neighbour of itself
+            del scale
+            is_kept = _nearest(similar, common.indptr, spec.neighbours)
+            found.append((np.repeat(items, lengths)[is_kept], others[is_kept], similar[is_kept]))
+        targets, sources, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        del found
         order = np.argsort(sources, kind="stable")
         counts = np.bincount(sources, minlength=graph.items)
-        targets, kept, counts = (torch.from_numpy(one).to(device) for one in (items[order], weights[order], counts))
-        yield SparseHistoryRanker(targets, kept, counts, Histories.of(graph, device))
+        targets, weights, counts = (
+            torch.from_numpy(one).to(device) for one in (targets[order], weights[order], counts)
+        )
+        yield SparseHistoryRanker(targets, weights, counts, Histories.of(graph, device))
 
     @classmethod
     def counts(cls, spec: ItemKnnSpec, graph: Graph) -> SolveCounts:
-        """Count pairs of items of each user, block by block, and the kept pairs."""
-        kept = graph.items * min(spec.neighbours, graph.items)
-        meetings = float((graph.user_degrees().astype(float) ** 2).sum())
-        pairs = int(min(ITEMS_AT_ONCE * graph.items, meetings))  # of a block
+        """Count pairs of items of each user, and from a sample of items those of a block and the kept ones."""
+        meetings = _meetings(graph)
+        sample = np.linspace(0, graph.items - 1, min(SAMPLED_ITEMS, graph.items)).astype(np.int64)
+        chosen, choosers = _incidence(graph)
+        distinct = np.diff((choosers[sample] @ chosen).indptr)
+        share = distinct.sum() / max(1, np.minimum(meetings[sample], graph.items).sum())
+        bounds = np.append(0, np.minimum(meetings, graph.items).cumsum())
+        pairs = share * max(bounds[last] - bounds[first] for first, last in pairwise(_blocks(graph)))
+        kept = int(np.minimum(np.maximum(distinct - 1, 0), spec.neighbours).mean() * graph.items)
         return SolveCounts(
-            flops=2.0 * meetings,
+            flops=2.0 * float(meetings.sum()),
             parameters=kept,
-            peak_bytes=pairs * PAIR_BYTES + kept * 2 * (FLOAT_BYTES + 2 * ID_BYTES),
+            peak_bytes=max(int(pairs * BLOCK_PAIR_BYTES) + kept * KEPT_PAIR_BYTES, kept * ORDERED_PAIR_BYTES)
+            + graph.edges * EDGE_BYTES,
         )
 
 
-def _nearest(
-    items: np.ndarray, others: np.ndarray, similar: np.ndarray, most: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the `most` similar others of each item, equal ones by id; pairs must be in the order of the items."""
-    order = np.argsort(items - 0.5 * similar.astype(np.float64), kind="stable")  # no similarity is above 1
-    counts = np.bincount(items, minlength=1)
-    rank = np.arange(len(items)) - np.repeat(counts.cumsum() - counts, counts)
-    kept = order[rank < most]
-    return items[kept], others[kept], similar[kept]
+def _incidence(graph: Graph) -> tuple[Any, Any]:
+    """Return which items each user chose, and which users chose each item, as scipy's sparse matrices of ones."""
+    from scipy.sparse import csr_array  # imported here, since it takes long to load
+
+    ones = np.ones(graph.edges, np.float32)
+    chosen = csr_array((ones, (graph.edge_users, graph.edge_items)), shape=(graph.users, graph.items))
+    return chosen, chosen.T.tocsr()
+
+
+def _meetings(graph: Graph) -> np.ndarray:
+    """Return the pairs of each item with the items of its users, equal ones counted again, `[items]`."""
+    degrees = graph.user_degrees()[graph.edge_users]
+    return np.bincount(graph.edge_items, weights=degrees, minlength=graph.items).astype(np.int64)
+
+
+def _blocks(graph: Graph) -> list[int]:
+    """Return the first items of blocks of about equal work, and the number of items."""
+    before = np.minimum(_meetings(graph), graph.items).cumsum()
+    numbers = np.append(0, before[:-1]) // MEETINGS_AT_ONCE
+    return [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), graph.items]
+
+
+def _nearest(similar: np.ndarray, starts: np.ndarray, most: int) -> np.ndarray:
+    """Return which pairs are among the `most` most similar of their item, equal ones in the order of the pairs.
+
+    Args:
+        similar: Similarity of each pair, `[pairs]`; a negative one is never kept.
+        starts: First pair of each item, and the number of pairs, `[items + 1]`.
+        most: Number of kept pairs of an item.
+    """
+    lengths = np.diff(starts)
+    least = np.zeros(len(lengths), np.float32)
+    for item in np.flatnonzero(lengths > most).tolist():
+        least[item] = np.partition(similar[starts[item] : starts[item + 1]], -most)[-most]
+    bound = np.repeat(np.maximum(least, 0.0), lengths)
+    is_above, is_equal = similar > bound, similar == bound
+    left = most - np.add.reduceat(np.append(is_above, False), starts[:-1], dtype=np.int32) * (lengths > 0)
+    equals = np.cumsum(is_equal, dtype=np.int32)
+    before = np.append(np.int32(0), equals)[starts[:-1]]
+    return is_above | (is_equal & (equals - np.repeat(before, lengths) <= np.repeat(left.astype(np.int32), lengths)))

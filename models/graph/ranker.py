@@ -74,6 +74,11 @@ class Ranker(nn.Module, ABC):
         """Number of item ids, including the unknown item."""
         return len(self.item_degrees)
 
+    @property
+    def is_popularity(self) -> bool:
+        """Return True if the scores of every user are the popularity of the items."""
+        return False
+
     def by_popularity(self) -> "VectorRanker":
         """Return the baseline of every ranking: items by number of interactions, the same for all users."""
         return popularity_ranker(self.user_degrees, self.item_degrees)

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import torch
 from pydantic import Field
 
+from shunter.engine.config import Repeats
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.breakdown import Breakdown, break_down
 from shunter.engine.ranking.evaluation import UserFigures, evaluate_users
@@ -11,6 +13,7 @@ from shunter.engine.ranking.interactions import read_before_test, read_interacti
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
 from shunter.frozen import Frozen
+from shunter.models.graph import Ranker
 from shunter.statistics.bootstrap import mean_interval
 
 
@@ -55,21 +58,44 @@ class RankingBaseline(Frozen):
         return f"The result is level with the {name}: it gains {by}."
 
 
-def judge_on_test(dataset: Dataset, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
-    """Rank the test part by a stored model, without items of the earlier parts.
+class RankingJudge:
+    """Ranking of the test part by stored models, without items of the earlier parts.
 
-    Returns:
-        The model with its quality on the test part, and its ranking for each user.
+    The order by popularity is ranked once for all models that have learned from the same interactions.
 
-    Raises:
-        CheckpointError: A file of the model is damaged.
+    Args:
+        dataset: Data set.
     """
-    seen = read_before_test(dataset)
-    ranker = load_ranker(trained.directory).ranker
-    test, repeats = read_interactions(dataset, "test"), trained.schedule.repeats
-    found = break_down(ranker, test, seen, name="test", repeats=repeats)
-    popularity = evaluate_users(ranker.by_popularity(), test, seen, name="test", repeats=repeats)
-    return trained.judged(found.figures, popularity), found
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._seen, self._test = read_before_test(dataset), read_interactions(dataset, "test")
+        self._popularity: list[tuple[torch.Tensor, Repeats, UserFigures]] = []
+
+    def judge(self, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
+        """Return a model with its quality on the test part, and its ranking for each user.
+
+        Raises:
+            CheckpointError: A file of the model is damaged.
+        """
+        ranker, repeats = load_ranker(trained.directory).ranker, trained.schedule.repeats
+        found = break_down(ranker, self._test, self._seen, name="test", repeats=repeats)
+        if ranker.is_popularity:
+            self._popularity.append((ranker.popularity(), repeats, found.figures))
+        return trained.judged(found.figures, self._by_popularity(ranker, repeats)), found
+
+    def _by_popularity(self, ranker: Ranker, repeats: Repeats) -> UserFigures:
+        popularity = ranker.popularity()
+        for other, of_repeats, figures in self._popularity:
+            if of_repeats == repeats and torch.equal(other, popularity):
+                return figures
+        figures = evaluate_users(ranker.by_popularity(), self._test, self._seen, name="test", repeats=repeats)
+        self._popularity.append((popularity, repeats, figures))
+        return figures
+
+
+def judge_on_test(dataset: Dataset, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
+    """Rank the test part by one stored model; see `RankingJudge`."""
+    return RankingJudge(dataset).judge(trained)
 
 
 def compare_rankings(

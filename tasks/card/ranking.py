@@ -11,8 +11,8 @@ from shunter.engine.ranking.trainer import RankingData
 from shunter.reporting.card.ranking_baselines import (
     RankedBaseline,
     RankingBaseline,
+    RankingJudge,
     compare_rankings,
-    judge_on_test,
     ranking_baseline_metrics,
 )
 from shunter.tracking.ranking import INDEX, popularity_metrics, ranking_metrics
@@ -49,7 +49,8 @@ def write_ranking_card(
     from shunter.reporting.card.ranking import ranking_card
     from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
 
-    (result, own), *judged = (judge_on_test(dataset, one) for one in (result, *(one.model for one in baselines)))
+    judge = RankingJudge(dataset)
+    (result, own), *judged = (judge.judge(one) for one in (result, *(one.model for one in baselines)))
     for model in (result, *(model for model, _ in judged)):
         if model.run_id:
             open_run(model.run_id).log_metrics(ranking_metrics(model.test, "test"))

@@ -19,7 +19,12 @@ from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.engine.trained_model import FILE
 from shunter.hardware.types import Placement
 from shunter.models.graph.fusion import FusedRanker
-from shunter.reporting.card.ranking_baselines import compare_rankings, judge_on_test, ranking_baseline_metrics
+from shunter.reporting.card.ranking_baselines import (
+    RankingJudge,
+    compare_rankings,
+    judge_on_test,
+    ranking_baseline_metrics,
+)
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.search.minutes import Minutes
 from shunter.tasks import fusion, rankers
@@ -233,7 +238,10 @@ def test_baselines_are_compared_user_by_user_on_the_same_test_part(
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:
     baselines = train_rankers(run_of(dataset, tmp_path))
-    judged = [judge_on_test(dataset, one.model) for one in baselines]
+    judge = RankingJudge(dataset)
+    judged = [judge.judge(one.model) for one in baselines]
+    alone = [judge_on_test(dataset, one.model)[0].popularity for one in baselines]
+    assert [model.popularity for model, _ in judged] == alone
     result, others = judged[-1][0], [one.figures for _, one in judged]
     compared = compare_rankings(baselines, others, result, others[-1])
     by_name = {one.name: one for one in compared}

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from shunter.engine.ranking import evaluation
 from shunter.engine.ranking.evaluation import evaluate_ranking, first_items
 from shunter.engine.ranking.interactions import Interactions
+from shunter.engine.ranking.sparse_lists import sparse_first_items
 from shunter.errors import DataError
-from shunter.models.graph import VectorRanker
+from shunter.models.graph import Graph, VectorRanker, history_rankers
+from shunter.models.graph.history_rankers import SparseHistoryRanker
+from shunter.models.graph.itemknn import ItemKnn, ItemKnnSpec
 from shunter.models.graph.ranker import popularity_ranker
 from shunter.statistics.bootstrap import mean_interval
 
@@ -100,6 +103,25 @@ def test_popularity_ranks_as_its_scores_do() -> None:
     expected = first_items(ranker_of(degrees.float().repeat(USERS, 1)), np.array([1, 2, 4]), seen, 5)
     assert popularity.is_popularity
     assert first_items(popularity, np.array([1, 2, 4]), seen, 5).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("count", [5, 20])
+def test_sparse_scores_give_the_lists_of_all_scores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for users with few scored items, with ties, and without interactions."""
+    monkeypatch.setattr(history_rankers, "MOST_CELLS", 0)
+    random = np.random.default_rng(0)
+    known = Interactions.of(random.integers(1, 60, 400), random.zipf(1.3, 400) % 150 + 1)
+    graph = Graph(users=64, items=152, edge_users=known.users, edge_items=known.items)
+    (ranker,) = ItemKnn.rankers(ItemKnnSpec(neighbours=10), graph, seed=0, device=torch.device("cpu"))
+    assert isinstance(ranker, SparseHistoryRanker)
+    assert ranker.adds_positive_weights
+    seen = known.union(Interactions.of(random.integers(1, 60, 90), random.integers(1, 150, 90)))
+    users = np.arange(1, 64)
+    found, is_known = sparse_first_items(ranker, users, seen, count)
+    expected = evaluation._first_items_in_blocks(ranker, users, seen, count)
+    assert 0 < is_known.sum() < len(users)
+    np.testing.assert_array_equal(found[is_known], expected[is_known])
+    np.testing.assert_array_equal(first_items(ranker, users, seen, count), expected)
 
 
 def test_what_cannot_be_filled_is_the_unknown_item() -> None:

@@ -1,5 +1,7 @@
 """Each solved model against its definition, computed in another way; and what it costs."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
+from benchmarks.large_rankings import generated
 from shunter.errors import ModelTooLargeError, RequestError
 from shunter.model_families import RANKING_MODELS
 from shunter.models.graph import (
@@ -78,7 +81,7 @@ def test_itemknn_adds_up_the_cosines_of_an_items_nearest_neighbours(
     neighbours: int, shrinkage: float, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history_rankers, "MOST_CELLS", 0 if is_large else 1_000)
-    monkeypatch.setattr(itemknn, "ITEMS_AT_ONCE", 4 if is_large else 1_000)
+    monkeypatch.setattr(itemknn, "MEETINGS_AT_ONCE", 40 if is_large else 4_000_000)
     graph = random_graph(users=200, items=10, edges=800)
     matrix = chosen(graph)
     similar = cosine_similarity(matrix.T)
@@ -101,6 +104,22 @@ def test_equally_similar_items_are_neighbours_by_their_id() -> None:
     assert isinstance(ranker, SparseHistoryRanker)
     sources = torch.repeat_interleave(ranker.target_counts).tolist()
     assert sorted(zip(ranker.targets.tolist(), sources, strict=True)) == [(1, 2), (2, 1), (3, 1), (4, 1)]
+
+
+@pytest.mark.parametrize("neighbours", [20, 100])
+def test_memory_of_item_knn_is_what_its_solution_takes(neighbours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(itemknn, "MEETINGS_AT_ONCE", 200_000)
+    pairs = generated(users=2_000, items=2_500, pairs=40_000)
+    graph = Graph(
+        users=2_001, items=2_501, edge_users=pairs["user"].to_numpy() + 1, edge_items=pairs["item"].to_numpy() + 1
+    )
+    spec = itemknn.ItemKnnSpec(neighbours=neighbours)
+    told = itemknn.ItemKnn.counts(spec, graph).peak_bytes
+    tracemalloc.start()
+    list(itemknn.ItemKnn.rankers(spec, graph, seed=0, device=torch.device("cpu")))
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert told == pytest.approx(taken, rel=0.2)
 
 
 WEIGHTS = {"unobserved_weight": 0.3, "regularization": 0.01}
