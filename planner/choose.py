@@ -279,8 +279,8 @@ class _Job:
     @property
     def expected_share(self) -> float:
         """Return the share of the planned epochs that is expected of a job without past runs."""
-        fixed = read_overrides(self.request.model, self.request.architecture.set)
-        epochs = self.history.training_epochs(self.family, fixed.patience or Schedule.patience)
+        overrides = read_overrides(self.request.model, self.request.architecture.set)
+        epochs = self.history.training_epochs(self.family, overrides.patience or Schedule.patience)
         return expected_share(self.request, epochs)
 
     def learned(self, candidates: Sequence[Candidate]) -> list[Candidate]:
