@@ -1,4 +1,4 @@
-"""Which rows of tables in files belong to which process of a training."""
+"""Assignment of the rows of tables in files to the processes of a training."""
 
 import math
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from shunter.models.spec import Features, ModelSpec
 
 
 class TierBlocks:
-    """A block of rows of each table for each process, those of a table as large as under TorchRec's `row_wise`.
+    """Blocks of rows of each table for each process, as large as under TorchRec's `row_wise`.
 
-    The first rows of a table are its frequent ones. So that they do not all lie with the first process, each table
-    gives its first block to another than the table before, unless bags of it are added up from more than two parts, of
-    which the order shows in the last bit of the sum.
+    The first rows of a table are its frequent ones. Consecutive tables therefore begin at different processes, so that
+    the first process does not have all frequent rows. Tables whose bags are summed from more than two parts begin at
+    the first process, because the order changes the last bit of a sum.
 
     Args:
         rows: Rows of each table.
-        processes: Processes that share them.
-        is_spread: Of each table, whether its blocks may lie in any order of the processes.
+        processes: Number of processes.
+        is_spread: For each table, whether its blocks may be in any order of the processes.
     """
 
     def __init__(self, rows: Sequence[int], processes: int, is_spread: Sequence[bool]) -> None:
@@ -38,10 +38,10 @@ class TierBlocks:
         )
 
     def own(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
-        """First row and number of rows of each table that belong to a process."""
+        """Return the first row and the number of rows of each table that belong to a process."""
         first = np.minimum((rank - self._turns) % self.processes * self._sizes, self.rows)
         return first, np.minimum(first + self._sizes, self.rows) - first
 
     def owner(self, table: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """The process to which each row of a table belongs."""
+        """Return the process to which each row of a table belongs."""
         return (row // self._sizes[table] + self._turns[table]) % self.processes

@@ -1,5 +1,5 @@
-"""Which embedding table lies on which tier of memory of which node: MTrainS (Kassa et al., arXiv 2305.01515), planned.
+"""Placement of embedding tables on memory tiers and nodes, after MTrainS (Kassa et al., arXiv 2305.01515).
 
-`demand` says what a table asks for, from the statistics of the data; `servers` what a node offers; `hits` what a cache
-finds; `placement` fills the tiers; `nodes` looks for the fewest nodes and what they take. All of it is simulated.
+`demand` computes the memory traffic of a table from the statistics of the data. `servers` describes the nodes, `hits`
+predicts cache hits, `placement` fills the tiers, and `nodes` searches for the fewest nodes. All figures are simulated.
 """

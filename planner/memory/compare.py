@@ -1,4 +1,4 @@
-"""Servers side by side: what each takes to train a model over some data."""
+"""Comparison of servers by their costs to train a model on a data set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,8 +18,8 @@ from shunter.planner.memory.servers import Server, read_servers
 from shunter.requests.plan_memory import PlanMemoryRequest
 
 FORWARD_AND_BACKWARD = 3  # times the arithmetic of the forward pass
-MISSES = (0.5, 1.0, 2.0)  # times as many as predicted, to see what depends on them
-RATES = (0.1, 1.0, 10.0)  # times the rate that is asked for, likewise
+MISSES = (0.5, 1.0, 2.0)  # multiples of the predicted misses, for a sensitivity analysis
+RATES = (0.1, 1.0, 10.0)  # multiples of the requested rate, likewise
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Comparison:
     """Comparison of servers by the nodes that they need.
 
     Attributes:
-        ask: What was asked.
-        plans: By server; None where no number of nodes does.
-        around: What it takes at other rates and with other misses, and at those asked for, rate by rate.
+        ask: Training demand.
+        plans: Plan of each server; None if no number of nodes suffices.
+        around: Plans at other rates and with other misses, and at the requested ones, rate by rate.
         serving: Hosts of each kind that serve the tables at the same rate.
     """
 
@@ -108,7 +108,7 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
 
 
 def compare_servers(servers: Mapping[str, Server], ask: Ask) -> Comparison:
-    """Plan for each server, and for other rates, and misses that are other than predicted."""
+    """Plan for each server, and for other rates and multiples of the predicted misses."""
     around: list[Elsewhere] = []
     plans: dict[str, Plan | None] = {}
     for rate, misses in product(RATES, MISSES):

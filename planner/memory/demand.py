@@ -1,4 +1,4 @@
-"""What training asks of the memory of each embedding table, from the statistics of the data."""
+"""Memory traffic of each embedding table in training, from the statistics of the data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ _SURE = 1 - 1e-12  # a chance whose complement has a logarithm
 
 @dataclass(frozen=True)
 class Segment:
-    """Ids that are taken to be asked for alike.
+    """Ids that are assumed to be looked up equally often.
 
     Attributes:
         rows: How many.
@@ -28,7 +28,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TableDemand:
-    """A table and how it is looked up.
+    """Table with the statistics of its lookups.
 
     Attributes:
         name: The field that owns it.
@@ -60,7 +60,7 @@ class TableDemand:
         return replace(self, rows=self.rows * factor, segments=segments)
 
     def block(self, first: int, rows: int) -> "TableDemand":
-        """Some of its rows alone, with the lookups that they get; the rows are numbered by how frequent they are."""
+        """Return the demand of a range of its rows, which are ordered by frequency."""
         ends = np.cumsum([one.rows for one in self.segments])
         kept = [
             Segment(min(end, first + rows) - max(end - one.rows, first), one.share)
@@ -69,7 +69,7 @@ class TableDemand:
         return replace(self, rows=float(rows), segments=tuple(one for one in kept if one.rows > 0))
 
     def chances(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of each segment, and the chance of each that a batch of so many samples asks for it."""
+        """Return the rows of each segment, and the probability that a batch of this size looks up one of them."""
         rows = np.array([one.rows for one in self.segments])
         shares = np.array([one.share for one in self.segments])
         lookups = self.lookups_per_sample * samples
@@ -81,21 +81,21 @@ class TableDemand:
         return self.lookups_per_sample * np.array([one.share for one in self.segments])
 
     def distinct_rows(self, samples: int) -> float:
-        """Different rows that a batch asks for, on average."""
+        """Return the mean number of distinct rows in a batch."""
         rows, chances = self.chances(samples)
         return float(rows @ chances)
 
     def bytes_per_sample(self, samples: int) -> tuple[float, float]:
-        """Bytes read and written for a sample, in batches of so many.
+        """Return the bytes read and written for a sample, in batches of this number of samples.
 
-        Forward reads every row that is looked up; the update reads and writes each different row once, with its state.
+        The forward pass reads every looked-up row. The update reads and writes each distinct row once, with its state.
         """
         updated = self.distinct_rows(samples) / samples * self.row_bytes
         return self.lookups_per_sample * self.width * FLOAT_BYTES + updated, updated
 
 
 def demands(dataset: Dataset, spec: ModelSpec, lookups: Sequence[float]) -> list[TableDemand]:
-    """The demand of each table of a model over some data.
+    """Return the demand of each table of a model on a data set.
 
     Args:
         dataset: Whose statistics count.
@@ -116,7 +116,7 @@ def demands(dataset: Dataset, spec: ModelSpec, lookups: Sequence[float]) -> list
 
 
 def segments_of(curve: Sequence[tuple[float, float]], rows: float) -> tuple[Segment, ...]:
-    """The segments of an access curve, pairs (share of ids, share of lookups that they receive)."""
+    """Return the segments of an access curve, pairs (share of ids, share of lookups)."""
     segments: list[Segment] = []
     for (ids_before, before), (ids, lookups) in pairwise([(0.0, 0.0), *curve]):
         count = (ids - ids_before) * rows

@@ -1,16 +1,16 @@
-"""How often a cache of rows has what a batch asks for, before it runs.
+"""Prediction of the hits of a row cache, before training.
 
 By Che's approximation (Che, Tung and Wang, IEEE JSAC 2002), batch by batch: a row stays for some number of batches
-after its last use. A row that a batch asks for with the chance q is then in the cache with 1 - (1 - q)^that. It takes
-every batch to be drawn alike.
+after its last use. A row that a batch looks up with probability q is then in the cache with probability 1 - (1 - q)^n
+for n batches. All batches are assumed to be drawn from the same distribution.
 
-Where the row goes that was used longest ago, the number is the same for all rows, and the one for which the cache is
-just full. The cache of a training lets rows of the lowest level go first (`shunter.models.embeddings.row_use`): those
-of high levels stay for good, those of low ones as long as their batch is in work, and those of the one level between,
-for which there is room in part, for the number for which the cache is just full.
+If the least recently used row is evicted, n is the same for all rows, such that the cache is just full. The cache of a
+training evicts rows of the lowest level first (`shunter.models.embeddings.row_use`). Rows of high levels then stay
+forever, and rows of low levels only while their batch is in progress. Rows of one level between stay for n batches,
+such that the cache is just full.
 
-That is how a cache goes on for ever. In a training of a few passes it counts besides that no row is there when it is
-asked for first: what a pass asks for at all it asks for first once.
+This describes the steady state. A training of a few passes also has compulsory misses: each row misses at its first
+lookup.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ class Hits:
     """Requests and misses of a cache.
 
     Attributes:
-        requests: Different rows of each table that a batch asks for.
-        misses: Those of them that are not in the cache.
+        requests: Distinct rows of each table in a batch.
+        misses: Requested rows that are not in the cache.
     """
 
     requests: np.ndarray
@@ -39,7 +39,7 @@ class Hits:
 
     @property
     def miss_rate(self) -> float:
-        """Share of the different rows of a batch that are not in the cache."""
+        """Return the share of the distinct rows of a batch that are not in the cache."""
         return float(self.misses.sum() / self.requests.sum()) if self.requests.sum() else 0.0
 
 
@@ -58,15 +58,15 @@ class Passes:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows that are asked for alike, `[groups]` each.
+    """Groups of rows with equal lookup frequency, `[groups]` each.
 
     Attributes:
         table: Whose they are.
         count: How many.
         row_bytes: Bytes of one.
-        chance: That a batch asks for one of them.
-        level: What the cache of a training goes by.
-        uses: How often a sample asks for one of them.
+        chance: Probability that a batch looks up one of them.
+        level: Level by which the cache of a training evicts.
+        uses: Mean lookups of one of them in a sample.
     """
 
     table: np.ndarray
@@ -90,16 +90,16 @@ class _Rows:
         )
 
     def held_bytes(self, batches: np.ndarray | float) -> float:
-        """Bytes of those that were asked for within so many batches, of each group or all."""
+        """Return the bytes of the rows that were looked up within a number of batches, of each group or all."""
         return float((self.count * self.row_bytes) @ -np.expm1(batches * np.log1p(-self.chance)))
 
     def misses(self, batches: np.ndarray | float, tables: int) -> np.ndarray:
-        """Rows of each table that a batch asks for and none of so many before it did."""
+        """Return the rows of each table that a batch looks up, but none of the given number of batches before it."""
         missed = self.count * self.chance * np.exp(batches * np.log1p(-self.chance))
         return np.bincount(self.table, weights=missed, minlength=tables)
 
     def first_touches(self, batches: np.ndarray | float, tables: int, samples: int) -> np.ndarray:
-        """Rows of each table that a pass of so many samples asks for, and that one of so many batches did before."""
+        """Return the rows of each table that a pass of this number of samples looks up first."""
         there = self.count * np.minimum(self.uses * samples, 1) * -np.expm1(batches * np.log1p(-self.chance))
         return np.bincount(self.table, weights=there, minlength=tables)
 
@@ -111,13 +111,13 @@ def predict_hits(
     window_batches: int = 1,
     passes: Passes | None = None,
 ) -> Hits:
-    """Predict the hits of the cache of a training, which tables share.
+    """Predict the hits of the cache of a training, which all tables share.
 
     Args:
         tables: The tables behind it.
         samples: Samples of a batch.
         cache_bytes: Memory for their rows.
-        window_batches: Batches in work, whose rows stay; where the cache has no room for so many, fewer are.
+        window_batches: Batches in progress, whose rows stay; fewer if the cache has no room for them.
         passes: How long the training is, whose misses are those of a batch on average; None is for ever.
     """
     rows = _Rows.of(tables, samples)
@@ -126,7 +126,7 @@ def predict_hits(
         window = next(one for one in range(window_batches, 0, -1) if rows.held_bytes(one) <= room)
 
         def where(level: int, batches: float) -> np.ndarray:
-            """Batches for which each group stays, if it is so many for those of a level."""
+            """Return the batches for which each group stays, given that number for one level."""
             return np.where(rows.level > level, np.exp(_FOR_GOOD), np.where(rows.level < level, window, batches))
 
         # The lowest level whose rows have room, at least in part, beside all of those above.
@@ -144,7 +144,7 @@ def predict_hits(
 
 
 def predict_recent_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float) -> Hits:
-    """Predict the hits of a cache of the rows that were used last, such as that of a server; see `predict_hits`."""
+    """Predict the hits of an LRU cache, such as that of a server; see `predict_hits`."""
     rows = _Rows.of(tables, samples)
     return _hits(tables, rows, cache_bytes, lambda room: _just_full(rows.held_bytes, room))
 
@@ -152,17 +152,17 @@ def predict_recent_hits(tables: Sequence[TableDemand], samples: int, cache_bytes
 def _hits(
     tables: Sequence[TableDemand], rows: _Rows, cache_bytes: float, stays: Callable[[float], np.ndarray | float]
 ) -> Hits:
-    """Of rows that stay for so many batches; all or none where the cache holds everything, or not even a batch."""
+    """Return the hits if rows stay for a number of batches; all if all rows fit, none if no batch fits."""
     requests = rows.misses(0.0, len(tables))
     if cache_bytes >= sum(table.total_bytes for table in tables):
         return Hits(requests, np.zeros(len(tables)))
-    if cache_bytes <= rows.held_bytes(1):  # nothing of a batch is there when it is asked for again
+    if cache_bytes <= rows.held_bytes(1):  # no row of a batch is cached at its next lookup
         return Hits(requests, requests.copy())
     return Hits(requests, rows.misses(stays(cache_bytes), len(tables)))
 
 
 def _just_full(held_bytes: Callable[[float], float], cache_bytes: float, least: float = 1.0) -> float:
-    """The batches for which rows stay where the cache is just full, at least so many."""
+    """Return the number of batches for which rows stay if the cache is just full, at least a given number."""
     low, high = float(np.log(least)), _FOR_GOOD
     for _ in range(_STEPS):
         middle = (low + high) / 2

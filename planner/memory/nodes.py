@@ -1,4 +1,4 @@
-"""The fewest nodes of a server on which a model trains as fast as is asked, and what they take: simulated."""
+"""Fewest nodes of a server type that train a model at the requested rate, with their costs: simulated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Ask:
         flops_per_sample: Of the layers, forward and backward.
         batch: Samples of a step, of all nodes together.
         samples_per_second: Rate that must be reached.
-        miss_factor: By which the predicted misses of the cache are multiplied, to see what depends on them.
+        miss_factor: Multiple of the predicted cache misses, for a sensitivity analysis.
     """
 
     tables: tuple[TableDemand, ...]
@@ -69,7 +69,7 @@ class Plan:
 
 
 def fewest_nodes(server: Server, ask: Ask) -> Plan | None:
-    """The plan of the fewest nodes; among those the fastest. None where even `MOST_NODES` do not hold."""
+    """Return the fastest plan with the fewest nodes; None if even `MOST_NODES` do not suffice."""
     low, high = 0, 1
     while high <= MOST_NODES and plan_for(server, ask, high) is None:
         low, high = high, 2 * high
@@ -82,7 +82,7 @@ def fewest_nodes(server: Server, ask: Ask) -> Plan | None:
 
 
 def plan_for(server: Server, ask: Ask, nodes: int) -> Plan | None:
-    """The fastest plan for so many nodes; None where none reaches the rate."""
+    """Return the fastest plan for this number of nodes; None if no plan reaches the rate."""
     has_block = any(tier.is_block for tier in server.tiers.values())
     found = [_plan(server, ask, nodes, reserved) for reserved in (RESERVES if has_block else RESERVES[:1])]
     holding = [plan for plan in found if plan is not None and plan.samples_per_second >= ask.samples_per_second]
@@ -100,7 +100,7 @@ def _plan(server: Server, ask: Ask, nodes: int, reserved: float) -> Plan | None:
     left = np.array([0.0 if tier.is_block else room for room, tier in zip(rooms(tiers, 0.0), tiers, strict=True)])
     left = np.maximum(left - taken, 0.0)
     on_slow = [tiers[place].is_block for place in places]
-    # What is read from the slow tier lies in a cache then, which takes of the time of the tiers that it is in.
+    # Rows from the slow tier are then in a cache, which uses bandwidth of its tiers.
     busy = tier_loads(loads, tiers, places)
     cached = [load for load, is_slow in zip(loads, on_slow, strict=True) if is_slow]
     for place, tier in enumerate(tiers):
@@ -108,7 +108,7 @@ def _plan(server: Server, ask: Ask, nodes: int, reserved: float) -> Plan | None:
             busy[place] += sum(load.share_of(tier) for load in cached) * float(left[place] / left.sum())
     seconds = {
         "layers": ask.flops_per_sample * ask.batch / nodes / server.flops_per_second,
-        # The loads are parts of a second at the rate that is asked for; a step at that rate lasts batch / rate.
+        # The loads are parts of a second at the requested rate; a step at that rate lasts batch / rate.
         "memory": max(busy) / BUSY * ask.batch / ask.samples_per_second,
     }
     miss_rate = 0.0
@@ -137,10 +137,10 @@ def _plan(server: Server, ask: Ask, nodes: int, reserved: float) -> Plan | None:
 def _fetch(
     server: Server, ask: Ask, slow: Sequence[TableDemand], nodes: int, cache_bytes: float
 ) -> tuple[float, float] | None:
-    """Seconds that the rows of a step take to come from the slow tier, beside the step before, and the miss rate.
+    """Return the seconds to load the rows of a step from the slow tier, during the step before, and the miss rate.
 
-    None where a day of it would wear the tier out. A row that comes pushes another out, which was trained and is
-    written back, so that as much is written as is read, block by block.
+    The result is None if the writes of a day exceed the endurance of the tier. Each loaded row evicts a trained row,
+    which is written back, so that equal amounts are written and read, block by block.
     """
     tier = next(tier for tier in server.tiers.values() if tier.reads_per_second is not None)
     hits = predict_hits(slow, ask.batch, cache_bytes * nodes)

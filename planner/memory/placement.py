@@ -1,8 +1,8 @@
-"""Which table lies on which tier of a node: greedy by accesses per byte, improved by single moves.
+"""Placement of tables on the tiers of a node: greedy by accesses per byte, improved by single moves.
 
-The load of a tier is the time that its reads and writes take beside each other; what is minimised is the largest of the
-byte-addressed tiers, as RecShard does (Sethi et al., ASPLOS 2022). A tier that is read by block takes what the others
-have no room for, and is reached by way of a cache.
+The load of a tier is the time of its reads and writes. The largest load of the byte-addressed tiers is minimised, as in
+RecShard (Sethi et al., ASPLOS 2022). A tier that is read by block gets the tables that do not fit on the others, and is
+accessed through a cache.
 """
 
 from collections.abc import Sequence
@@ -38,17 +38,17 @@ class Load:
         return cls(table.total_bytes / nodes, read * samples_per_second / nodes, written * samples_per_second / nodes)
 
     def share_of(self, tier: Tier) -> float:
-        """Part of the tier's time that it takes."""
+        """Return the share of the tier's time for this load."""
         return self.read / tier.read_bytes_per_second + self.written / tier.write_bytes_per_second
 
 
 def rooms(tiers: Sequence[Tier], reserved: float) -> list[float]:
-    """Bytes of each tier for tables, where a share of those by the byte is kept for a cache."""
+    """Return the bytes of each tier for tables; a share of the byte-addressed tiers is reserved for a cache."""
     return [tier.capacity_bytes * USABLE * (1.0 if tier.is_block else 1 - reserved) for tier in tiers]
 
 
 def place_greedily(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float = 0.0) -> list[int] | None:
-    """A tier for each table: the densest on the fastest that has room, then single moves that lower the largest load.
+    """Choose a tier for each table: the densest on the fastest with room, then moves that lower the largest load.
 
     Returns:
         None where they do not fit.
@@ -66,7 +66,7 @@ def place_greedily(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float
 
 
 def tier_loads(loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[int]) -> list[float]:
-    """Part of the time of each byte-addressed tier that the tables on it take."""
+    """Return the busy share of each byte-addressed tier."""
     found = [0.0] * len(tiers)
     for load, place in zip(loads, places, strict=True):
         if not tiers[place].is_block:
@@ -75,7 +75,7 @@ def tier_loads(loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[in
 
 
 def _balanced(loads: Sequence[Load], tiers: Sequence[Tier], places: list[int], left: list[float]) -> list[int]:
-    """Move one table at a time off the tier of the largest load, or change it with another, while that lowers it."""
+    """Move or swap tables of the tier with the largest load, one at a time, while that lowers the load."""
     for _ in range(_MOVES):
         found = tier_loads(loads, tiers, places)
         worst = int(np.argmax(found))

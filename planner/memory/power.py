@@ -1,7 +1,8 @@
 """Energy of serving from slow memory: the power model of Software Defined Memory (Ardestani et al., ICDCS 2022).
 
-As many hosts as the largest of three needs asks for: bytes, samples a second, and rows read from the drives a second.
-Each takes its power at rest, that of its memory and drives, and more by how much it is used. All of it is simulated.
+The number of hosts follows from the largest of three needs: bytes, samples per second, and rows per second from the
+drives. The power of a host is its idle power, the power of its memory and drives, and a part proportional to its use.
+All figures are simulated.
 """
 
 import math
@@ -25,7 +26,7 @@ REQUEST_SAMPLES = 100  # candidates of a request, whose different rows are read 
 
 
 class Host(Frozen):
-    """A host that serves; its fields are those of the file.
+    """Serving host; its fields are those of the file.
 
     Attributes:
         samples_per_second: What its processors reach.
@@ -35,7 +36,7 @@ class Host(Frozen):
         base_watts: Power at rest, without memory and drives.
         dram_watts_per_gigabyte: Power of its memory.
         device_watts: Of its drives.
-        dynamic_watts: What more it takes where it is fully used.
+        dynamic_watts: Additional power at full use.
     """
 
     samples_per_second: float = Field(gt=0, allow_inf_nan=False)
@@ -68,13 +69,13 @@ class Fleet:
 def serving_fleet(
     host: Host, tables: Sequence[TableDemand], samples_per_second: float, *, miss_factor: float = 1.0
 ) -> Fleet:
-    """The fewest hosts of a kind that serve some tables at a rate.
+    """Return the fewest hosts of a kind that serve tables at a rate.
 
     Args:
         host: The kind.
         tables: The tables, whose rows are served without the state of an optimiser.
         samples_per_second: Rate that all hosts reach together.
-        miss_factor: By which the predicted misses are multiplied, to see what depends on them.
+        miss_factor: Multiple of the predicted misses, for a sensitivity analysis.
     """
     total = sum(table.rows * table.width * 4 for table in tables)
     held = host.slow_bytes or host.dram_bytes
@@ -107,7 +108,7 @@ def serving_fleets(
 
 
 def saving(fleets: Mapping[str, Fleet], name: str) -> float:
-    """Share of the power of the hosts with memory alone that a kind spares; negative where it takes more."""
+    """Return the share of power saved against hosts with memory alone; negative if a kind needs more."""
     return 1 - fleets[name].watts / fleets[BASE].watts
 
 

@@ -61,7 +61,7 @@ class _File(Frozen):
 
 
 def read_servers(path: Path | None = None) -> dict[str, Server]:
-    """The servers of a file, or those that are shipped.
+    """Return the servers of a file, by default the shipped ones.
 
     Raises:
         RequestError: It is no such file.

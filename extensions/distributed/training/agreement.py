@@ -1,4 +1,4 @@
-"""What all processes of a group do together: one that fails fails in all."""
+"""Actions of all processes of a group; a failure in one process is raised in all."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ def from_all(value: Any, group: dist.ProcessGroup | None = None) -> Sequence[Any
 
 
 def all_do(work: Callable[[], None], group: dist.ProcessGroup | None = None) -> None:
-    """Do something in every process, and wait until all have done it.
+    """Run a function in every process, and wait until all have run it.
 
     Raises:
-        ShunterError: It failed in one; what went wrong in the first of them is raised in all.
+        ShunterError: It failed in a process; the error of the first such process is raised in all.
     """
     problem = None
     try:

@@ -1,4 +1,4 @@
-"""Blocks of tables in files, and how shards of another division are put together from them."""
+"""Blocks of tables in files, from which shards of any division are assembled."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -60,16 +60,16 @@ class StoredBlocks:
         ]
 
     def of_table(self, table: int) -> Iterator[tuple[Path, Block]]:
-        """The blocks of one table, and the file of each."""
+        """Return the blocks of one table, and the file of each."""
         return ((path, block) for path, block in self._places if block.table == table)
 
 
 @torch.no_grad()
 def fill_shards(shards: Iterable[Shard], stored: StoredBlocks, *, with_sums: bool) -> None:
-    """Read into each shard what blocks hold of it, and no other row.
+    """Fill each shard from the blocks that overlap it, and read no other row.
 
-    Where columns are divided in another way than they were, the Adagrad sum of a row is the mean of those of its parts,
-    weighted by their columns. Put together to whole rows, that is exactly the sum which whole rows would have had.
+    If the division of columns has changed, the Adagrad sum of a row is the mean of the sums of its parts, weighted by
+    their columns. For whole rows this is exactly the sum of an undivided table.
 
     Raises:
         CheckpointError: the blocks do not cover a shard.
@@ -88,7 +88,7 @@ def fill_shards(shards: Iterable[Shard], stored: StoredBlocks, *, with_sums: boo
 
 
 def _fill(shard: Shard, path: Path, block: Block, *, with_sums: bool) -> int:
-    """Copy what a block and a shard have in common; returns the number of weights."""
+    """Copy the overlap of a block and a shard; return the number of weights."""
     from safetensors import safe_open
 
     # As NumPy's: torch's own way maps the whole file as private memory, which a limit on a process's data counts.

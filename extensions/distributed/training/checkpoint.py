@@ -117,7 +117,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
 
     @property
     def best(self) -> Path:
-        """Folder of the best weights; weights that are still in memory are written first."""
+        """Return the folder of the best weights; weights that are still in memory are written first."""
         assert self._best_name is not None, "an epoch has been evaluated"
         with self._stall():
             self._writer.wait()
@@ -406,7 +406,7 @@ def _dense_weights(model: Model) -> dict[str, Tensor]:
 
 
 def _full_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of the dense optimizer; one that is divided over the processes is gathered in the first."""
+    """Return the state of the dense optimizer; a divided state is gathered in the first process."""
     if not isinstance(optimizer, DividedOptimizer):
         return optimizer_tensors(optimizer)
     state = optimizer.full_state_dict()

@@ -1,7 +1,7 @@
-"""A training step that processes share, compiled: forward, loss and all gradients of the layers in one graph.
+"""Compiled training step of several processes: forward, loss and all gradients of the layers in one graph.
 
-The gradients leave the graph as one array beside the losses, as they travel: averaging them takes no copy. They are on
-their way while the tables' gradients are exchanged, and the update, one operator for all layers, waits for them.
+The gradients leave the graph as one array with the losses, so that the all-reduce needs no copy. They are averaged
+while the tables' gradients are exchanged. The update is one operator for all layers, and waits for them.
 """
 
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class CompiledSharedStep:
-    """One training step of this process on its share of a full batch; equal within rounding to the step as it is.
+    """Training step of this process on its share of a full batch, equal to the uncompiled step up to rounding.
 
     Args:
         model: Model in training mode, on the processor, whose layers keep nothing but weights.
@@ -51,7 +51,7 @@ class CompiledSharedStep:
         return batch.samples_of_all == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: BatchShare, weights: Tensor | None, between: Callable[[], None]) -> Tensor:
-        """Train on a share of a batch that suits.
+        """Train on a share of a full batch.
 
         Args:
             batch: The share.
@@ -76,11 +76,11 @@ class CompiledSharedStep:
         return losses.view(batch.labels.shape[1:]).clone()  # the rest of the array is let go of
 
     def warm_up(self, batch: BatchShare, weights: Tensor | None) -> None:
-        """Compile; nothing is changed."""
+        """Compile without a change of the model."""
         self._run(layer_inputs(self._model.spec, self._model.features, len(batch), "cpu"), batch, weights)
 
     def _run(self, inputs: Sequence[Tensor], batch: BatchShare, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Gradients of the layers and losses, one after the other, and the gradient of the looked-up embeddings."""
+        """Return gradients of the layers and losses as one array, and the gradient of the looked-up embeddings."""
         own = batch.own
         with torch.no_grad():
             return self._compiled(
@@ -90,7 +90,7 @@ class CompiledSharedStep:
             )
 
     def _joint(self, precision: str) -> Callable[..., tuple[Tensor, Tensor]]:
-        """All of it as a function of tensors alone, which is what can be compiled as one graph."""
+        """Compute the step as a function of tensors alone, so that it compiles to one graph."""
         layers, device = self._model.layers, torch.device("cpu")
         names_of = {parameter: name for name, parameter in layers.named_parameters()}
         names = [names_of[parameter] for parameter in self._parameters]
@@ -124,11 +124,11 @@ def compile_together(
     batch: BatchShare,
     weights: Tensor | None,
 ) -> float | None:
-    """Compile as much of a step as every process can; called by all of them, with a share of a full batch.
+    """Compile the part of a step that every process can compile; all processes call this with a share of a full batch.
 
-    That is the whole of it but for the tables and the update on the processor, for layers that keep nothing but
-    weights; otherwise the layers alone. The first process compiles before the others, which then find most of what it
-    has made in torch's cache on this machine. Where it fails in one of them, none compiles.
+    For layers whose only state is their weights, the part is the whole step except for the tables and the update on the
+    processor. For other layers it is the layers alone. The first process compiles before the others, which then find
+    most results in torch's cache on this machine. If compilation fails in one process, no process compiles.
 
     Args:
         model: Model in training mode; weights and random state stay as they are.
@@ -167,14 +167,14 @@ def compile_together(
 
 
 def _first_problem(compile_own: Callable[[], object]) -> str | None:
-    """Let the first process compile, then the others; what went wrong in the first that failed, None if in none."""
+    """Let the first process compile, then the others; return the error of the first failed process, or None."""
     problem = None
     for is_first in (True, False):
         if is_first == (dist.get_rank() == 0):
             try:
                 with seeded(0, torch.device("cpu")):
                     compile_own()
-            except Exception as error:  # whatever is wrong with compiler or toolchain, training goes on without
+            except Exception as error:  # any fault of compiler or toolchain: training continues without
                 problem = str(error).split("\n", 1)[0]
         found = next((one for one in from_all(problem) if one is not None), None)
         if found is not None:

@@ -1,4 +1,4 @@
-"""Writes a folder of a checkpoint, to which every process adds its part: complete or not at all."""
+"""Writer of a checkpoint folder, to which every process adds its part: complete or not at all."""
 
 import json
 import shutil
@@ -24,10 +24,10 @@ from shunter.files import sync_directory
 
 @dataclass(frozen=True)
 class Written:
-    """Files written to a checkpoint folder.
+    """Record of the files in a checkpoint folder.
 
     Attributes:
-        parts: What the tables consist of; none where they are blocks.
+        parts: Parts of the tables; empty if the tables are blocks.
         size: Bytes of the folder.
     """
 
@@ -36,12 +36,12 @@ class Written:
 
 
 class FolderWriter:
-    """Writes folders; every process calls `write` at the same time.
+    """Writer of folders; all processes call `write` together.
 
     Args:
-        directory: Where they lie.
-        throttle: Keeps all processes together to a rate.
-        group: The processes, speaking to each other of this alone.
+        directory: Parent of the folders.
+        throttle: Limit on the common write rate of all processes.
+        group: Process group that is used only by this writer.
         folders: Who sees which folder.
     """
 
@@ -59,14 +59,14 @@ class FolderWriter:
         rows: OwnRows | None = None,
         before: Sequence[Part] = (),
     ) -> Written:
-        """Write a folder with a part of each process.
+        """Write a folder with the part of each process.
 
         Args:
             name: Name of the folder.
             own: Blocks of tables of this process, and its random state.
             dense: Weights and optimiser state of the dense part, which the first process writes.
             values: What the index says besides.
-            rows: Rows of this process, where they are kept instead of blocks.
+            rows: Rows of this process, if rows are stored instead of blocks.
             before: What the tables of the checkpoint before consist of.
 
         Raises:

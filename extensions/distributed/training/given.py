@@ -1,4 +1,4 @@
-"""A plan that was made before the training: where each table goes, as TorchRec takes it."""
+"""Given plan of a training job, converted to TorchRec's sharding plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ class GivenTable:
     Attributes:
         kind: How it is divided.
         processes: Processes that hold a part, in the order of the parts; none where all do.
-        replicated_rows: First rows of which every process has a copy; the rows of such a table travel one by one.
+        replicated_rows: Number of first rows that every process has a copy of; other rows of such a table are exchanged
+            one by one.
     """
 
     kind: ShardingType
@@ -34,7 +35,7 @@ class GivenTable:
     replicated_rows: int = 0
 
     def exchanged(self, number: int, rows: int, processes: int) -> ExchangedTable:
-        """The table by who holds which row.
+        """Return the table with the owner of each row.
 
         Args:
             number: Its number in the model.
@@ -59,7 +60,7 @@ def given_plan(
     device: torch.device,
     processes_per_node: int | None,
 ) -> "ShardingPlan":
-    """The plan for TorchRec; every process makes the same.
+    """Return the plan for TorchRec; it is the same in every process.
 
     Args:
         collection: The tables, on the meta device.
@@ -92,7 +93,7 @@ def given_plan(
 
 
 def _generator(table: GivenTable, per_node: int) -> Any:
-    """TorchRec's way of saying so; rows are updated in the backward pass, but for tables that every process holds."""
+    """Return TorchRec's sharding generator; rows are updated in the backward pass, except in replicated tables."""
     from torchrec.distributed import sharding_plan as torchrec
 
     fused, processes = "fused", table.processes
@@ -119,7 +120,7 @@ def _grid(
     processes: tuple[int, ...],
     nodes: int,
 ) -> Any:
-    """Columns divided evenly over nodes, rows within each; TorchRec's own divides columns of 128 and no other."""
+    """Return a grid sharding with columns divided over nodes and rows within; TorchRec's own needs columns of 128."""
     from torch.distributed._shard.metadata import ShardMetadata
     from torch.distributed._shard.sharding_spec.api import EnumerableShardingSpec
     from torchrec.distributed.planner.utils import placement

@@ -1,4 +1,4 @@
-"""Gradients of the dense layers, averaged over the processes while the backward pass goes on."""
+"""Gradients of the dense layers, averaged over the processes during the backward pass."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,10 +12,11 @@ BUCKET_BYTES = 4 << 20
 
 
 class GradientBuckets:
-    """Sums gradients bucket by bucket, the last layers' first, each as soon as all of its gradients are there.
+    """Buckets of gradients, from the last layers on; each is all-reduced when its gradients are complete.
 
-    The backward pass comes to gradients in the same order in every process, and buckets leave in theirs, so that
-    messages and additions are the same each time. A layer that a step does not use is waited for until its end.
+    The backward pass computes gradients in the same order in every process, and buckets are sent in a fixed order.
+    Messages and additions are therefore deterministic. A bucket with a layer that a step does not use is sent at the
+    end of the step.
 
     Args:
         parameters: The parameters, in the order of the forward pass.
@@ -35,7 +36,7 @@ class GradientBuckets:
                 parameter.register_post_accumulate_grad_hook(lambda _, number=number: self._came(number))
 
     def begin(self, also: Sequence[Tensor]) -> None:
-        """Before the backward pass.
+        """Prepare the buckets, before the backward pass.
 
         Args:
             also: What else is averaged, in place, with the first bucket.
@@ -44,7 +45,7 @@ class GradientBuckets:
         self._ahead, self._sent, self._next = list(also), [], 0
 
     def finish(self) -> None:
-        """After the backward pass: all gradients are means when it returns."""
+        """Wait for all buckets, after the backward pass; all gradients are then means."""
         while self._next < len(self._buckets):
             self._send()
         if self._ahead:
@@ -58,7 +59,7 @@ class GradientBuckets:
 
     def _came(self, bucket: int) -> None:
         if self._next == len(self._buckets):
-            return  # nobody asked for averages in this backward pass
+            return  # averages were not requested for this backward pass
         self._waits_for[bucket] -= 1
         while self._next < len(self._buckets) and not self._waits_for[self._next]:
             self._send()

@@ -1,4 +1,4 @@
-"""Models whose layers are divided over hosts, so that their gradients and weights meet in a way of their own."""
+"""Models with layers divided over hosts, which average gradients and gather weights by their own methods."""
 
 from abc import abstractmethod
 from typing import Self
@@ -19,7 +19,7 @@ class HostModel(Recommender):
     def can_be_divided(
         cls, spec: ModelSpec, features: Features, hyperparameters: Hyperparameters, processes_per_host: int
     ) -> bool:
-        """Return True if the processes of torch's default group can train a model so."""
+        """Return True if the processes of torch's default group can train a divided model."""
 
     @classmethod
     @abstractmethod
@@ -42,8 +42,8 @@ class HostModel(Recommender):
 
     @abstractmethod
     def average_gradients(self) -> None:
-        """Make the gradients those of the whole batch."""
+        """Average the gradients over the whole batch."""
 
     @abstractmethod
     def gather_layers(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Bring the weights of each layer from its host to all processes, and what an optimizer keeps of them."""
+        """Copy the weights of each layer, and their optimizer state, from its host to all processes."""

@@ -1,4 +1,4 @@
-"""Processes as hosts of equally many: groups within a host and across hosts, and what is sent over either link."""
+"""Groups of processes within a host and across hosts of equal size, and their traffic."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Phase = Literal["ids", "forward", "backward"]
 class Traffic:
     """Bytes that this process has sent, by phase and link: within its host, or across hosts.
 
-    What it keeps for itself is not sent, and a message without content is none.
+    Data for the process itself and empty messages do not count.
     """
 
     sent_bytes: Counter[tuple[Phase, Link]] = field(default_factory=Counter)
@@ -33,7 +33,7 @@ class Traffic:
 
 
 class Members:
-    """Some processes that exchange with each other, and count it.
+    """Group of processes that exchange data and count the traffic.
 
     Args:
         ranks: Ranks of the processes.
@@ -72,7 +72,7 @@ class Members:
 
 
 class Hosts:
-    """The processes of torch's default group, host by host; to be made by all of them at the same time.
+    """Processes of torch's default group, host by host; all processes construct this together.
 
     Args:
         processes_per_host: Processes on each host; divides their number.
@@ -110,7 +110,7 @@ class Hosts:
 
 
 def exchange(sent: Tensor, members: Members, send_sizes: Sequence[int], receive_sizes: Sequence[int]) -> Tensor:
-    """`Members.all_to_all` whose gradient goes the way back; all members must run the backward pass as well."""
+    """Exchange by `Members.all_to_all` with a gradient; all members must run the backward pass as well."""
     return _Exchange.apply(sent, members, tuple(send_sizes), tuple(receive_sizes))  # pyright: ignore[reportReturnType]
 
 

@@ -1,4 +1,4 @@
-"""Each batch of the single-process order, split over the processes."""
+"""Loader that splits each batch of the single-process order over the processes."""
 
 import math
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from shunter.engine.data.loader import BatchLoader
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShare(Batch):
-    """One process's part of a batch.
+    """Part of a batch for one process.
 
-    All parts are of equal size, as TorchRec wants them: where a batch cannot be divided, the last parts are filled up
-    with copies of the batch's last sample, which are looked up and not learned from.
+    All parts have equal size, as TorchRec requires. If a batch cannot be divided, the last parts are padded with copies
+    of the batch's last sample, which are looked up but not learned.
 
     Attributes:
         own: samples at the front that count.
@@ -32,7 +32,7 @@ class BatchShare(Batch):
 
 
 class ShareLoader(BatchLoader):
-    """Reads of each batch the part of one process, and nothing else.
+    """Loader that reads one process's part of each batch.
 
     Args:
         rank: number of the process.

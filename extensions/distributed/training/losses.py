@@ -1,4 +1,4 @@
-"""The part of one process in the losses of a batch that processes share."""
+"""Share of one process in the losses of a divided batch."""
 
 from torch import Tensor, nn
 
@@ -15,12 +15,12 @@ def own_losses(
     samples: int,
     loss: LabelLosses | None = None,
 ) -> Tensor:
-    """The part of this process's samples in the mean losses of the whole batch, times the number of processes.
+    """Return the share of this process's samples in the mean losses of the whole batch, times the number of processes.
 
-    The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
+    The mean of this value over the processes is the mean over the batch, because TorchRec averages gradients.
 
     Args:
-        logits: Of the samples that count here, `[own]` or `[own, tasks]`.
+        logits: Log odds of this process's own samples, `[own]` or `[own, tasks]`.
         labels: Likewise.
         shares: See `shunter.engine.data.batch.Batch`.
         processes: Number of processes.

@@ -1,4 +1,4 @@
-"""How the tables are divided over the processes: TorchRec's planner, fed with what was measured of the machine."""
+"""Division of the tables over the processes, by TorchRec's planner with measured figures of the machine."""
 
 import json
 import math
@@ -57,12 +57,12 @@ class Sharding:
 
     Attributes:
         machine: Measured memory and speeds.
-        types: sharding types that the planner may use. By default those under which a table learns as in one process.
+        types: sharding types that the planner may use. By default the types with the same result as a single process.
         precision: Precision in which pooled rows and their gradients travel between processes.
         processes_per_node: None is all of them, on one node.
-        given: Placement of each table where it was decided before; the planner then decides nothing.
-        shares_memory: Whether processes of one machine exchange pooled rows through memory that they share; through
-            sockets otherwise, as between machines.
+        given: Given placement of each table; the planner is then not used.
+        shares_memory: Whether processes of one machine exchange pooled rows through shared memory; otherwise through
+            sockets, as between machines.
     """
 
     machine: Machine
@@ -110,12 +110,11 @@ def make_plan(
 ) -> "ShardingPlan":
     """Let TorchRec's planner divide the tables, or take the plan that is given; called by every process.
 
-    A table of so few rows that a process would get none is not divided by row; where no other type is allowed, every
-    process keeps a copy of it.
+    A table with fewer rows than processes is not divided by row. If no other type is allowed, it is replicated.
 
     Args:
-        collection: the tables, on the meta device; not those whose rows travel one by one.
-        sharder: Sharder, which knows what can be done with them.
+        collection: the tables, on the meta device; without tables whose rows are exchanged one by one.
+        sharder: Sharder, which defines the possible types.
         sharding: Ways in which they may be divided.
         device: Device of this process.
         batch_size: samples a process gets in a step.
@@ -186,9 +185,9 @@ def build_topology(sharding: Sharding, device: torch.device, processes: int) -> 
 
 
 def with_kept_machine(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
-    """Return the sharding with the machine as it was measured when the training in `directory` began.
+    """Return the sharding with the machine's measurement from the start of the training in `directory`.
 
-    It holds for as long as the training is resumed by as many processes, whatever is measured meanwhile.
+    The measurement is kept while the training is resumed with the same number of processes.
 
     Args:
         sharding: Ways that are free to choose.
@@ -212,7 +211,7 @@ def with_kept_machine(sharding: Sharding, device: torch.device, directory: Path)
 
 
 def measure_link(device: torch.device) -> float:
-    """Bytes a second that a process sends in an all-to-all, of the fastest process."""
+    """Measure the bytes per second that the fastest process sends in an all-to-all."""
     processes = dist.get_world_size()
     sent = torch.zeros(PROBE_FLOATS // processes * processes, device=device)
     received = torch.empty_like(sent)

@@ -1,4 +1,4 @@
-"""A training that many processes share: each takes a part of every batch, and all keep the same dense weights."""
+"""Training in several processes: each trains a part of every batch, and all have the same dense weights."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,15 +45,15 @@ SEEDS_APART = 1_000_003
 
 
 class ManyProcesses(OneProcess):
-    """The processes of torch's default group.
+    """Process group of torch's default group.
 
-    Updates are deterministic: the same seed, number of processes and plan give bitwise the same weights, for ids,
-    gradients and sums meet in the order of the processes.
+    Updates are deterministic: the same seed, number of processes and plan give bitwise the same weights, because ids,
+    gradients and sums are combined in the order of the processes.
 
     Args:
         dataset: Data set whose mean number of ids a sample is counted, for the plan.
         sharding: how the tables may be divided.
-        folders: Who sees which folder of checkpoints; None is one that all see.
+        folders: Assignment of processes to checkpoint folders; None for one shared folder.
     """
 
     def __init__(self, dataset: Dataset, sharding: Sharding, folders: Folders | None = None) -> None:
@@ -66,11 +66,11 @@ class ManyProcesses(OneProcess):
         self._word: tuple[dist.Work, Tensor] | None = None
 
     def random_seed(self, seed: int) -> int:
-        """Seed of this process's dropout: each process draws its own."""
+        """Return the seed of this process's dropout; each process has its own."""
         return seed + self.rank * SEEDS_APART
 
     def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-        """Nothing is recorded: how many rows go to whom changes from batch to batch."""
+        """Capture no CUDA graph, because the number of exchanged rows differs between batches."""
 
     def build_model(
         self,
@@ -84,9 +84,8 @@ class ManyProcesses(OneProcess):
     ) -> Model:
         """Build the model around divided tables; the initial weights are those of a single process.
 
-        The tables may be larger than the memory of one process: whether they fit is the planner's to say. Where the
-        processes are on several hosts, a family may divide its layers too
-        (`shunter.extensions.distributed.training.host_model`).
+        The tables may be larger than the memory of one process; the planner checks whether they fit. If the processes
+        are on several hosts, a family may divide its layers too (`shunter.extensions.distributed.training.host_model`).
 
         Raises:
             RequestError: the model cannot be built.
@@ -169,7 +168,7 @@ class ManyProcesses(OneProcess):
         return [ids / width for ids, width in fields for _ in range(width)]
 
     def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
-        """Read this process's part of each batch."""
+        """Return a loader of this process's part of each batch."""
         return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
 
     def compile(
@@ -182,13 +181,13 @@ class ManyProcesses(OneProcess):
         *,
         rates_vary: bool = False,
     ) -> float | None:
-        """Compile what every process can; see `training.compiled_step.compile_together`."""
+        """Compile the step in every process; see `training.compiled_step.compile_together`."""
         return compile_together(model, optimizer, execution, batch, weights)
 
     def step(
         self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str, weights: Tensor | None = None
     ) -> Tensor:
-        """Update on one batch, together; returns the mean loss over all of it."""
+        """Update on one batch together with the other processes; return the mean loss of the whole batch."""
         assert isinstance(batch, BatchShare)
         following, self._following = self._following, None
         tables = model.embeddings
@@ -229,10 +228,10 @@ class ManyProcesses(OneProcess):
         return mean
 
     def ahead(self, batches: Iterable[Batch], model: Model) -> Iterator[Batch]:
-        """The batches, each when the next is there too, whose ids then travel beside its step.
+        """Yield each batch when the next one is loaded, so that the next batch's ids are sent during the step.
 
-        Tables behind a cache keep no room for a batch beside the one that is trained, and histories that are read id by
-        id are laid out first.
+        Tables with a cache do not prefetch, because the cache has room for one batch only. Histories that are read id
+        by id are rearranged first.
         """
         if not isinstance(model.embeddings, ShardedEmbeddings) or reads_positions(model.spec.family):
             yield from batches
@@ -271,7 +270,7 @@ class ManyProcesses(OneProcess):
     def agree(self, decision: bool) -> bool:
         """Return the first process's decision of the previous call, so that no step waits for the message.
 
-        The word travels over the CPU, so that no GPU is waited for.
+        The decision is sent over the CPU, so that no GPU is waited for.
         """
         if self._word is not None:
             sending, word = self._word
@@ -287,7 +286,7 @@ class ManyProcesses(OneProcess):
 
 
 def broadcast_number(number: int) -> int:
-    """The first process's number, in every process; over the CPU, so that no GPU is waited for."""
+    """Broadcast the first process's number over the CPU, so that no GPU is waited for."""
     message = torch.tensor([number])
     dist.broadcast(message, src=0)
     return int(message)
@@ -298,7 +297,7 @@ def _nothing() -> None:
 
 
 def _average(tensors: Sequence[Tensor], processes: int) -> None:
-    """Average over the processes, as one array: one message, and always the same order of additions."""
+    """Average over the processes as one array, with one message and a fixed order of additions."""
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat)
     flat /= processes
@@ -314,7 +313,7 @@ def _gather(values: Tensor) -> np.ndarray:
 
 
 def _in_order(gathered: np.ndarray, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Put the parts of each batch one after the other, without what only filled them up."""
+    """Concatenate the parts of each batch without padding."""
     ordered, start = [], 0
     for size, samples in sizes:
         ordered.append(gathered[:, start : start + size].reshape(-1, *gathered.shape[2:])[:samples])

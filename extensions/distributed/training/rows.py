@@ -1,8 +1,8 @@
-"""The rows of divided tables that have changed: each process keeps those that lie with it.
+"""Changed rows of divided tables: each process stores the rows of its own shards.
 
-A process sees the ids of its own samples alone, and those of others change its rows too. So each notes what it looks up
-wherever it lies, and at a checkpoint the notes of all are put together: a byte for each row of all tables is sent.
-In few bits each block of columns of a row has a scale of its own.
+A process sees only the ids of its own samples, but the samples of other processes change its rows too. Each process
+therefore records the rows that it looks up in any shard. At a checkpoint the records of all processes are combined,
+with a message of one byte for each row of all tables. In few bits each block of columns of a row has its own scale.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,8 +33,9 @@ class OwnRows:
     Attributes:
         content: Which rows.
         bits: Bits of a number.
-        left_out: By which rule rows are drawn that nobody has asked for yet, which are left out; empty where none is.
-        pieces: Its rows; those of live tables where they are made one by one as they are asked for.
+        left_out: Rule by which rows that were never looked up are drawn, because the part leaves them out; empty if it
+            leaves out none.
+        pieces: Its rows; pieces of live tables are generated lazily.
     """
 
     content: Content
@@ -44,7 +45,7 @@ class OwnRows:
 
 
 class DividedRows:
-    """Knows which rows have to be kept next; every process calls `next` at the same time.
+    """Selection of the rows of the next checkpoint; all processes call `next` together.
 
     Args:
         tables: Live tables, divided over the processes.
@@ -65,19 +66,19 @@ class DividedRows:
 
     @property
     def history(self) -> History:
-        """Shares of all rows that were kept since all of them were."""
+        """Return the shares of rows in the checkpoints since the last full one."""
         return self._intervals.history
 
     def note(self, values: Tensor, offsets: Tensor) -> None:
-        """Note the rows of this process's part of a batch, right before it is trained."""
+        """Record the rows of this process's part of a batch, right before the training step."""
         self._intervals.touched.note(self._tables.rows_of_batch(values, offsets))
 
     def next(self, rank: int, restores: int) -> OwnRows:
         """Return the rows to write next, and start a new interval of changes.
 
         Args:
-            rank: Number of this process; a table that every process holds is written by the first.
-            restores: How often the training was gone on with.
+            rank: Number of this process; a replicated table is written by the first process.
+            restores: Number of times the training was resumed.
         """
         touched = self._intervals.touched
         of_all = touched.since_last().to(self._device, torch.uint8)
@@ -98,11 +99,11 @@ class DividedRows:
         return OwnRows(content=wanted.contents[0], bits=bits, left_out=left_out, pieces=pieces)
 
     def go_on(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
-        """Go on from a checkpoint.
+        """Resume from a checkpoint.
 
         Args:
-            directory: Where it lies.
-            parts: What it consists of.
+            directory: Folder of the checkpoint.
+            parts: Parts of the checkpoint.
             history: `history` as it was then.
         """
         shards = list(self._tables.begun_shards())
@@ -123,7 +124,7 @@ def pieces_of(directory: Path, part: Part) -> Iterator[Piece]:
 
 @torch.no_grad()
 def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) -> None:
-    """Lay parts one upon the other into shards, divided in any way; see `blocks.fill_shards`.
+    """Apply parts in their order to shards of any division; see `blocks.fill_shards`.
 
     Raises:
         CheckpointError: The full part does not cover a shard.
@@ -143,11 +144,11 @@ def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) ->
 
 
 def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
-    """Copy what a piece and a shard have in common; returns the number of weights.
+    """Copy the overlap of a piece and a shard; return the number of weights.
 
     Args:
         shard: Live.
-        is_new: Which rows no piece of this part has brought a sum for; the others add to it.
+        is_new: Rows without a sum from an earlier piece of this part; sums of other rows are added.
         piece: From a file.
     """
     own = piece.rows + piece.first_row - shard.first_row

@@ -1,4 +1,4 @@
-"""The states of a training in many processes, as they lie in a folder.
+"""Folder layout of the states of a training in several processes.
 
     checkpoint-{number}/            the highest number counts, unless a file of it is damaged
         index.json                  state as numbers; of each file its checksum and the blocks of tables in it
@@ -7,9 +7,9 @@
         rows{rank}-{part}.safetensors    instead of these blocks where tables are large: all rows, or the changed ones
     best-{step}/                    the same without state, for the weights with the best validation NE so far
 
-Blocks and rows say where in their table they belong, so that any number of processes can read them, divided in any way.
-The index of a checkpoint names the files of rows that it consists of, those of earlier ones too, in the order in which
-they are laid one upon the other; their folders stay as long.
+Blocks and rows have their position in their table, so that any number of processes can read them in any division. The
+index of a checkpoint names its files of rows, including files of earlier checkpoints, in the order in which they are
+applied. The folders of these files are kept as long.
 """
 
 import re
@@ -71,7 +71,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def parts_of(index: dict[str, Any]) -> tuple[Part, ...]:
-    """The parts of the tables; none where they are blocks, as of small tables and of the best weights."""
+    """Return the parts of the tables; empty if they are blocks, as for small tables and the best weights."""
     return tuple(map(Part.from_dict, index.get("parts", ())))
 
 
@@ -81,7 +81,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset()) -> None:
-    """Remove all but the newest states, what these consist of, the best weights they name, and the spared files."""
+    """Remove all files except those of the newest states, their best weights, and the spared files."""
     kept = checkpoints(directory)[:keep]
     names = {folder.name for folder in kept} | {name.partition("/")[0] for name in spared}
     for folder in kept:
@@ -102,7 +102,7 @@ def _remove_all_but(directory: Path, names: set[str]) -> None:
 
 
 def remove_newer(directory: Path, folder: Path) -> None:
-    """Remove the states after one: damaged, they would count among those that are kept."""
+    """Remove the damaged states after a state, which would otherwise count as kept."""
     for path in checkpoints(directory):
         if number_of(path) > number_of(folder):
             shutil.rmtree(path, ignore_errors=True)
@@ -117,7 +117,7 @@ class StoredLayout:
         return sorted((name for name in names if pattern.fullmatch(name)), reverse=True)
 
     def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:
-        """The files that a state consists of, with their sha256; an index says its own nowhere.
+        """Return the files of a state with their sha256; the index has none.
 
         Raises:
             CheckpointError: Its index, or that of its best weights, is damaged.

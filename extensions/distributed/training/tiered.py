@@ -1,21 +1,21 @@
-"""Embedding tables divided over processes, of which each keeps its rows in a file and those in work in memory.
+"""Embedding tables divided over processes; each process has its rows in a file, and a cache of them in memory.
 
-TorchRec trains what is in memory: one table of all processes' slots, divided by row, so that a process's block of it is
-the memory of its cache (`shunter.models.embeddings.tiers`). Rows of the real tables belong to processes by block
-(`shunter.engine.tier_blocks`). What a batch looks up is renumbered before it is trained, in the thread that
-reads ahead, by messages in a group of its own:
+TorchRec trains the memory: one table of all processes' slots, divided by row, whose block in a process is the memory of
+its cache (`shunter.models.embeddings.tiers`). Rows of the real tables belong to processes by block
+(`shunter.engine.tier_blocks`). The ids of a batch are renumbered before it is trained, in the prefetch thread,
+by messages in a separate process group:
 
-    1. how many of its rows each process asks of each other, and whether all still train
-    2. the rows, to their owners, who bring the rows of all processes into slots
-    3. whether all had room for them; if not, the batch waits until every one before it is trained
-    4. the slots, back
+    1. the number of rows that each process requests from each other one, and whether all still train
+    2. the rows, to their owners, which load the rows of all processes into slots
+    3. whether all had room; if not, the batch waits until all batches before it are trained
+    4. the slots, back to the requesting processes
 
 A sum over a bag, a gradient and an update are then those of TorchRec with all tables divided by row in memory, bit by
-bit: a row has another number, and nothing else. Fields that share a table are the exception: there TorchRec adds up
-gradients in another order.
+bit: only the row numbers differ. Fields that share a table are the exception: TorchRec then sums gradients in another
+    order.
 
-Ends of a pass are messages too: a process that reads no further batch says so at the next step 1 (`leave`), since the
-readers of others may be a batch further.
+The end of a pass is a message too. A process that reads no further batch announces this at the next step 1 (`leave`),
+since the readers of other processes may be one batch further.
 """
 
 import threading
@@ -50,7 +50,7 @@ _Ids = tuple[Tensor, Tensor, Tensor | None]
 
 @dataclass(frozen=True)
 class _Admitted:
-    """A batch that waits for its training.
+    """Batch that waits for its training step.
 
     Attributes:
         slots: This process's ids in slots of all processes.
@@ -64,19 +64,19 @@ class _Admitted:
 
 
 class TieredShards(EmbeddingTables):
-    """Divided tables in files behind TorchRec's kernels over the slots of all processes.
+    """Divided tables in files, with TorchRec's kernels over the slots of all processes.
 
-    To be built and called by every process of the default group at the same time, each with batches of equal size. In
-    training mode it looks up what `admit` returned, batch by batch in the same order; in evaluation mode, while no pass
-    goes on, it takes ids and brings their rows into the cache, in parts where a batch has too many.
+    All processes of the default group construct and call this together, with batches of equal size. In training mode it
+    looks up the results of `admit`, batch by batch in the same order. In evaluation mode, outside of a pass, it takes
+    ids and loads their rows into the cache. A batch with too many rows is split.
 
     Args:
         blocks: Rows of each table, and to whom they belong.
         dim: Width of every row.
         learning_rate: Step size of the row-wise Adagrad.
         device: The CPU.
-        cache: Rows that lie in the memory of this process, batches in work, and the place of the file.
-        sharding: Precision in which pooled rows and gradients travel, and the processes of a node.
+        cache: Number of rows in the memory of this process, batches in progress, and the path of the file.
+        sharding: Precision of messages with pooled rows and gradients, and the processes of a node.
         table_of: See `EmbeddingTables`.
         is_weighted: Whether lookups bring weights of ids.
 
@@ -125,7 +125,7 @@ class TieredShards(EmbeddingTables):
         return self._tiers.counts
 
     def begin(self) -> None:
-        """Start a sequence of batches: those admitted and not trained are dropped, and no earlier one is in work."""
+        """Start a sequence of batches; admitted batches that were not trained are dropped."""
         with self._turn, self._tiers.lock:
             self._admitted.clear()
             self._tiers.leave_window()
@@ -133,15 +133,15 @@ class TieredShards(EmbeddingTables):
         self._is_between, self._has_ended = True, False
 
     def end(self) -> None:
-        """Let an admission that waits for training give up."""
+        """Cancel an admission that waits for training."""
         with self._turn:
             self._is_over = True
             self._turn.notify_all()
 
     def leave(self) -> None:
-        """Tell the other processes that this process reads no more batches.
+        """Announce to the other processes that this process reads no more batches.
 
-        Do nothing if a process has already said so, or if messages of a batch are missing.
+        Do nothing if a process has already announced it, or if messages of a batch are missing.
         """
         if self._is_between and not self._has_ended:
             self._agree_to_go_on([0] * self._processes, is_over=True)
@@ -168,12 +168,12 @@ class TieredShards(EmbeddingTables):
         return batch.slots
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The rows of this process's part of the batch that is trained next."""
+        """Return the rows of this process's part of the batch that is trained next."""
         assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
         return torch.from_numpy(self._admitted[0].rows)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag, wherever they lie."""
+        """Sum the rows of each bag, in all processes."""
         if not self.training:
             return self._score(values, offsets, weights)
         assert self._admitted, "in training mode a batch is admitted before it is looked up"
@@ -184,7 +184,7 @@ class TieredShards(EmbeddingTables):
         return self._pooled(values, offsets, weights)
 
     def after_backward(self) -> None:
-        """The batch is trained: one that waits for it may come."""
+        """Mark the batch as trained, so that a waiting batch is admitted."""
         self._memory[0].after_backward()
         with self._turn:
             self._untrained -= 1
@@ -247,7 +247,7 @@ class TieredShards(EmbeddingTables):
             self._admitted.clear()
 
     def _own(self, cache: EmbeddingCache) -> EmbeddingCache:
-        """The cache with the levels of the rows that lie here."""
+        """Return the cache with the frequency levels of this process's rows."""
         if cache.row_levels is None:
             return cache
         firsts = (self._starts + self._own_first).tolist()
@@ -257,7 +257,7 @@ class TieredShards(EmbeddingTables):
         )
 
     def _slot_table(self, device: torch.device, sharding: Sharding, *, is_weighted: bool) -> ShardedEmbeddings:
-        """The memory of all processes as one table."""
+        """Return the memory of all processes as one table."""
         rows = self._slots * self._processes
         by_row = replace(sharding, given=(GivenTable(kind="row_wise"),))
         plan = partial(make_plan, sharding=by_row, device=device, batch_size=1, ids_per_sample=())
@@ -279,7 +279,7 @@ class TieredShards(EmbeddingTables):
 
     def _score(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Pool ids that were not prefetched; if their rows do not fit, split the batch in halves."""
-        assert not self._untrained or self._is_over, "scores are asked for while no pass goes on"
+        assert not self._untrained or self._is_over, "scores are requested outside of a pass"
         with self._tiers.lock:
             self._tiers.leave_window()
         self._untrained, self._is_over = 0, False
@@ -297,10 +297,10 @@ class TieredShards(EmbeddingTables):
         return self._pooled(batch.slots, offsets, weights)
 
     def _pooled(self, slots: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Sums of bags, `[batch, bags of a sample * dim]`.
+        """Return the sums of bags, `[batch, bags of a sample * dim]`.
 
-        To the kernel all bags are those of one field, for it adds up gradients of several fields of a table in another
-        order than those of fields with tables of their own.
+        All bags are passed to the kernel as one field. For several fields of one table it would sum gradients in
+        another order than for separate tables.
         """
         pooled = self._memory[0](slots, offsets, weights)
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
@@ -334,7 +334,7 @@ class TieredShards(EmbeddingTables):
         """Load rows into slots (steps 2 and 3); several processes may request the same row.
 
         Args:
-            rows: As others have asked for them.
+            rows: Rows as requested by the other processes.
             lookups: Ids of this process's part of the batch; None does not count it.
         """
         distinct, place = np.unique(rows, return_inverse=True)
@@ -375,7 +375,7 @@ class TieredShards(EmbeddingTables):
             raise TrainingError("The training was left while a batch waited for its turn: train again to resume it.")
 
     def _agree_to_go_on(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
-        """Step 1; returns how many rows each process asks of this one.
+        """Run step 1; return the number of rows that each process requests from this one.
 
         Raises:
             TrainingError: Another process has left the pass, and this one has not.
@@ -405,7 +405,7 @@ class TieredShards(EmbeddingTables):
 
 
 def _some_samples(ids: _Ids, bags: int, samples: slice) -> _Ids:
-    """Some samples of a batch of values, offsets and weights, each of as many bags."""
+    """Return samples of a batch of values, offsets and weights, each with the same number of bags."""
     values, offsets, weights = ids
     lengths = offsets.diff().view(bags, -1)
     is_in = torch.zeros_like(lengths, dtype=torch.bool)
