@@ -7,7 +7,7 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-all test-fast test-gpu test-e2e bench docs house lint format lock clean
+.PHONY: help run setup test test-all test-fast test-gpu test-e2e bench docs house words lint format lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +63,10 @@ docs: setup  ## build the documentation's site in site/, without network; fails 
 house: setup  ## print the measured figures of the house; fails above tests/house/limits.yaml
 	@$(BIN)/python -m tests.house
 
-lint: setup  ## formatting, style, types, the direction of imports and the figures of the house
+words: setup  ## print banned words of docstrings, messages, names and pages, each with the word to use
+	@$(BIN)/python -m tests.house.words
+
+lint: setup  ## formatting, style, types, the direction of imports, the figures of the house and its words
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@requirements/links.sh

@@ -1,4 +1,4 @@
-"""`make house`: prints the measured figures of the house, and ends with 1 if one is above its limit.
+"""`make house`: prints the measured figures of the house and its banned words; ends with 1 if there is a fault.
 
 `--static` leaves out what needs a training. `--tighten` lowers the limits to the figures. `--list NAME` prints the
 places that a figure counts.
@@ -13,6 +13,7 @@ import yaml
 
 from tests.house.figures import COUNTED, measure
 from tests.house.sources import House
+from tests.house.words import findings
 
 LIMITS = Path(__file__).parent / "limits.yaml"
 FRAMES = "frames_from_command_to_forward"
@@ -58,7 +59,9 @@ def main() -> int:
     above = [name for name, value in figures.items() if value > highest[name]]
     for name, value in figures.items():
         print(f"{name:44}{value:8,}  at most {highest[name]:8,}{'  ABOVE' if name in above else ''}")
-    return int(bool(above))
+    found = findings(house)
+    print("".join(f"{fault}\n" for fault in found), end="")
+    return int(bool(above or found))
 
 
 if __name__ == "__main__":
