@@ -29,7 +29,7 @@ from benchmarks.core_shares import held_to
 from benchmarks.report import parse_arguments, publish, table
 from shunter.errors import HardwareError
 from shunter.extensions.fleet.cluster import Cluster, Machine
-from shunter.extensions.fleet.duration_model import Foreteller, PredictedTime, Source
+from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime, Source
 from shunter.extensions.fleet.files import OwnJob
 from shunter.extensions.fleet.live.driver import Driver, Surroundings
 from shunter.extensions.fleet.metrics import figures
@@ -127,7 +127,7 @@ def foreseen(
 ) -> tuple[list[FleetJob], list[PredictedTime]]:
     """The jobs with times and costs of past runs alone."""
     training = {job.name: job.training for job in jobs}
-    foretell = Foreteller(lambda own: training[own.name], past=read_past_jobs())
+    foretell = DurationModel(lambda own: training[own.name], past=read_past_jobs())
     return with_times(jobs, list(names), foretell), foretell.times
 
 

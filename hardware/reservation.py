@@ -41,7 +41,7 @@ class _ReservedHere:
         if name == CPU and not self._counts[name]:
             self.cores = 0
 
-    def tell(self) -> None:
+    def report(self) -> None:
         with self._lock:
             for watch in self._watches:
                 watch(self.names)
@@ -133,7 +133,7 @@ class Reservation:
         self._said = memory_bytes, until
         for name in self._locks:
             self._write(name, memory_bytes, until)
-        _here.tell()
+        _here.report()
 
     def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
         """Reserve one accelerator of each group, or none; return the first name of a group without a free one."""
@@ -141,7 +141,7 @@ class Reservation:
             if not any(self._acquire(name, holder) for name in group):
                 self._release_all()
                 return group[0]
-        _here.tell()
+        _here.report()
         return None
 
     def take_what_is_free(self, groups: Sequence[Sequence[str]], holder: str) -> bool:
@@ -152,7 +152,7 @@ class Reservation:
         """
         for group in groups:
             any(self._acquire(name, holder, in_part=True) for name in group)
-        _here.tell()
+        _here.report()
         return bool(self._locks)
 
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
@@ -187,7 +187,7 @@ class Reservation:
     def release(self) -> None:
         """Release everything."""
         self._release_all()
-        _here.tell()
+        _here.report()
 
     def _left_of(self, profile: HardwareProfile) -> HardwareProfile:
         accelerator = profile.accelerator
@@ -253,7 +253,7 @@ def reserve(
     *groups: Sequence[str],
     holder: str,
     patience_seconds: float | None = None,
-    tell: Tell | None = None,
+    report: Tell | None = None,
     accept: Accept | None = None,
     priority: int = 0,
 ) -> Iterator[Reservation]:
@@ -267,11 +267,11 @@ def reserve(
         groups: Names as in `Accelerator.name`; within a group any name is acceptable.
         holder: Name shown to waiting jobs.
         patience_seconds: Longest wait, after which the block runs without a reservation; None waits without limit.
-        tell: Called with each message about the wait; if omitted, `say`.
+        report: Called with each message about the wait; if omitted, `say`.
         accept: Decides whether the free part is enough if not everything is free; None requires all of it.
         priority: Priority in the queue.
     """
-    tell = tell or say
+    report = report or say
     reservation = Reservation()
     with ExitStack() as line:
         _wait(
@@ -280,7 +280,7 @@ def reserve(
             line,
             holder=holder,
             patience_seconds=patience_seconds,
-            tell=tell,
+            report=report,
             accept=accept,
             priority=priority,
         )
@@ -297,7 +297,7 @@ def _wait(
     *,
     holder: str,
     patience_seconds: float | None,
-    tell: Tell,
+    report: Tell,
     accept: Accept | None,
     priority: int,
 ) -> None:
@@ -318,22 +318,22 @@ def _wait(
             words = f"{ahead.description} comes first"
         if ahead is None and accept is not None and reservation.take_what_is_free(groups, holder):
             if accept(reservation):
-                tell(f"{words}: going on beside it with {_description_of(reservation)}.")
+                report(f"{words}: continuing beside it with {_description_of(reservation)}.")
                 waiting_for = None
                 break
             reservation.release()
         if patience_seconds is not None and time.monotonic() - started >= patience_seconds:
-            tell(f"{words}: going on beside it, which disturbs both.")
+            report(f"{words}: continuing beside it, which disturbs both.")
             waiting_for = None
             break
         if waiting_for is None:
             line.enter_context(in_queue(holder, priority, names))
         if words != waiting_for:
             waiting_for = words
-            tell(f"{words}: waiting for it.")
+            report(f"{words}: waiting for it.")
         time.sleep(POLL_SECONDS)
     if waiting_for:
-        tell(f"Going on with {', '.join(reservation.names)}.")
+        report(f"Continuing with {', '.join(reservation.names)}.")
 
 
 def wanted(

@@ -19,7 +19,7 @@ from shunter.ingestion.infer import infer
 from shunter.ingestion.sample import merged_columns, most_rows, sample_of
 from shunter.ingestion.schema import Schema, parse_schema
 from shunter.ingestion.sources.criteo import CriteoSource
-from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.guard import check_text
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
 from shunter.ingestion.sources.open import description_of, find_files, format_of_files, name_of, source_of
@@ -82,7 +82,7 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     looked_at = tuple(dict.fromkeys(ends))
     if schema_file or published or data_format == CRITEO:
         if schema_file:
-            check_words(schema_file)
+            check_text(schema_file)
         source = source_of(name, looked_at, data_format, schema_file)
         inferred = published.written(source.schema) if published and not schema_file else None
     else:

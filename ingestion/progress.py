@@ -38,12 +38,12 @@ class ProgressReporter:
     """Progress reporter that combines the stages into one share.
 
     Args:
-        tell: Callback that receives each new `Progress`.
+        callback: Callback that receives each new `Progress`.
         source: The log.
     """
 
-    def __init__(self, tell: OnProgress, source: Source) -> None:
-        self._tell = tell
+    def __init__(self, callback: OnProgress, source: Source) -> None:
+        self._tell = callback
         self._bytes = log_bytes(source)
         self._bytes_read = self._rows = 0
         weights = {stage: weight for stage, weight in _WEIGHTS.items() if stage != TIMES or source.schema.time}

@@ -147,7 +147,7 @@ class _Process:
                 "A process that reads the log was ended since the memory ran out: give more memory, or fewer cores "
                 "(`taskset`)."
             )
-        ending, words = self._process.ending(), self._process.last_words()
+        ending, words = self._process.ending(), self._process.last_text()
         return DataError(f"A process that reads the log {ending} ({words}): ingest it again.")
 
 

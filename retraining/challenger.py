@@ -124,11 +124,11 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
     if reason := why_nothing_new(plan, champion, days):
         night = tonight.ends("nothing new", reason, number)
         may_learn = request.challenger.learn_last_day and plan.held_out not in champion.learned
-        return _learn_judged_day(tonight, champion, night) if may_learn else night
+        return _learn_evaluated_day(tonight, champion, night) if may_learn else night
     check = _check_promise(tonight, champion)
     night, winner, dataset = _contest(tonight, champion, days)
     if request.challenger.learn_last_day and night.outcome != "rolled back":
-        night = _learn_judged_day(tonight, winner, night)
+        night = _learn_evaluated_day(tonight, winner, night)
     forget(dataset)
     return night if check is None else night.model_copy(update={"findings": (*night.findings, check.finding)})
 
@@ -181,7 +181,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     record_trainings(tonight.notes, [trained])
     tonight.notes.auc = trained.validation.auc
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
-    judgement = _judge(tonight, "judgement", champion.files, files)
+    judgement = _compare(tonight, "judgement", champion.files, files)
     degradation = degradation_of(
         judgement, champion.version, tonight.run_id, held_out, base_rate=dataset.splits["test"].base_rate
     )
@@ -267,7 +267,7 @@ def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | N
     return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=tonight.request.seed))
 
 
-def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
+def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
     """Train the winner on the judged day too, compare on a held-back part of the day, and register it if better."""
     day = tonight.plan.held_out
     log = tonight.logs[day]
@@ -276,7 +276,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
     tonight.notes.beside = (LAST_DAY,)
     trained = _train(tonight, dataset, winner.files, origin, name=LAST_DAY, epochs=1)
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
-    judgement = _judge(tonight, "last-day", winner.files, files, only_kept_back=True)
+    judgement = _compare(tonight, "last-day", winner.files, files, only_kept_back=True)
     doubt = _doubt(tonight, trained, dataset) if judgement.is_better else None
     tonight.draw("last-day", judgement, "promoted" if judgement.is_better and doubt is None else "kept")
     if not judgement.is_better or doubt is not None:
@@ -364,7 +364,7 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
             yield decision, profile
 
 
-def _judge(
+def _compare(
     tonight: Tonight, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
 ) -> Judgement:
     """Compare both models on the judged day; an interrupted night keeps its first judgement."""

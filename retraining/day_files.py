@@ -8,7 +8,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from shunter.errors import DataError, RequestError
-from shunter.ingestion.sources.guard import check_paths, check_words
+from shunter.ingestion.sources.guard import check_paths, check_text
 
 _PLACE = re.compile(r"\{date(?::([^{}]*))?\}")
 # A year, a month and a day, all with the same separator or none, and without digits before or after.
@@ -53,7 +53,7 @@ def find_days(data: str) -> FoundDays:
     places = list(_PLACE.finditer(data))
     if len(places) > 1:
         raise RequestError(f"The pattern {data} holds {{date}} {len(places)} times: write it once.")
-    check_words(_PLACE.sub("*", data))
+    check_text(_PLACE.sub("*", data))
     files = _matching(data)
     check_paths(files)
     pattern = _expression(data, places[0].group(1)) if places else None

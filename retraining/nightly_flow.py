@@ -171,7 +171,7 @@ def _first_night(tonight: Tonight) -> Night:
     assert version is not None, "a training that ends without an error has registered its model"
     reason = (
         f"There was no champion of {version.name!r}: version {version.version} was trained on {len(plan.training)} "
-        f"day(s) and has {quality_in_words(summary.result)} on {plan.held_out}."
+        f"day(s) and has {quality_as_text(summary.result)} on {plan.held_out}."
     )
     refused = summary.registered.not_promoted
     if refused is not None:
@@ -183,7 +183,7 @@ def _first_night(tonight: Tonight) -> Night:
     return tonight.ends("first champion", reason, version.version, registered=version.version)
 
 
-def quality_in_words(result: EnsembleResult | TrainedRanker) -> str:
+def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
     """Return the figure of the test part by which nights judge, as text."""
     if isinstance(result, TrainedRanker):
         return f"NDCG@20 {result.test.ndcg20:.4f}"

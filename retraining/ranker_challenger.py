@@ -19,7 +19,7 @@ from shunter.errors import RequestError
 from shunter.ingestion.cache import forget
 from shunter.model_families import is_solved
 from shunter.planner.predict.observe import expect
-from shunter.reporting.card.ranking_baselines import RankedBaseline, judge_on_test
+from shunter.reporting.card.ranking_baselines import RankedBaseline, evaluate_on_test
 from shunter.requests import Promote
 from shunter.retraining.challenger import Tonight, changed_meanwhile, placed, record_version, why_nothing_new
 from shunter.retraining.champion import Champion, check_same_log, version_tags
@@ -77,7 +77,7 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     open_run(tonight.run_id).log_params(params)
     tonight.notes.data = data_key(params)
     challenger = _train(tonight, dataset, champion, origins)
-    judgement = _judge(tonight, dataset, champion, challenger)
+    judgement = _compare(tonight, dataset, champion, challenger)
     obstacle = _obstacle(tonight, number, judgement, challenger)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
     tonight.draw("judgement", judgement, outcome)
@@ -143,15 +143,15 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
                 )
             )
     record_trainings(tonight.notes, trained)
-    open_run(tonight.run_id).set_tags({"nightly.challenger_origin": _origin_in_words(origins, shared.rows, dataset)})
+    open_run(tonight.run_id).set_tags({"nightly.challenger_origin": _origin_as_text(origins, shared.rows, dataset)})
     if origins.by is None:
-        return judge_on_test(dataset, trained[0])[0]
+        return evaluate_on_test(dataset, trained[0])[0]
     members = [
         RankedBaseline(model=one, chosen=one, tried=1, train_seconds=one.train_seconds, joules=one.energy.joules)
         for one in trained
     ]
     folder = tonight.state.directory / "rankers" / "challenger"
-    return judge_on_test(dataset, fused_of(folder, origins.by, members, trained[0].validation))[0]
+    return evaluate_on_test(dataset, fused_of(folder, origins.by, members, trained[0].validation))[0]
 
 
 def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
@@ -159,7 +159,7 @@ def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
     return next((one for one in members if not is_solved(one.spec.family)), members[0])
 
 
-def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:
+def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:
     """Return in one sentence what the challenger reuses of the champion."""
     sizes = {field.name: field.rows - 1 for field in dataset.features.categorical}
     names = [name for name in sides(dataset) if name in rows]
@@ -169,7 +169,7 @@ def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dat
     return f"The champion knows {' and '.join(known)}; {how}."
 
 
-def _judge(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: TrainedRanker) -> RankingJudgement:
+def _compare(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: TrainedRanker) -> RankingJudgement:
     """Compare both models on the judged day; an interrupted night keeps its first judgement."""
     judgement = tonight.state.recall("judgement", RankingJudgement)
     if judgement is None:

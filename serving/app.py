@@ -145,8 +145,8 @@ class Endpoints:
 
     async def _read(self, request: Request, read: Callable[[bytes], Value], *, is_json: bool) -> Value:
         """Read and parse the body of a request; large bodies are parsed in a thread, to keep the event loop free."""
-        with self._held_bytes() as hold:
-            body = await self._body(request, hold)
+        with self._held_bytes() as reserve:
+            body = await self._body(request, reserve)
             if is_json and len(body) <= SMALL_BYTES:
                 return read(body)
             return await asyncio.get_running_loop().run_in_executor(self._readers, read, body)
@@ -156,7 +156,7 @@ class Endpoints:
         """Yield a function that counts the bytes of large bodies in memory, and raises `BusyError` for too many."""
         counted = 0
 
-        def hold(length: int) -> None:
+        def reserve(length: int) -> None:
             nonlocal counted
             more = max(length - SMALL_BYTES - counted, 0)
             if self._large_bytes + more > self._most_large_bytes:
@@ -164,12 +164,12 @@ class Endpoints:
             counted, self._large_bytes = counted + more, self._large_bytes + more
 
         try:
-            yield hold
+            yield reserve
         finally:
             self._large_bytes -= counted
 
-    async def _body(self, request: Request, hold: Callable[[int], None]) -> bytes:
-        """Receive the whole body within the limits of time and size; `hold` counts the bytes received so far."""
+    async def _body(self, request: Request, reserve: Callable[[int], None]) -> bytes:
+        """Receive the whole body within the limits of time and size; `reserve` counts the bytes received so far."""
         most = int(self._limits.max_request_mib * (1 << 20))
         if request.headers.get("content-encoding", "identity") != "identity":
             raise MediaTypeError("The body is compressed: send it as it is.")
@@ -185,7 +185,7 @@ class Endpoints:
                         length += len(part)
                         if length > most:
                             break
-                        hold(length)
+                        reserve(length)
                         parts.append(part)
         except TimeoutError:
             raise SlowClientError(f"The body did not come within {seconds:g} seconds: send it at once.") from None

@@ -97,7 +97,7 @@ class Keeper:
                 return False
             found = self._next(title)
         except Exception as error:
-            self._tell(title, error)
+            self._log_error(title, error)
             return False
         self._take_over(found)
         return True
@@ -111,12 +111,12 @@ class Keeper:
         try:
             chain = tuple(chain_upon(self._digest, folder))
         except (ShunterError, OSError) as error:
-            self._tell_once(str(folder), error)
+            self._log_once(str(folder), error)
         for length in range(len(chain), len(self._laid), -1):
             try:
                 found = self._next(self._named, chain[:length])
             except Exception as error:
-                self._tell_once(str(chain[length - 1]), error)
+                self._log_once(str(chain[length - 1]), error)
                 continue
             self._laid = chain[:length]
             self._take_over(found)
@@ -147,9 +147,9 @@ class Keeper:
         self._metrics.takeovers.labels("done").inc()
         _log.warning("%s takes over.", model.title)
 
-    def _tell_once(self, title: str, error: Exception) -> None:
+    def _log_once(self, title: str, error: Exception) -> None:
         if self._refused != (told := f"{title}: {error}"):
-            self._tell(title, error)
+            self._log_error(title, error)
             self._refused = told
 
     def _follow(self, seconds: float) -> None:
@@ -167,7 +167,7 @@ class Keeper:
         for length, recall in (index.recall if index else {}).items():
             self._metrics.index_recall.labels(str(length)).set(recall)
 
-    def _tell(self, title: str, error: Exception) -> None:
+    def _log_error(self, title: str, error: Exception) -> None:
         """Log why the old model stays; a version that cannot be loaded is not tried again, a failing store is."""
         self._metrics.takeovers.labels("failed").inc()
         if isinstance(error, ShunterError) and title != "?":

@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from shunter.errors import RequestError
-from shunter.validation import expected, own_words, sentence, shown
+from shunter.validation import expected, own_text, sentence, shown
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 _UNADDRESSABLE = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # would begin a query, or be read as another character
@@ -40,7 +40,7 @@ class Settings(BaseSettings):
                 name = f"SHUNTER_{str(fault['loc'][-1]).upper()}"
                 is_own = fault["type"] == "value_error"
                 clauses.append(
-                    own_words(fault, name) if is_own else f"{name} is {shown(fault['input'])}: give {expected(fault)}"
+                    own_text(fault, name) if is_own else f"{name} is {shown(fault['input'])}: give {expected(fault)}"
                 )
             raise RequestError(sentence(clauses)) from error
 

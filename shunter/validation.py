@@ -75,12 +75,12 @@ def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") 
     if kind == "missing":
         return f"{place(where)} is missing: add it"
     if kind in ("value_error", "assertion_error"):
-        return own_words(fault, place(where))
+        return own_text(fault, place(where))
     found = place(where) or "what was given"
     return f"{found} is {shown(fault['input'])}: give {expected(fault)}"
 
 
-def own_words(fault: Mapping[str, Any], where: str) -> str:
+def own_text(fault: Mapping[str, Any], where: str) -> str:
     """Return the message of a check in Shunter's own models, preceded by the value if it is a single one."""
     message = str(fault.get("ctx", {}).get("error") or fault["msg"]).removeprefix("Value error, ").rstrip(".")
     if not where or isinstance(fault["input"], Mapping | BaseModel):

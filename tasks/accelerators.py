@@ -69,7 +69,7 @@ def reserve_for_flow(
         accept = partial(_is_held, placement=chosen)
     elif together == 1 and estimate is not None:
         accept = _accepting(cache(estimate))
-    with reserve(*groups, holder=holder(), tell=announce, accept=accept, priority=priority) as held:
+    with reserve(*groups, holder=holder(), report=announce, accept=accept, priority=priority) as held:
         yield held
 
 

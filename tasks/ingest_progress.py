@@ -25,7 +25,7 @@ def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnPro
 
     def on_progress(progress: Progress) -> None:
         nonlocal told
-        words = words_of(progress)
+        words = text_of(progress)
         line.move(progress.share, words)
         if now() - told >= TELL_SECONDS:
             told = now()
@@ -39,7 +39,7 @@ def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnPro
     shown.end()
 
 
-def words_of(progress: Progress) -> str:
+def text_of(progress: Progress) -> str:
     """Return the current stage and the amount of the log that was read, as text."""
     read = f"{progress.bytes_read / _MIB:,.0f} of {progress.bytes / _MIB:,.0f} MiB"
     return f"{progress.stage} ({progress.rows:,} rows, {read} read)"

@@ -37,7 +37,7 @@ from shunter.tasks.ensemble import (
     build_ensemble,
     champions_before,
     distil,
-    minutes_in_words,
+    minutes_as_text,
     reserve_ending,
     scoring_placement,
     train_members,
@@ -205,7 +205,7 @@ def _members(
     """Train the members; return them with the variation between seeds, and with how the minutes were used."""
     with minutes.clock.counting(MEMBERS):
         members = train_members(run, tuned, minutes)
-    spent = minutes_in_words(minutes, tuned, members, run.request.search.trials_at_a_time)
+    spent = minutes_as_text(minutes, tuned, members, run.request.search.trials_at_a_time)
     if spent:
         open_run(run.run_id).set_tags({"search.minutes": spent})
         log_sentence(spent)

@@ -183,7 +183,7 @@ def check_upon(parts: Sequence[Part], directory: Path) -> None:
         if part.upon != hash_of(parts_of_range(parts[:number], part.range)):
             where = directory / part.files[0].name if part.files else directory
             raise CheckpointError(
-                f"The rows in {where} were saved upon another checkpoint than the one they are named with: start anew."
+                f"The rows in {where} are based on another checkpoint than the one they are named with: start anew."
             )
 
 

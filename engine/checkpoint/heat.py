@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.pieces import Piece, some_rows
+from shunter.engine.checkpoint.pieces import Piece, rows_at
 from shunter.models.embeddings.shards import Shard
 
 HOT_SHARE = 0.1
@@ -44,4 +44,4 @@ class HotRows:
         is_hot = (piece.adagrad_sum > self._least[piece.table]).numpy()
         for wanted, bits in ((is_hot, HOT_BITS), (~is_hot, None)):
             if wanted.any():
-                yield replace(some_rows(piece, np.flatnonzero(wanted)), own_bits=bits)
+                yield replace(rows_at(piece, np.flatnonzero(wanted)), own_bits=bits)

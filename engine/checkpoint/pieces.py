@@ -107,11 +107,11 @@ class StoredRows:
             if len(places):
                 is_left[places] = False
                 weight = _selected(quantised, torch.from_numpy(which))
-                yield replace(some_rows(piece, places), weight=weight, stored_bits=bits)
+                yield replace(rows_at(piece, places), weight=weight, stored_bits=bits)
         if is_left.all():
             yield piece
         elif is_left.any():
-            yield some_rows(piece, np.flatnonzero(is_left))
+            yield rows_at(piece, np.flatnonzero(is_left))
 
 
 def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
@@ -223,7 +223,7 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
         stored.note(piece)
 
 
-def some_rows(piece: Piece, places: np.ndarray) -> Piece:
+def rows_at(piece: Piece, places: np.ndarray) -> Piece:
     """Return the rows of a full-precision piece at the given positions."""
     assert isinstance(piece.weight, Tensor), "a piece in full precision"
     rows, weight, sums = (part.numpy()[places] for part in (piece.rows, piece.weight, piece.adagrad_sum))

@@ -114,7 +114,7 @@ def compare_combinations(
     entropy = binary_entropy(float(shares @ np.concatenate([one.labels for one in evaluated])))
     before = np.concatenate([one.losses(present[part]) for one, part in zip(evaluated, reversed(parts), strict=True)])
     ne, best, best_saving = {PRESENT: float(shares @ before) / entropy}, None, 0.0
-    for combination_tried, other in zip(*(fit.entrants() for fit in fits), strict=True):
+    for combination_tried, other in zip(*(fit.candidates() for fit in fits), strict=True):
         after = np.concatenate(
             [one.losses(by.combine(one.logits)) for one, by in zip(evaluated, (combination_tried, other), strict=True)]
         )
@@ -154,7 +154,7 @@ class _Fit:
     def may_enter(self) -> bool:
         return self.weighed.has_both and self.calibrated.has_both
 
-    def entrants(self) -> Iterator[TriedCombination]:
+    def candidates(self) -> Iterator[TriedCombination]:
         """Yield the candidates in an order that does not depend on the rows."""
         members = len(self.weighed.logits)
         yield from self._by("single", np.eye(members)[self.single], ("logits",))

@@ -177,7 +177,7 @@ class _Process:
 
     def _death(self) -> TrainingError:
         """Return the error that describes how the process ended."""
-        ending, last_words = self._process.ending(), self._process.last_words()
+        ending, last_text = self._process.ending(), self._process.last_text()
         if self._process.ran_out_of_memory:
             return TrainingError(
                 "The process of the trial was ended by SIGKILL, since the memory ran out: train fewer at a time, or a "
@@ -185,4 +185,4 @@ class _Process:
             )
         if self._process.was_ended_from_outside:
             return ProcessLostError(f"The process of the trial {ending}, by whom it does not say: train it again.")
-        return TrainingError(f"The process of the trial {ending} ({last_words}): check the model and its data.")
+        return TrainingError(f"The process of the trial {ending} ({last_text}): check the model and its data.")

@@ -63,8 +63,8 @@ class Worker:
         with measure_energy(device, cores=task.cores) as meter:
             hooks = self._hooks(task, meter)
             last = attended(lambda: train(task.job, hooks, task.checkpointing), wants_model=task.wants_model)
-        self._tell(EnergyUsed(meter.reading))
-        self._tell(last)
+        self._send(EnergyUsed(meter.reading))
+        self._send(last)
 
     def _listen(self) -> None:
         with contextlib.suppress(EOFError, OSError):
@@ -83,17 +83,17 @@ class Worker:
 
     def _hooks(self, task: Task, meter: EnergyMeter) -> Hooks:
         def on_step(done: int, total: int) -> None:
-            self._tell(Progress(done, total))
+            self._send(Progress(done, total))
 
         def on_epoch(report: EpochReport) -> None:
             """Report the epoch and wait for the order of the other side, which may end the training."""
-            self._tell(EpochEnded(report))
+            self._send(EpochEnded(report))
             if isinstance(self._answers.get(), Stop):
                 raise KeyboardInterrupt
 
         def should_stop() -> StopReason | None:
             if time.monotonic() - self._told_at >= NEWS_SECONDS:
-                self._tell(EnergyUsed(meter.so_far().model_copy(update={"power": ()})))
+                self._send(EnergyUsed(meter.so_far().model_copy(update={"power": ()})))
                 self._told_at = time.monotonic()
             if self._stop is None:
                 return None
@@ -103,7 +103,7 @@ class Worker:
 
         return Hooks(on_epoch=on_epoch, on_step=on_step if task.wants_steps else None, should_stop=should_stop)
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         send(self._connection, message)
 
 

@@ -105,7 +105,7 @@ class OneProcess:
         return CheckpointDirectory(directory, identity, keeping)
 
     def agree(self, decision: bool) -> bool:
-        """Return a decision that depends on a clock, made the same in every process; called after each step.
+        """Return whether all processes decide so, for a decision that depends on a clock; called after each step.
 
         With several processes the returned decision may be the decision of the step before.
         """

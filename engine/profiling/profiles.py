@@ -41,13 +41,13 @@ def quiet(message: str) -> None:
     """Ignore the message."""
 
 
-def local_profiles(*, refresh: bool = False, training_costs: bool = True, tell: Tell = say) -> list[HardwareProfile]:
+def local_profiles(*, refresh: bool = False, training_costs: bool = True, report: Tell = say) -> list[HardwareProfile]:
     """Return the profiles of this machine's accelerators, the CPU first; measured at most once a day.
 
     Args:
         refresh: Whether to measure even if today's figures exist.
         training_costs: Whether to measure the costs of tables and training steps too, if they are missing.
-        tell: Called with a sentence when a measurement waits for other jobs.
+        report: Called with a sentence when a measurement waits for other jobs.
 
     Raises:
         HardwareError: A device refuses to be measured.
@@ -57,7 +57,7 @@ def local_profiles(*, refresh: bool = False, training_costs: bool = True, tell: 
     path, key = _kept_at(host), ProfileKey.of(host)
     profiles = None if refresh else read_profiles(path, key)
     if profiles is None or (training_costs and not all(map(has_training_costs, profiles))):
-        with _undisturbed([accelerator.name for accelerator in accelerators], tell):
+        with _undisturbed([accelerator.name for accelerator in accelerators], report):
             if profiles is None:
                 profiles = [measure(accelerator, host, training_costs=training_costs) for accelerator in accelerators]
             else:
@@ -68,22 +68,22 @@ def local_profiles(*, refresh: bool = False, training_costs: bool = True, tell: 
 
 
 def machine_profiles(
-    *, refresh: bool = False, on_progress: Progress = quiet, tell: Tell = say
+    *, refresh: bool = False, on_progress: Progress = quiet, report: Tell = say
 ) -> list[HardwareProfile]:
     """Return the profiles with the slower measurements too, cached with the day's other figures.
 
     Args:
         refresh: Whether to measure even if today's figures exist.
         on_progress: Called with a description of the current measurement.
-        tell: Called with a sentence when a measurement waits for other jobs.
+        report: Called with a sentence when a measurement waits for other jobs.
 
     Raises:
         HardwareError: A measurement fails.
     """
     on_progress("arithmetic, memory and power")
-    profiles = local_profiles(refresh=refresh, tell=tell)
+    profiles = local_profiles(refresh=refresh, report=report)
     if not all(is_complete(profile) for profile in profiles):
-        with _undisturbed([profile.accelerator.name for profile in profiles], tell):
+        with _undisturbed([profile.accelerator.name for profile in profiles], report):
             profiles = complete(profiles, on_progress)
         write_profiles(_kept_at(profiles[0].host), ProfileKey.of(profiles[0].host), profiles)
     return profiles
@@ -95,9 +95,9 @@ def _of_this_machine(profiles: list[HardwareProfile]) -> list[HardwareProfile]:
     return [profile.model_copy(update={"machine": here}) for profile in profiles]
 
 
-def _undisturbed(names: list[str], tell: Tell) -> AbstractContextManager[Reservation]:
+def _undisturbed(names: list[str], report: Tell) -> AbstractContextManager[Reservation]:
     """Reserve all accelerators, because other jobs disturb a measurement, but wait only `PATIENCE_SECONDS` for them."""
-    return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS, tell=tell)
+    return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS, report=report)
 
 
 def _kept_at(host: str) -> Path:

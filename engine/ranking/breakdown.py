@@ -31,10 +31,10 @@ from shunter.engine.ranking.evaluation import (
     CUTOFF,
     USERS_AT_ONCE,
     UserFigures,
+    evaluated_pairs,
     first_items,
     hits_of,
-    judge_hits,
-    judged_pairs,
+    score_hits,
 )
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions
 from shunter.models.graph.ranker import Ranker
@@ -97,7 +97,7 @@ def break_down(
     Raises:
         DataError: Nothing is to be found.
     """
-    chosen, hidden, rows = judged_pairs(chosen, seen, repeats, name=name)
+    chosen, hidden, rows = evaluated_pairs(chosen, seen, repeats, name=name)
     items = ranker.item_count
     counts = np.bincount(seen.items, minlength=items)
     groups = groups_of_items(counts)
@@ -158,7 +158,7 @@ def _parts(
         items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
         top = first_items(ranker, users[part], seen, CUTOFFS[-1])
         is_hit, counts = hits_of(top, items), np.array([len(one) for one in items])
-        judged = [judge_hits(is_hit[:, :cutoff], counts) for cutoff in CUTOFFS]
+        judged = [score_hits(is_hit[:, :cutoff], counts) for cutoff in CUTOFFS]
         recall, ndcg = (np.stack(figures, axis=1) for figures in zip(*judged, strict=True))
         found = recall * counts[:, None]
         first = top[:, :CUTOFF]

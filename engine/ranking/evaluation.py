@@ -38,7 +38,7 @@ NOTHING = Interactions(users=np.empty(0, np.int64), items=np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedRows(Record):
+class EvaluatedRows(Record):
     """Rows of a part by their use in the evaluation of a ranking.
 
     Attributes:
@@ -55,7 +55,7 @@ class JudgedRows(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingMetrics(JudgedRows):
+class RankingMetrics(EvaluatedRows):
     """Quality of a ranking.
 
     Attributes:
@@ -87,7 +87,7 @@ class UserFigures:
     users: np.ndarray
     recall20: np.ndarray
     ndcg20: np.ndarray
-    rows: JudgedRows
+    rows: EvaluatedRows
 
     def mean(self) -> RankingMetrics:
         """Over the users."""
@@ -139,7 +139,7 @@ def evaluate_users(
     Raises:
         DataError: Nothing is to be found.
     """
-    chosen, seen, rows = judged_pairs(chosen, seen, repeats, name=name)
+    chosen, seen, rows = evaluated_pairs(chosen, seen, repeats, name=name)
     users, starts = np.unique(chosen.users, return_index=True)
     ends = np.append(starts[1:], len(chosen))
     recall, gain = np.empty(len(users)), np.empty(len(users))
@@ -147,13 +147,13 @@ def evaluate_users(
         part = slice(start, start + USERS_AT_ONCE)
         top = first_items(ranker, users[part], seen, CUTOFF)
         items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
-        recall[part], gain[part] = judge(top, items)
+        recall[part], gain[part] = score_lists(top, items)
     return UserFigures(users=users, recall20=recall, ndcg20=gain, rows=rows)
 
 
-def judged_pairs(
+def evaluated_pairs(
     chosen: Interactions, seen: Interactions, repeats: Repeats, *, name: str
-) -> tuple[Interactions, Interactions, JudgedRows]:
+) -> tuple[Interactions, Interactions, EvaluatedRows]:
     """Return the pairs to find, the pairs that are not ranked, and the number of evaluated rows.
 
     Args:
@@ -176,7 +176,7 @@ def judged_pairs(
             f"The {name} part holds no positive of a user and an item {known}, so a ranking cannot be judged: give "
             f"more rows, or {advice}."
         )
-    counts = JudgedRows(left_out=chosen.left_out, pairs=len(found), positives=positives, repeats=repeated)
+    counts = EvaluatedRows(left_out=chosen.left_out, pairs=len(found), positives=positives, repeats=repeated)
     return found, hidden, counts
 
 
@@ -195,14 +195,14 @@ def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, coun
     return _first_items_in_blocks(ranker, users, seen, count)
 
 
-def judge(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def score_lists(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Recall and normalised discounted cumulative gain of each row of `top`.
 
     Args:
         top: `[users, cutoff]` items, the best first.
         chosen: for each user the items to find, at least one.
     """
-    return judge_hits(hits_of(top, chosen), np.array([len(items) for items in chosen]))
+    return score_hits(hits_of(top, chosen), np.array([len(items) for items in chosen]))
 
 
 def hits_of(top: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
@@ -213,7 +213,7 @@ def hits_of(top: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
     return is_among(np.arange(len(top))[:, None] * base + top, np.sort(users * base + np.concatenate(chosen)))
 
 
-def judge_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def score_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Recall and normalised discounted cumulative gain of each row.
 
     Args:

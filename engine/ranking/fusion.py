@@ -55,20 +55,20 @@ def choose_fusion(
         None where the best alone is not beaten with 95 % confidence.
     """
 
-    def judged(ranker: Ranker) -> UserFigures:
+    def evaluated(ranker: Ranker) -> UserFigures:
         return evaluate_users(ranker, chosen, seen, name="validation", repeats=repeats)
 
     def figure(figures: UserFigures) -> float:
         return figures.mean().figure_by(select_by)
 
-    alone = {name: judged(ranker) for name, ranker in rankers.items()}
+    alone = {name: evaluated(ranker) for name, ranker in rankers.items()}
     first = max(alone, key=lambda name: figure(alone[name]))
     best: tuple[tuple[str, ...], By, UserFigures] = (first,), WAYS[0], alone[first]
     for by in WAYS:
         members, together = (first,), alone[first]
         while len(members) < min(most, len(rankers)):
             others = [name for name in rankers if name not in members]
-            tried = {name: judged(FusedRanker([rankers[one] for one in (*members, name)], by)) for name in others}
+            tried = {name: evaluated(FusedRanker([rankers[one] for one in (*members, name)], by)) for name in others}
             name = max(tried, key=lambda one: figure(tried[one]))
             if figure(tried[name]) <= figure(together):
                 break

@@ -50,16 +50,16 @@ class MeasuredIndex:
     users: int
     build_seconds: float
 
-    def recall_in_words(self) -> str:
+    def recall_as_text(self) -> str:
         """Return the recall as text, such as `0.995 at 20 and 0.991 at 100`."""
         return " and ".join(f"{value:.3f} at {most}" for most, value in self.recall.items())
 
-    def in_words(self) -> str:
+    def as_text(self) -> str:
         """Return the sentence that the server and the command print."""
         return (
             f"The best of {self.items:,} items come from an index (approximate), built in {self.build_seconds:.1f} s: "
             f"{self.searched} of {self.lists:,} lists are searched, which finds a share of the exact best of "
-            f"{self.recall_in_words()} (measured on {self.users} users)."
+            f"{self.recall_as_text()} (measured on {self.users} users)."
         )
 
 

@@ -26,7 +26,7 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
     gain: tuple[float, float] | None = None
     parameters: int
 
-    def judged(self, figures: UserFigures, popularity: UserFigures) -> Self:
+    def with_test(self, figures: UserFigures, popularity: UserFigures) -> Self:
         """Return the model with its quality on the test part, and write the quality beside the model.
 
         Args:

@@ -73,7 +73,7 @@ class RankingData:
             repeats=repeats,
         )
 
-    def judge(self, ranker: Ranker) -> RankingMetrics:
+    def evaluate(self, ranker: Ranker) -> RankingMetrics:
         """Return the quality on the validation part, of 0 users if the validation part is learned."""
         if self.learns_validation:
             return RankingMetrics(recall20=0.0, ndcg20=0.0, users=0)
@@ -237,7 +237,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
 
     def _validate(self) -> RankingMetrics:
         self.losses.check(self.state.step)
-        return self.data.judge(VectorRanker.of(self.model))
+        return self.data.evaluate(VectorRanker.of(self.model))
 
     def _report(self, validation: RankingMetrics) -> RankingReport:
         state = self.state

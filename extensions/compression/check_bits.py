@@ -1,8 +1,8 @@
 """Check bits for stored weights: correction of one bit flip in every 64-bit word.
 
-A word of 64 bits has a byte of check bits: seven locate a flipped bit, and one is the parity. Two flips in a word are
-detected and not corrected (Hamming, "Error detecting and error correcting codes", Bell System Technical Journal 1950;
-the (72, 64) code of server memories). The check bits are stored as a tensor beside the weights, and can flip too.
+A 64-bit word has a byte of check bits: seven locate a flipped bit, and one is the parity. Two flips in a 64-bit word
+are detected and not corrected (Hamming, "Error detecting and error correcting codes", Bell System Technical Journal
+1950; the (72, 64) code of server memories). The check bits are stored as a tensor beside the weights, and can flip too.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from torch import Tensor
 CHECKS = ":checks"  # name of the tensor with the check bits of all other tensors, in the order of their names
 WORD_BYTES = 8
 
-# A 7-bit number for each bit of a word; powers of two are excluded, because they number the check bits.
+# A 7-bit number for each bit of a 64-bit word; powers of two are excluded, because they number the check bits.
 _NUMBERS = np.array([number for number in range(1, 128) if number & (number - 1)][: 8 * WORD_BYTES], dtype=np.uint64)
 _BITS = np.left_shift(np.uint64(1), np.arange(8 * WORD_BYTES, dtype=np.uint64))
 _MASKS = [np.bitwise_or.reduce(_BITS[(_NUMBERS >> np.uint64(check)) & np.uint64(1) == 1]) for check in range(7)]
-_FLIPS = np.zeros(128, dtype=np.uint64)  # bit of the word to flip, by the value of the seven check bits
+_FLIPS = np.zeros(128, dtype=np.uint64)  # bit of the 64-bit word to flip, by the value of the seven check bits
 _FLIPS[_NUMBERS.astype(int)] = _BITS
 
 
@@ -33,7 +33,7 @@ def with_checks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def correct_flips(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy of tensors in which each word with one flipped bit is corrected; the check bits are left out.
+    """Return a copy of tensors without check bits, in which each 64-bit word with one flipped bit is corrected.
 
     Args:
         tensors: Result of `with_checks`, damaged or not; tensors without check bits are returned unchanged.
@@ -43,7 +43,7 @@ def correct_flips(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     stored = {name: tensor for name, tensor in tensors.items() if name != CHECKS}
     words = _words(stored)
     found = _checks(words) ^ tensors[CHECKS].numpy()
-    # The parity of a word with all of its check bits is odd if one of them has flipped.
+    # The parity of a 64-bit word with all of its check bits is odd if one of them has flipped.
     is_odd = (np.bitwise_count(found & 0x7F) & 1) != found >> 7
     said = np.where(is_odd, found & 0x7F, 0)
     words ^= _FLIPS[said]
@@ -51,7 +51,7 @@ def correct_flips(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _checks(words: np.ndarray) -> np.ndarray:
-    """Return the check bits of words, uint8 `[words]`."""
+    """Return the check bits of 64-bit words, uint8 `[words]`."""
     checks = np.zeros(len(words), dtype=np.uint8)
     for place, mask in enumerate(_MASKS):
         checks |= (np.bitwise_count(words & mask) & 1) << place

@@ -1,9 +1,9 @@
 """Linear layers with 8-bit integer weights, with a scale for each output, and 7-bit integer inputs.
 
 Each row of the input is divided by its own largest number. No calibration is needed. An outlier in one row does not
-affect other rows, and a row's score depends on that row alone. Sums of products are 32-bit integers, which are exact in
+affect other rows, and a row's score depends on that row alone. Sums of products are 32-bit integers. They are exact in
 any order. Inputs have 7 bits because CPUs without VNNI add two products in 16 bits, which two 8-bit products could
-overflow; a model thus gives equal scores on both kinds of CPUs.
+overflow. A model thus gives equal scores on both kinds of CPUs.
 """
 
 from typing import Any, Self

@@ -64,7 +64,7 @@ def is_processor(accelerator: str) -> bool:
     return accelerator == CPU or accelerator.startswith(f"{CPU}-")
 
 
-class Foreteller:
+class DurationModel:
     """Predictor of the times that jobs do not state. A job that states some times runs on those types only.
 
     Args:
@@ -257,7 +257,7 @@ class Foreteller:
     def _profiles(self) -> Any:
         from shunter.engine.profiling.profiles import local_profiles
 
-        return local_profiles(tell=self._say)
+        return local_profiles(report=self._say)
 
 
 def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:

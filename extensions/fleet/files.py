@@ -37,7 +37,7 @@ from shunter.extensions.fleet.traces.table import open_text
 from shunter.frozen import Frozen
 from shunter.hardware.catalogue.design_power import IDLE_SHARE
 from shunter.hardware.catalogue.rows import load_catalogue
-from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.guard import check_text
 from shunter.requests import TrainRequest
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
@@ -198,8 +198,8 @@ def read_fleet(request: FleetRequest, predict_times: Foretell) -> tuple[list[Job
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
     """
-    check_words(request.jobs)
-    check_words(request.cluster)
+    check_text(request.jobs)
+    check_text(request.cluster)
     cluster = read_cluster(Path(request.cluster))
     if is_own(Path(request.jobs)):
         own = _earliest(read_own_jobs(Path(request.jobs)), request.first_jobs)
@@ -286,7 +286,7 @@ def read_own_jobs(path: Path) -> tuple[OwnJob, ...]:
     Raises:
         RequestError: The file cannot be read, or a job is invalid.
     """
-    check_words(str(path))
+    check_text(str(path))
     values = read_yaml(path, "file of jobs", JOBS_EXAMPLE, RequestError)
     return _validated(OwnJobs, values, f"The file of jobs {path}").jobs
 

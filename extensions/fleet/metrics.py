@@ -15,9 +15,9 @@ def figures(schedule: Schedule) -> dict[str, float]:
 
     Waiting time is the time from arrival to end minus the running time. Communication is the share of running time that
     ideal placements would save (restarts count as running time that would be saved). The finish-time fairness is that
-    of Themis: the completion time divided by the time that the job would take alone on its share of the cluster; 1 is
-    fair, more is worse. Energy is that of all idle and busy accelerators from the first arrival to the last end. The
-    price is that of the accelerators that jobs held.
+    of Themis. It is the completion time divided by the time that the job would take alone on its share of the cluster.
+    1 is fair, more is worse. Energy is that of all idle and busy accelerators from the first arrival to the last end.
+    The price is that of the accelerators that jobs held.
     """
     outcomes, cluster = schedule.outcomes, schedule.cluster
     waited = [outcome.completion_seconds for outcome in outcomes]

@@ -76,7 +76,7 @@ def begin_from_past(
     studies: tuple[PastStudy, ...] = ()
     earlier: tuple[TrackedRun, ...] = ()
     with contextlib.suppress(TrackingError):  # a training continues while the server is unreachable
-        earlier = () if is_cold else _judged_runs(exclude=run_id)
+        earlier = () if is_cold else _evaluated_runs(exclude=run_id)
     if earlier or trials is None or trials >= FEWEST_TRIALS:
         features = log_meta_features(run_id, dataset)
         with contextlib.suppress(TrackingError):
@@ -150,10 +150,10 @@ def past_studies(
     Raises:
         TrackingError: The store cannot be read.
     """
-    return _nearest(features, _judged_runs(exclude), limit)
+    return _nearest(features, _evaluated_runs(exclude), limit)
 
 
-def _judged_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
+def _evaluated_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
     """Return earlier runs with meta-features whose validation part was large enough to distinguish settings."""
     runs = read_runs(("train", "tune"), limit=MOST_RUNS)
     return tuple(run for run in runs if run.run_id != exclude and _features(run) and TOO_FEW not in run.tags)

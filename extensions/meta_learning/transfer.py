@@ -26,12 +26,12 @@ class Transfer:
     """Bayesian optimisation with surrogates of past studies; see `belief` and `portfolio` in this folder.
 
     The default comes first, so that no search ends below it; then the first points of the other families, the most
-    promising first. Then points of the portfolio alternate with the method's own proposals: settings that did well on
-    other data are tried even if the surrogate disagrees, and the trials take effect at once. The first own proposals
-    vary the best points so far and minimise the predicted mean. Later ones maximise the expected improvement and are
-    also sampled from the whole space. After the portfolio only own proposals follow. Running trials count with their
-    predicted values, so that parallel trials differ. The only state is the reported outcomes, whose number seeds the
-    random draws: an interrupted search resumes with the same proposals.
+    promising first. Then points of the portfolio alternate with the method's own proposals. Settings that did well on
+    other data are therefore tried even if the surrogate disagrees, and the trials take effect at once. The first own
+    proposals vary the best points so far and minimise the predicted mean. Later ones maximise the expected improvement
+    and are also sampled from the whole space. After the portfolio only own proposals follow. Running trials count with
+    their predicted values, so that parallel trials differ. The only state is the reported outcomes, whose number seeds
+    the random draws: an interrupted search resumes with the same proposals.
 
     Without past studies it tries the default points of the space first and learns from its own trials alone.
     """

@@ -91,11 +91,11 @@ def folded(program: Program, tensors: Mapping[str, Tensor] | None = None) -> nn.
     made.sweep()
     for node in made.graph.nodes:
         if node.op == "call_module":
-            _hold(holder, str(node.target), program.root.get_submodule(str(node.target)))
+            _attach(holder, str(node.target), program.root.get_submodule(str(node.target)))
     return fx.GraphModule(holder, made.graph)
 
 
-def _hold(holder: nn.Module, path: str, module: nn.Module) -> None:
+def _attach(holder: nn.Module, path: str, module: nn.Module) -> None:
     *above, last = path.split(".")
     for name in above:
         if not hasattr(holder, name):
@@ -211,7 +211,7 @@ class TrainingLayers(nn.Module):
         made.sweep()
         kept = [str(node.target) for node in made.graph.nodes if node.op == "call_module"]
         for path in kept:
-            _hold(holder, path, original.get_submodule(path))
+            _attach(holder, path, original.get_submodule(path))
         self.compute = fx.GraphModule(holder, made.graph)
         fixed = {name for name, _ in self.compute.named_buffers(recurse=False)}
         self.compute._non_persistent_buffers_set |= fixed  # constants such as indices

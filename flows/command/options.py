@@ -15,7 +15,7 @@ from shunter.registry import Entry, Registry
 from shunter.requests import JobRequest, Request
 from shunter.requests.form import option_name
 from shunter.requests.job_file import read_job
-from shunter.validation import expected, own_words, sentence, shown, unknown
+from shunter.validation import expected, own_text, sentence, shown, unknown
 
 Asked = TypeVar("Asked", bound=Request)
 
@@ -124,5 +124,5 @@ def _clause(fault: Any, model: type[Request]) -> str:
     if fault["type"] == "extra_forbidden":
         return unknown(name, [option_name(field) for field in model.options()], "option")
     if fault["type"] == "value_error":
-        return own_words(fault, name)
+        return own_text(fault, name)
     return f"{name} is {shown(fault['input'])}: give {expected(fault)}"

@@ -16,7 +16,7 @@ from shunter.hardware.types import Placement
 from shunter.masked_console import Console
 from shunter.model_families import AUTO
 from shunter.reporting.card.figures import BaselineFigures
-from shunter.reporting.card.ranking import protocol_words
+from shunter.reporting.card.ranking import protocol_text
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.search.result import TuneResult
 from shunter.tracking.links import run_link
@@ -65,12 +65,12 @@ def figures_table(summary: TrainSummary) -> TextTable:
             "",
             "" if joules is None else f"{energy(joules, 'predicted')} {word} for search and training",
         ),
-        ("Placement", decision.placement.label, "", f"{by} of {decision.considered}: {_in_words(decision.placement)}"),
+        ("Placement", decision.placement.label, "", f"{by} of {decision.considered}: {_as_text(decision.placement)}"),
     ]
     return TextTable(("", "this run", "95 % interval", "compared with"), rows)
 
 
-def _in_words(placement: Placement) -> str:
+def _as_text(placement: Placement) -> str:
     """Return a placement as text."""
     threads = f"{placement.threads} thread{'s' if placement.threads > 1 else ''}"
     return f"{threads}, {placement.precision}, batch {placement.batch_size}"
@@ -162,7 +162,7 @@ def _model(summary: TrainSummary) -> str:
     """Return the families of the result and the number of its models."""
     result = summary.result
     if isinstance(result, TrainedRanker):
-        return f"{result.spec.family} {result.spec.in_words()}".rstrip()
+        return f"{result.spec.family} {result.spec.as_text()}".rstrip()
     used = [
         one for one in result.members if one.is_used and (result.kept == "ensemble" or one.name == result.best_single)
     ]
@@ -189,7 +189,7 @@ def detail_rows(summary: TrainSummary) -> list[tuple[str, str]]:
     baselines = [_baseline(one) for one in summary.baselines] + [one.summary for one in summary.baselines]
     rows = [
         ("Result", summary.reason if is_ranker else result.reason),
-        ("Protocol", protocol_words(result) if is_ranker else ""),
+        ("Protocol", protocol_text(result) if is_ranker else ""),
         ("Quality", "" if is_ranker else _qualities(result)),
         ("Baselines", "\n".join(baselines)),
         ("Search", _search(summary)),

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from typer._click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoSuchOption, UsageError
 
-from shunter.validation import expected, own_words, shown, unknown
+from shunter.validation import expected, own_text, shown, unknown
 
 
 def unknown_command(name: str, known: list[str]) -> str:
@@ -61,7 +61,7 @@ def _bad_value(error: BadParameter) -> str:
     fault: Mapping[str, Any] = error.__cause__.errors(include_url=False)[0]  # pyright: ignore[reportAssignmentType]
     values = _choices(getattr(getattr(parameter, "type_descriptor", None), "annotation", None))
     if fault["type"] == "value_error" and not values:
-        return f"{own_words(fault, name)}."
+        return f"{own_text(fault, name)}."
     what = f"{', '.join(values[:-1])} or {values[-1]}" if values else expected(fault)
     return f"{name} is {shown(fault['input'])}: give {what}."
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.settings import settings
-from shunter.validation import clause, expected, own_words, sentence, shown
+from shunter.validation import clause, expected, own_text, sentence, shown
 from shunter.yaml_file import YamlError, load_yaml, yaml_text
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
@@ -284,7 +284,7 @@ def _advice(kind: type[BaseModel], field: str, fault: Any) -> str:
     if fault["type"] == "missing":
         return f"it is missing, add {kind.model_fields[field].description or 'it'}"
     if fault["type"] == "value_error":
-        message = own_words(fault, "")
+        message = own_text(fault, "")
         return f"{message[0].lower()}{message[1:]}, correct the value"
     return f"it is {shown(fault['input'])}, give {expected(fault)}"
 

@@ -102,7 +102,7 @@ class PythonProcess:
             return ""
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
-    def last_words(self) -> str:
+    def last_text(self) -> str:
         """Return the last error in the output, else its last line."""
         lines = [line.strip() for line in self.output().splitlines() if line.strip()]
         errors = [line for line in lines if "Error: " in line]

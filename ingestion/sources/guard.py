@@ -71,7 +71,7 @@ def _opened_roots() -> tuple[Path, ...]:
     return read_or_quarantine(Settings().opened_roots_path, parse) or ()
 
 
-def check_words(part: str) -> None:
+def check_text(part: str) -> None:
     """Raise if a text is no path or points outside the allowed folders, before any file is accessed.
 
     Args:

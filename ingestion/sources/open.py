@@ -12,7 +12,7 @@ from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
 from shunter.ingestion.sources.described import Described, described, recognise
 from shunter.ingestion.sources.files import holds_nothing
-from shunter.ingestion.sources.guard import check_paths, check_words
+from shunter.ingestion.sources.guard import check_paths, check_text
 from shunter.ingestion.sources.names import READERS, is_named
 from shunter.ingestion.sources.parts import parts_source
 from shunter.ingestion.sources.recognise import ask_for_csv, is_criteo, stem_of
@@ -56,7 +56,7 @@ def open_source(
     """
     held_out = held_out or {}
     if schema_file:
-        check_words(schema_file)
+        check_text(schema_file)
     if is_named(data) and not Path(data).exists():
         if held_out:
             raise RequestError(
@@ -175,7 +175,7 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
         raise DataError(f"{option} is empty: give a file, folder or named data set.")
     paths: list[Path] = []
     for part in parts:
-        check_words(part)
+        check_text(part)
         path = Path(part).expanduser()
         if path.is_dir():
             found = [file for file in path.iterdir() if file.is_file() and not _is_no_data(file)]

@@ -17,7 +17,7 @@ ROWS_DRAWN_AT_ONCE = 1 << 18
 LATER_FROM_ROWS = 1 << 16
 # Name of the hashing rule in checkpoints, which leave out rows that still have their initial weights.
 RULE = "splitmix64"
-_HASHED_AT_ONCE = 1 << 13  # words that fit a processor's cache
+_HASHED_AT_ONCE = 1 << 13  # 64-bit words that fit a processor's cache
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))
 _DIGITS = 24  # bits of a float32
@@ -49,7 +49,7 @@ class RowsByThemselves:
             out: Memory for the result, float32 `[rows, width]`; None allocates memory.
         """
         out = np.empty((len(rows), self.width), np.float32) if out is None else out
-        words = -(-self.width // 2)  # two numbers per word
+        words = -(-self.width // 2)  # two numbers per 64-bit word
         for first, hashed in hashed_words(rows, words, self.key):
             digits = (hashed.view(np.uint32) >> np.uint32(32 - _DIGITS)).view(np.int32)[:, : self.width]
             numbers = out[first : first + len(hashed)]
@@ -63,11 +63,11 @@ def hashed_words(rows: np.ndarray, words: int, key: int) -> Iterator[tuple[int, 
 
     Args:
         rows: Row numbers, not negative.
-        words: Words of each row.
+        words: Number of 64-bit words of each row.
         key: Hash key.
 
     Yields:
-        Index of the first row of a part, and the words of the part: uint64 `[rows of the part, words]`.
+        Index of the first row of a part, and the 64-bit words of the part: uint64 `[rows of the part, words]`.
     """
     at_once = max(_HASHED_AT_ONCE // words, 1)
     for first in range(0, len(rows), at_once):

@@ -1,9 +1,9 @@
 """Embedding tables of several widths, some with fewer rows than ids, with the interface of equal tables.
 
-A table may be narrower than the vectors of the model: its rows are shorter in memory, and vectors from it are padded
+A table may be narrower than the vectors of the model. Its rows are shorter in memory, and vectors from it are padded
 with zeros. A table may also have fewer rows than its field has ids. Ids with the same remainder then share a row. Both
 are choices of the architecture search (Krishna et al., arXiv 2110.14812). Zeros are used instead of a linear map to the
-common width, because a super-net masks the columns of one wide table: a net drawn from it is then exactly this model.
+common width, because a super-net masks the columns of one wide table. A net drawn from it is then exactly this model.
 """
 
 from collections.abc import Sequence

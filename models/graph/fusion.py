@@ -32,7 +32,7 @@ class FusionSpec(GraphSpec):
     members: str
     by: By = "z-scores"
 
-    def in_words(self) -> str:
+    def as_text(self) -> str:
         """Return the members as text: `of ease and lightgcn by z-scores`."""
         return f"of {' and '.join(self.members.split('+'))} by {self.by}"
 

@@ -16,8 +16,8 @@ class Ranker(nn.Module, ABC):
     """Scores any item for any user; a higher score is a better rank among the items of the same user.
 
     A subclass defines the score of an item for a known user. Other scores have fallbacks:
-    - a user without edges, or unknown, gets the popularity of each item as its log odds, `log((d + 1/2) /
-      (n - d + 1/2))` for an item that `d` of `n` users with an edge chose, since the user has no learned information;
+    - a user without edges, or unknown, gets the popularity of each item, since nothing is learned about the user. The
+    score is the log odds `log((d + 1/2) / (n - d + 1/2))` of an item that `d` of `n` users with an edge chose;
     - an unknown item gets the lowest score of any known item for this user, so that it is last;
     - an item without interactions keeps the score that the subclass gives it.
 

@@ -45,7 +45,7 @@ class GraphSpec(Record):
         """Return plain values for JSON: all options, except optional ones at their default."""
         return {"family": self.family, **super().to_dict()}
 
-    def in_words(self) -> str:
+    def as_text(self) -> str:
         """Return the options as text, for example `regularization 500`."""
         return ", ".join(f"{name} {value:g}" for name, value in asdict(self).items())
 

@@ -87,11 +87,11 @@ def _box(block: Block, place: tuple[float, float]) -> str:
 
 
 def _details(block: Block) -> str:
-    shape = "not run" if block.shape is None else f"gives {shape_words(block.shape)}"
+    shape = "not run" if block.shape is None else f"gives {shape_text(block.shape)}"
     return f"{shape}, {block.parameters:,} parameters" if block.parameters else shape
 
 
-def shape_words(shape: tuple[int, ...]) -> str:
+def shape_text(shape: tuple[int, ...]) -> str:
     """Return a shape as text, such as `27 x 16`; `1` for a single number."""
     return " x ".join(map(str, shape)) or "1"
 

@@ -26,7 +26,7 @@ from shunter.reporting.card.architecture import Architecture, describe_architect
 from shunter.reporting.card.bootstrap import RESAMPLES
 from shunter.reporting.card.figures import BaselineFigures, DataFacts, FieldFacts, MemberFacts, ModelCard, TableFacts
 from shunter.reporting.card.limits import limits, uses
-from shunter.reporting.card.quality import judge_quality, user_field, user_groups
+from shunter.reporting.card.quality import evaluate_quality, user_field, user_groups
 
 COUNTED_BATCH = 512
 SAMPLES_SHOWN = 4  # samples that run through the model to record its shapes
@@ -67,7 +67,7 @@ def gather(
     evaluation = score_test(result.directory, dataset, execution)
     field = user_field(dataset)
     groups = None if field is None else user_groups(dataset, field)
-    quality = judge_quality(evaluation, dataset, groups, seed=seed)
+    quality = evaluate_quality(evaluation, dataset, groups, seed=seed)
     data = data_facts(dataset)
     return ModelCard(
         run_id=run_id,

@@ -67,7 +67,7 @@ class TaskQuality(Frozen):
         return NoInterval.FEW_USERS if is_by_users else NoInterval.RARE_CLASS
 
     @property
-    def no_interval_words(self) -> str:
+    def no_interval_text(self) -> str:
         """Reason, as the end of a sentence."""
         return {
             NoInterval.ONE_CLASS: "all its rows are of one class",

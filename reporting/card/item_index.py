@@ -80,7 +80,7 @@ def try_index(ranker: Ranker, seen: Interactions) -> IndexFigures:
         return IndexFigures(sentence=f"{exact}: {error}", items=len(items))
     assert measured is not None
     return IndexFigures(
-        sentence=_in_words(measured), items=len(items), recall=measured.recall, build_seconds=measured.build_seconds
+        sentence=_as_text(measured), items=len(items), recall=measured.recall, build_seconds=measured.build_seconds
     )
 
 
@@ -92,7 +92,7 @@ def _tried(ranker: Ranker, seen: Interactions) -> tuple[np.ndarray, list[np.ndar
     return users, [seen.items[begin:end] - UNKNOWN - 1 for begin, end in zip(first, last, strict=True)]
 
 
-def _in_words(measured: MeasuredIndex) -> str:
+def _as_text(measured: MeasuredIndex) -> str:
     if min(measured.recall.values()) < LEAST_RECALL:
         use = f"less than {LEAST_RECALL:g}: it is refused, and all scores are compared (exact)"
     elif pays(measured.items, None):
@@ -101,5 +101,5 @@ def _in_words(measured: MeasuredIndex) -> str:
         use = f"and is taken with --index approximate, by itself only from {LARGE_CATALOGUE:,} items on"
     return (
         f"An index of the vectors of {measured.items:,} items (FAISS), built in {measured.build_seconds:.1f} s, finds "
-        f"a share of the exact best of {measured.recall_in_words()} (measured on {measured.users} users), {use}."
+        f"a share of the exact best of {measured.recall_as_text()} (measured on {measured.users} users), {use}."
     )

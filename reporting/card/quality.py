@@ -22,7 +22,7 @@ from shunter.reporting.card.figures import QualityFigure, TaskQuality
 USER_FIELDS = ("user", "userid", "uid", "member", "memberid", "customer", "customerid", "session", "sessionid")
 
 
-def judge_quality(
+def evaluate_quality(
     evaluation: Evaluation, dataset: Dataset, groups: np.ndarray | None, *, seed: int, resamples: int = RESAMPLES
 ) -> tuple[TaskQuality, ...]:
     """Return metrics with intervals for each label; see `shunter.reporting.card.bootstrap`.
@@ -77,7 +77,7 @@ def gauc_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:
 
 
 def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *, seed: int) -> tuple[TaskQuality, ...]:
-    """Score the model in a folder on the test part, with intervals; see `judge_quality`.
+    """Score the model in a folder on the test part, with intervals; see `evaluate_quality`.
 
     Raises:
         CheckpointError: A file of the model is damaged.
@@ -85,7 +85,7 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
     """
     evaluation = evaluate(load_to_score(directory, execution), dataset, "test", execution)
     field = user_field(dataset)
-    return judge_quality(evaluation, dataset, None if field is None else user_groups(dataset, field), seed=seed)
+    return evaluate_quality(evaluation, dataset, None if field is None else user_groups(dataset, field), seed=seed)
 
 
 def user_field(dataset: Dataset) -> str | None:

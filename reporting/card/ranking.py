@@ -85,12 +85,12 @@ def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, st
     return [
         *rows,
         ("users judged", f"{trained.test.users:,}"),
-        ("protocol", protocol_words(trained)),
+        ("protocol", protocol_text(trained)),
         ("NDCG@20 on validation, which chose the epoch", f"{trained.validation.ndcg20:.4f}"),
     ]
 
 
-def protocol_words(trained: TrainedRanker) -> str:
+def protocol_text(trained: TrainedRanker) -> str:
     """Return which items are ranked, and which positive rows of the test part are evaluated."""
     rows, drops = trained.test, trained.schedule.repeats == "drop"
     ranked = "items that the user has not seen are ranked" if drops else "all items are ranked"

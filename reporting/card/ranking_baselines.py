@@ -58,7 +58,7 @@ class RankingBaseline(Frozen):
         return f"The result is level with the {name}: it gains {by}."
 
 
-class RankingJudge:
+class RankingEvaluator:
     """Ranking of the test part by stored models, without items of the earlier parts.
 
     The order by popularity is ranked once for all models that have learned from the same interactions.
@@ -71,7 +71,7 @@ class RankingJudge:
         self._seen, self._test = read_before_test(dataset), read_interactions(dataset, "test")
         self._popularity: list[tuple[torch.Tensor, Repeats, UserFigures]] = []
 
-    def judge(self, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
+    def evaluate(self, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
         """Return a model with its quality on the test part, and its ranking for each user.
 
         Raises:
@@ -81,7 +81,7 @@ class RankingJudge:
         found = break_down(ranker, self._test, self._seen, name="test", repeats=repeats)
         if ranker.is_popularity:
             self._popularity.append((ranker.popularity(), repeats, found.figures))
-        return trained.judged(found.figures, self._by_popularity(ranker, repeats)), found
+        return trained.with_test(found.figures, self._by_popularity(ranker, repeats)), found
 
     def _by_popularity(self, ranker: Ranker, repeats: Repeats) -> UserFigures:
         popularity = ranker.popularity()
@@ -93,9 +93,9 @@ class RankingJudge:
         return figures
 
 
-def judge_on_test(dataset: Dataset, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
-    """Rank the test part by one stored model; see `RankingJudge`."""
-    return RankingJudge(dataset).judge(trained)
+def evaluate_on_test(dataset: Dataset, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
+    """Rank the test part by one stored model; see `RankingEvaluator`."""
+    return RankingEvaluator(dataset).evaluate(trained)
 
 
 def compare_rankings(
@@ -117,7 +117,7 @@ def compare_rankings(
         found.append(
             RankingBaseline(
                 name=model.spec.family,
-                options=model.spec.in_words(),
+                options=model.spec.as_text(),
                 validation_ndcg20=model.validation.ndcg20,
                 ndcg20=test.ndcg20,
                 recall20=test.recall20,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shunter.engine.passes.record import COLUMNS, rows_of
 from shunter.reporting.card.calibration import calibration_figure
-from shunter.reporting.card.diagram import diagram, shape_words
+from shunter.reporting.card.diagram import diagram, shape_text
 from shunter.reporting.card.document import REPEATS, Paragraph, Part, Picture, Points, Section, Table
 from shunter.reporting.card.figures import MemberFacts, ModelCard, QualityFigure, TaskQuality
 
@@ -156,7 +156,7 @@ def _built(member: MemberFacts) -> list[Part]:
     assert architecture is not None
     options = ", ".join(f"{name} {_value(value)}" for name, value in member.spec.items() if name != "family")
     layers = [
-        (layer.name, layer.kind, "-" if layer.shape is None else shape_words(layer.shape), f"{layer.parameters:,}")
+        (layer.name, layer.kind, "-" if layer.shape is None else shape_text(layer.shape), f"{layer.parameters:,}")
         for layer in architecture.layers
     ]
     return [
@@ -313,7 +313,7 @@ def _interval(figure: QualityFigure, quality: TaskQuality) -> str:
     if figure.value is None:
         return "not defined (one class only)"
     if figure.low is None or figure.high is None:
-        return f"{figure.value:.4f} (no interval: {quality.no_interval_words})"
+        return f"{figure.value:.4f} (no interval: {quality.no_interval_text})"
     return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
 
 

@@ -268,7 +268,7 @@ def _trained_tip(run: TrackedRun) -> list[str]:
     metrics, params = run.metrics, run.params
     lines = [
         name_of(run),
-        _quality_words(metrics),
+        _quality_text(metrics),
         f"{_short(metrics.get('time.train_seconds'))} s, {_short(metrics.get('energy.joules'))} J "
         f"({run.tags.get('energy.source', 'source unknown')})",
     ]
@@ -280,7 +280,7 @@ def _trained_tip(run: TrackedRun) -> list[str]:
     return [*lines, *chosen]
 
 
-def _quality_words(metrics: Mapping[str, float]) -> str:
+def _quality_text(metrics: Mapping[str, float]) -> str:
     if "quality.ne" in metrics:
         return f"NE {metrics['quality.ne']:.4f}, AUC {_short(metrics.get('quality.auc'))}"
     return f"NDCG@20 {metrics['quality.ndcg20']:.4f}, recall@20 {_short(metrics.get('quality.recall20'))}"

@@ -55,7 +55,7 @@ def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
         {
             "name": name_of(run),
             "rows": f"{run.metrics['tiers.rows']:,.0f}",
-            "missed": _missed(run.metrics),
+            "missed": _miss_text(run.metrics),
             "expected": "" if expected is None else f"{expected:.1%}",
             "read": f"{run.metrics['tiers.bytes_read'] / 2**20:,.1f}",
             "written": f"{run.metrics['tiers.bytes_written'] / 2**20:,.1f}",
@@ -66,7 +66,7 @@ def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
     ]
 
 
-def _missed(metrics: Mapping[str, float]) -> str:
+def _miss_text(metrics: Mapping[str, float]) -> str:
     """Return the share of a batch's rows that was fetched, and for several processes the largest share of a process."""
     share, highest = f"{metrics['tiers.miss_rate']:.1%}", metrics.get("tiers.highest_miss_rate")
     if highest is None:

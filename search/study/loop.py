@@ -183,10 +183,10 @@ class Loop:
             return
         end.keep()
         tell(self.study, trial, end.outcome, self.context.cost)
-        self._tell_method()
+        self._report_to_method()
         self._reserve()
         self.budget.save()
-        self._report(in_words(trial.number, end.outcome, self.context.schedule.select_by))
+        self._report(as_text(trial.number, end.outcome, self.context.schedule.select_by))
 
     def _begin(self) -> "tuple[Trial, Parameters] | None":
         """Return the next trial and its point; None if the search has ended."""
@@ -194,7 +194,7 @@ class Loop:
             return self._pair() if self.ended() is None else None
         because = self.ended()
         if because is None:
-            self._tell_method()
+            self._report_to_method()
             begun = self._next()
             if begun is not None:
                 return begun
@@ -232,7 +232,7 @@ class Loop:
         own = [trial for trial in begun_trials(self.study) if Repeated.of(trial) is None]
         return self.trials is not None and len(own) >= self.trials
 
-    def _tell_method(self) -> None:
+    def _report_to_method(self) -> None:
         """Report finished trials that the method does not know yet, also of other machines and earlier attempts."""
         for trial in finished_trials(self.study):
             if trial.number not in self._told:
@@ -261,7 +261,7 @@ class Loop:
             self._on_trial(progress)
 
 
-def in_words(number: int, outcome: Outcome, select_by: SelectBy) -> str:
+def as_text(number: int, outcome: Outcome, select_by: SelectBy) -> str:
     """Return the outcome of a trial as text: validation result, time, early stop and broken limits."""
     if outcome.loss is None:
         return f"Trial {number} failed after {outcome.seconds:.1f} s."

@@ -11,7 +11,7 @@ from shunter.engine.ranking.trainer import RankingData
 from shunter.reporting.card.ranking_baselines import (
     RankedBaseline,
     RankingBaseline,
-    RankingJudge,
+    RankingEvaluator,
     compare_rankings,
     ranking_baseline_metrics,
 )
@@ -49,12 +49,12 @@ def write_ranking_card(
     from shunter.reporting.card.ranking import ranking_card
     from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
 
-    judge = RankingJudge(dataset)
-    (result, own), *judged = (judge.judge(one) for one in (result, *(one.model for one in baselines)))
-    for model in (result, *(model for model, _ in judged)):
+    evaluator = RankingEvaluator(dataset)
+    (result, own), *evaluated = (evaluator.evaluate(one) for one in (result, *(one.model for one in baselines)))
+    for model in (result, *(model for model, _ in evaluated)):
         if model.run_id:
             open_run(model.run_id).log_metrics(ranking_metrics(model.test, "test"))
-    others = [other for _, other in judged]
+    others = [other for _, other in evaluated]
     compared = compare_rankings(baselines, [one.figures for one in others], result, own.figures)
     sides = RankingSides(
         result=summarise_ranking(result.spec.family, own),

@@ -12,7 +12,7 @@ from shunter.tasks.ensemble.distillation import distil
 from shunter.tasks.ensemble.ending import UNTRAINED, expected_ending, reserve_ending
 from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
 from shunter.tasks.ensemble.past_champions import past_champions
-from shunter.tasks.ensemble.room import minutes_in_words
+from shunter.tasks.ensemble.room import minutes_as_text
 from shunter.tasks.run_context import RunContext
 from shunter.tracking.runs import open_run
 
@@ -24,7 +24,7 @@ __all__ = [
     "combine_members",
     "distil",
     "expected_ending",
-    "minutes_in_words",
+    "minutes_as_text",
     "reserve_ending",
     "scoring_placement",
     "train_members",

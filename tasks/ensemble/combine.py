@@ -300,7 +300,7 @@ def _calibration(selection: EnsembleSelection) -> str:
     if selection.combination is not None:
         ne = selection.ne
         return (
-            f" {words_of(selection.combination.label)}: NE {ne[selection.combination.label]:.4f} against "
+            f" {text_of(selection.combination.label)}: NE {ne[selection.combination.label]:.4f} against "
             f"{ne[PRESENT]:.4f} without that, where each half of validation is predicted by what the other has fitted."
         )
     main = float(selection.scale.flat[0])
@@ -346,8 +346,8 @@ def _log_quality(run: Run, result: EnsembleResult) -> None:
     run.set_tags({"ensemble.kept": result.kept, "ensemble.reason": result.reason})
 
 
-def words_of(label: str) -> str:
-    """Return a label in words: `Weights fitted by the log loss of probabilities, calibrated by isotonic regression`."""
+def text_of(label: str) -> str:
+    """Return a label as text: `Weights fitted by the log loss of probabilities, calibrated by isotonic regression`."""
     how, *others = label.split("-")
     of = "" if how == "single" else "".join(f" {OF[part]}" for part in others if part in OF)
     return HOW[how] + of + "".join(f", {CALIBRATED[part]}" for part in others if part in CALIBRATED)

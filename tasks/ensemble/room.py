@@ -52,7 +52,7 @@ def whole_seconds(setting: Setting, best: Setting) -> float:
     return max(setting.seconds, best.seconds * (ratio if known else 1.0))
 
 
-def minutes_in_words(
+def minutes_as_text(
     minutes: Minutes, tuned: TuneResult, members: Sequence[TrainedModel], at_a_time: int = 1
 ) -> str | None:
     """Return how the minutes of a search were used, in a sentence or two; None without a limit.

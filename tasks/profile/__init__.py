@@ -67,13 +67,13 @@ def profile_hardware(model: str | None = None) -> list[HardwareProfile]:
     Args:
         model: Family that is to be trained; for one that is solved in closed form, training steps are not measured.
     """
-    return local_profiles(training_costs=not is_solved(model), tell=announce)
+    return local_profiles(training_costs=not is_solved(model), report=announce)
 
 
 @task(name="profile machine", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
 def profile_machine(refresh: bool = False, on_progress: Progress = quiet) -> list[HardwareProfile]:
     """Profile every accelerator of this machine, with disk and collective operations; see `profile_hardware`."""
-    return machine_profiles(refresh=refresh, on_progress=on_progress, tell=announce)
+    return machine_profiles(refresh=refresh, on_progress=on_progress, report=announce)
 
 
 @task(name="profile cluster", cache_policy=NO_CACHE)

@@ -60,7 +60,7 @@ def doubt_of(quality: Sequence[TaskQuality]) -> str | None:
     if ne is None:
         return "no row of the test part has a label"
     if ne.value is None or ne.low is None or ne.high is None:
-        return f"its NE on the test part has no interval: {quality[0].no_interval_words}"
+        return f"its NE on the test part has no interval: {quality[0].no_interval_text}"
     if ne.high >= 1:
         return (
             f"its NE on the test part, {ne.value:.4f}, is between {ne.low:.4f} and {ne.high:.4f} with 95 % "

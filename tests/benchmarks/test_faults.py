@@ -151,7 +151,7 @@ def test_findings_are_counted_with_what_was_published_of_the_same_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
-    kill = {"whom": "tree", "after_seconds": 1.0, "last_words": ""}
+    kill = {"whom": "tree", "after_seconds": 1.0, "last_text": ""}
     killed = {"command": "shunter train", "kills": [kill] * 3, "is_survived": True, "is_bitwise": True}
     of_another_form = {"commands": [], "name": "unknown"}
     findings = Findings(quick=True, parts=["kills", "commands"])

@@ -18,7 +18,7 @@ from shunter.ingestion.findings import findings_of_dataset
 from shunter.ingestion.schema import Split
 from shunter.ingestion.sources.open import open_source
 from shunter.reporting.card.figures import NoInterval, TaskQuality
-from shunter.reporting.card.quality import judge_quality, user_groups
+from shunter.reporting.card.quality import evaluate_quality, user_groups
 from shunter.tracking.convention import data_params
 from tests.engine.synthetic import write_dataset
 
@@ -120,7 +120,7 @@ def quality(folder: Path, positives: int, users: int) -> TaskQuality:
     logits = RANDOM.normal(size=400) + labels
     evaluation = Evaluation(metrics=compute_metrics(labels, logits), labels=labels, logits=logits.astype(np.float32))
     dataset = write_dataset(folder, rows=600)
-    return judge_quality(evaluation, dataset, np.arange(400) % users, seed=0, resamples=100)[0]
+    return evaluate_quality(evaluation, dataset, np.arange(400) % users, seed=0, resamples=100)[0]
 
 
 @pytest.mark.parametrize(

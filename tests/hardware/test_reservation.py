@@ -62,11 +62,11 @@ def test_who_waits_with_a_higher_priority_goes_first(devices: None) -> None:
     waits = {name: threading.Event() for name in ("usual", "urgent")}
 
     def train(name: str, priority: int) -> None:
-        def tell(sentence: str) -> None:
+        def report(sentence: str) -> None:
             if "waiting" in sentence:
                 waits[name].set()
 
-        with reserve(["cuda:7"], holder=name, tell=tell, priority=priority):
+        with reserve(["cuda:7"], holder=name, report=report, priority=priority):
             order.append(name)
 
     with held_elsewhere("cuda:7"):
@@ -157,7 +157,7 @@ def test_who_waits_says_for_whom_and_goes_on_when_the_holder_is_killed(
         said = capfd.readouterr().err
         assert f"cpu is used by train-elsewhere (process {holder.pid}, since " in said
         assert said.count("waiting for it") == 1
-        assert "Going on with cpu." in said
+        assert "Continuing with cpu." in said
 
 
 def test_a_flow_called_by_another_one_gets_what_its_caller_holds() -> None:
@@ -178,7 +178,7 @@ def test_who_has_waited_long_enough_goes_on_beside_the_other(capfd: pytest.Captu
 
 def test_who_is_told_of_the_wait_can_be_chosen(capfd: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
-    with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0, tell=told.append):
+    with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0, report=told.append):
         pass
     assert len(told) == 1
     assert "going on beside it" in told[0]

@@ -12,7 +12,7 @@ from shunter.retraining import challenger
 from shunter.retraining.challenger import Tonight
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.picture import title_of
-from shunter.tracking.registry.judgement import Judgement, judge, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)
@@ -24,7 +24,7 @@ TRAINED: Any = SimpleNamespace(placement=PLACEMENT, directory=None)
 def judgement(champion_logit: float, challenger_logit: float) -> Judgement:
     """Of two constants, with a margin that neither reaches."""
     champion, challenger = (log_losses(LABELS, np.full(400, logit)) for logit in (champion_logit, challenger_logit))
-    return judge(champion, challenger, margin=0.9, confidence=0.95, seed=0)
+    return compare_losses(champion, challenger, margin=0.9, confidence=0.95, seed=0)
 
 
 def quality(low: float, high: float) -> tuple[TaskQuality, ...]:

@@ -12,7 +12,7 @@ from shunter.retraining.degradation import Degradation, find_degradation, respon
 from shunter.retraining.nightly_command import check_degradation
 from shunter.retraining.nightly_request import WhenBroken
 from shunter.retraining.nights import Night, Outcome
-from shunter.tracking.registry.judgement import Judgement, judge, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
 from shunter.tracking.registry.versions import Version
 
 DAY = date(2026, 5, 4)
@@ -26,7 +26,7 @@ def judged(strength: float, seed: int = 0, rows: int = 2_000) -> tuple[Judgement
     truth = random.normal(0, 1, rows)
     labels = (random.random(rows) < expit(truth - 1)).astype(float)
     losses = log_losses(labels, strength * truth - 1)
-    return judge(losses, losses, margin=0.0, confidence=0.95, seed=seed), float(labels.mean())
+    return compare_losses(losses, losses, margin=0.0, confidence=0.95, seed=seed), float(labels.mean())
 
 
 def found(strength: float, past: list[float], seed: int = 0) -> Degradation | None:

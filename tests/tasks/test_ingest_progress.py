@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.artifacts import Artifact
 
 from shunter.ingestion.progress import READING, Progress
-from shunter.tasks.ingest_progress import ingest_progress, words_of
+from shunter.tasks.ingest_progress import ingest_progress, text_of
 
 
 def clock(*seconds: float) -> Callable[[], float]:
@@ -44,4 +44,4 @@ def test_outside_of_a_flow_nothing_is_told(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_words_name_stage_rows_and_bytes() -> None:
-    assert words_of(Progress(READING, 0.5, 1_234, 3 << 20, 5 << 20)) == "reading (1,234 rows, 3 of 5 MiB read)"
+    assert text_of(Progress(READING, 0.5, 1_234, 3 << 20, 5 << 20)) == "reading (1,234 rows, 3 of 5 MiB read)"

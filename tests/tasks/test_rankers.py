@@ -20,9 +20,9 @@ from shunter.engine.trained_model import FILE
 from shunter.hardware.types import Placement
 from shunter.models.graph.fusion import FusedRanker
 from shunter.reporting.card.ranking_baselines import (
-    RankingJudge,
+    RankingEvaluator,
     compare_rankings,
-    judge_on_test,
+    evaluate_on_test,
     ranking_baseline_metrics,
 )
 from shunter.requests import CheckpointRequest, TrainRequest
@@ -132,7 +132,7 @@ def test_repeated_pairs_are_judged_where_that_is_asked_for(
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:
     (dropped, _), (kept, found) = (
-        judge_on_test(
+        evaluate_on_test(
             dataset, try_settings(run_of(dataset, tmp_path / repeats, model="ease", trials=1, repeats=repeats)).best
         )
         for repeats in ("drop", "keep")
@@ -193,7 +193,7 @@ def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_a
     asked = best_again(run, try_settings(run), purpose, is_asked=True)
     assert trained == ["trial-0", "ranker-whole"]
     (ease,) = train_rankers(run)
-    others = [judge_on_test(dataset, one.model)[1].figures for one in (ease, asked)]
+    others = [evaluate_on_test(dataset, one.model)[1].figures for one in (ease, asked)]
     rows = compare_rankings([ease, asked], others, ease.model, others[0])
     assert [(one.name, one.is_asked) for one in rows] == [("ease", False), ("lightgcn", True)]
     assert "the requested model lightgcn" in rows[1].summary
@@ -238,11 +238,11 @@ def test_baselines_are_compared_user_by_user_on_the_same_test_part(
     dataset: Dataset, trained: list[str], tmp_path: Path
 ) -> None:
     baselines = train_rankers(run_of(dataset, tmp_path))
-    judge = RankingJudge(dataset)
-    judged = [judge.judge(one.model) for one in baselines]
-    alone = [judge_on_test(dataset, one.model)[0].popularity for one in baselines]
-    assert [model.popularity for model, _ in judged] == alone
-    result, others = judged[-1][0], [one.figures for _, one in judged]
+    evaluator = RankingEvaluator(dataset)
+    evaluated = [evaluator.evaluate(one.model) for one in baselines]
+    alone = [evaluate_on_test(dataset, one.model)[0].popularity for one in baselines]
+    assert [model.popularity for model, _ in evaluated] == alone
+    result, others = evaluated[-1][0], [one.figures for _, one in evaluated]
     compared = compare_rankings(baselines, others, result, others[-1])
     by_name = {one.name: one for one in compared}
     assert by_name["ease"].is_result

@@ -10,7 +10,7 @@ from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.metrics import Metrics
 from shunter.requests import TrainRequest
 from shunter.search.protocol import Outcome
-from shunter.search.study.loop import in_words
+from shunter.search.study.loop import as_text
 from shunter.tasks.run_log import log_sentence, outcome_sentences
 from shunter.tracking.links import pages_address, run_link
 from shunter.tracking.registry.models import RegisteredModel
@@ -95,7 +95,7 @@ def test_links_open_the_pages_of_trainings(run_id: str, monkeypatch: pytest.Monk
     ],
 )
 def test_a_trial_in_words(outcome: Outcome, words: str) -> None:
-    assert in_words(4, outcome, "ne") == words
+    assert as_text(4, outcome, "ne") == words
 
 
 def test_outside_of_a_run_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:

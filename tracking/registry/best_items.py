@@ -185,7 +185,7 @@ class BestItems:
             self.told = f"{found}: {error}"
             return AllScores(ranker, items)
         self.measured = index.measured
-        self.told = index.measured.in_words() if index.measured else found
+        self.told = index.measured.as_text() if index.measured else found
         return index
 
 

@@ -15,7 +15,7 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
-from shunter.tracking.registry.judgement import Judgement, judge, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -112,7 +112,7 @@ def compare_models(
         _losses(evaluate(model, dataset, "test", execution))
         for model in (translated, load_to_score(challenger, execution))
     )
-    return judge(before, now, margin=margin, confidence=confidence, seed=seed)
+    return compare_losses(before, now, margin=margin, confidence=confidence, seed=seed)
 
 
 def _losses(evaluation: Evaluation) -> np.ndarray:

@@ -101,15 +101,15 @@ def log_losses(labels: NDArray[np.floating], logits: NDArray[np.floating]) -> ND
     return np.logaddexp(0.0, logits) - labels * logits
 
 
-def judge(
+def compare_losses(
     champion: NDArray[np.float64], challenger: NDArray[np.float64], *, margin: float, confidence: float, seed: int
 ) -> Judgement:
     """Compare losses row by row.
 
-    The mean saving is resampled by blocks of neighbouring rows. Neighbouring rows of a log share a user or a session,
-    so resampling single rows would understate the variance (non-overlapping block bootstrap, Carlstein, Annals of
-    Statistics 14(3), 1986; percentile interval, Efron and Tibshirani, 1993, ch. 13). Up to `MOST_BLOCKS` rows each is a
-    block of its own.
+    The mean saving is resampled by blocks of neighbouring rows. Neighbouring rows of a log share a user or a session.
+    Resampling single rows would therefore understate the variance (non-overlapping block bootstrap, Carlstein, Annals
+    of Statistics 14(3), 1986; percentile interval, Efron and Tibshirani, 1993, ch. 13). Up to `MOST_BLOCKS` rows each
+    is a block of its own.
 
     Args:
         champion: Loss of each row by the champion, in the order of the log.

@@ -64,7 +64,7 @@ def injected(
         former = [bytes_of[at].copy() for bytes_of, at in places]
         count = sum(len(bits) for _, bits in found)
         for bytes_of, bits in found:
-            _err(bytes_of, bits, errors.kind)
+            _flip(bytes_of, bits, errors.kind)
     try:
         yield count
     finally:
@@ -83,7 +83,7 @@ def _positions(random: np.random.Generator, count: int, rate: float) -> np.ndarr
     return found
 
 
-def _err(bytes_of: np.ndarray, bits: np.ndarray, kind: ErrorKind) -> None:
+def _flip(bytes_of: np.ndarray, bits: np.ndarray, kind: ErrorKind) -> None:
     at, masks = bits // 8, np.left_shift(1, bits % 8).astype(np.uint8)
     if kind == "flip":
         np.bitwise_xor.at(bytes_of, at, masks)

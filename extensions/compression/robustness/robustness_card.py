@@ -95,11 +95,10 @@ def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
 def sections_of(card: RobustnessCard) -> Sequence[Section]:
     """Return the sections of the card."""
     how = (
-        f"AUC on rows of the test part, the mean of {card.repeats} draws of {WORDS[card.kind]}, each by itself with "
-        f"the rate, in all {card.stored_bytes:,} bytes that are stored: without a detector; with numbers outside of "
-        f"what a tensor held taken as zero (in range); with flipped bits put right before that, "
-        f"{_CHECKS[card.has_check_bits]}; and with those members left out, too, without which some rows of the "
-        "training part are predicted most as they were, which needs no label. The best member stands alone with all "
-        "but the last. Errors are *simulated*."
+        f"AUC on rows of the test part: mean of {card.repeats} samples of {WORDS[card.kind]} with the rate, in all "
+        f"{card.stored_bytes:,} stored bytes. Without a detector; with numbers outside of a tensor's range set to zero "
+        f"(in range); also with flipped bits corrected before, {_CHECKS[card.has_check_bits]}; also without damaged "
+        "members, which are found by predictions on rows of the training part, without labels. The single best member "
+        "has all but the last. Errors are *simulated*."
     )
     return [Section(TITLE, [Paragraph(card.sentence), Paragraph(how), Table(COLUMNS, rows_of(card))])]

@@ -185,11 +185,11 @@ def group_failure(group: Group) -> ShunterError:
         return error
     count, culprit = len(group.members), group.culprit()
     if culprit is None:
-        what = f"The {count} processes ended without a result ({group.members[0].last_words()})"
+        what = f"The {count} processes ended without a result ({group.members[0].last_text()})"
     elif (group.codes[culprit] or 0) < 0:
         what = f"Process {culprit} of {count} {group.members[culprit].ending()}"
     else:
-        what = f"Process {culprit} of {count} failed ({group.members[culprit].last_words()})"
+        what = f"Process {culprit} of {count} failed ({group.members[culprit].last_text()})"
     is_lost = culprit is not None and group.members[culprit].was_ended_from_outside
     return (ProcessLostError if is_lost else TrainingError)(
         f"{what}, so the training stopped: the last good checkpoint is kept, train again to resume from it."

@@ -41,9 +41,9 @@ def main(folder: Path, rank: int) -> int:
     except KeyboardInterrupt as error:  # the state has been saved
         last = Failed(error)
     except ShunterError as error:
-        _tell(connection, Failed(error))
+        _send(connection, Failed(error))
         raise
-    _tell(connection, last)
+    _send(connection, last)
     return 0
 
 
@@ -69,8 +69,8 @@ def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Don
     hooks, read = Hooks(), None
     if connection is not None:
         hooks = Hooks(
-            on_epoch=lambda report: _tell(connection, EpochEnded(report)),
-            on_step=lambda done, total: _tell(connection, Progress(done, total)),
+            on_epoch=lambda report: _send(connection, EpochEnded(report)),
+            on_step=lambda done, total: _send(connection, Progress(done, total)),
         )
         read = partial(_read, connection)
     job = replace(job, execution=replace(job.execution, device=device))
@@ -89,7 +89,7 @@ def _read(connection: Connection) -> Stop | None:
     return None
 
 
-def _tell(connection: Connection | None, message: Message) -> None:
+def _send(connection: Connection | None, message: Message) -> None:
     """Send a message to the process that started the training; the next order detects that it is gone."""
     if connection is not None:
         with suppress(OSError):

@@ -110,7 +110,7 @@ class Group:
         return min(failed, key=self._guilt, default=None)
 
     def _guilt(self, rank: int) -> tuple[bool, bool]:
-        return (self.codes[rank] or 0) >= 0, "gloo" in self.members[rank].last_words()
+        return (self.codes[rank] or 0) >= 0, "gloo" in self.members[rank].last_text()
 
 
 def run_group(module: str, folder: Path, processes: int, *, threads: int, on_report: Report) -> None:
@@ -256,7 +256,7 @@ def _failure(group: Group) -> ShunterError:
     assert rank is not None, "one of them has failed"
     return HardwareError(
         f"Process {rank} of {len(group.members)} that ran {group.module} ended with code {group.codes[rank]} "
-        f"({group.members[rank].last_words()}): free memory and processors, then measure again."
+        f"({group.members[rank].last_text()}): free memory and processors, then measure again."
     )
 
 

@@ -15,7 +15,7 @@ from shunter.hardware.catalogue.offers import COLLECTIVE_START_SECONDS, catalogu
 from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.cost.step_model import LOOPBACK_SECONDS, LOOPBACK_SHARE, message_share
 from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, HardwareProfile, Placement
-from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.guard import check_text
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
@@ -288,7 +288,7 @@ def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
     Raises:
         RequestError: It cannot be read, contradicts itself, misses a link, or names an unknown accelerator.
     """
-    check_words(str(path))
+    check_text(str(path))
     values = read_yaml(path, "machine file", EXAMPLE, RequestError)
     try:
         file = _MachineFile.model_validate(values)

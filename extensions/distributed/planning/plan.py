@@ -18,7 +18,7 @@ from shunter.extensions.distributed.tables.sharding_types import (
     ShardingType,
 )
 from shunter.frozen import Frozen
-from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.guard import check_text
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
@@ -186,7 +186,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         RequestError: It cannot be read, or contradicts itself.
     """
-    check_words(str(path))
+    check_text(str(path))
     values = read_yaml(path, "plan", EXAMPLE, RequestError)
     try:
         return Plan.model_validate(values)

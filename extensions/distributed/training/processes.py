@@ -268,7 +268,7 @@ class ManyProcesses(OneProcess):
         return ShardedCheckpoint(directory, identity, keeping, self._folders)
 
     def agree(self, decision: bool) -> bool:
-        """Return the first process's decision of the previous call, so that no step waits for the message.
+        """Return whether the first process decided so in the previous call; no step waits for the message.
 
         The decision is sent over the CPU, so that no GPU is waited for.
         """

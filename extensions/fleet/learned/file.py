@@ -22,7 +22,7 @@ from shunter.extensions.fleet.learned.policy import NAME, Decider, Learned
 from shunter.extensions.fleet.learned.voting import STRATEGIES
 from shunter.files import open_regular, replace_file
 from shunter.frozen import Frozen
-from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.guard import check_text
 from shunter.settings import Settings
 
 KEY, DIGEST = "shunter.policy", "shunter.digest"
@@ -183,7 +183,7 @@ def policy_file(name: str) -> Path:
     _, _, file = name.partition(":")
     if "." not in file and "/" not in file:
         return Settings().home / "fleet" / f"{file or NAME}.safetensors"
-    check_words(file)
+    check_text(file)
     return Path(file)
 
 

@@ -10,7 +10,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from shunter.extensions.fleet.drawing import gantt_picture
-from shunter.extensions.fleet.duration_model import Foreteller, PredictedTime
+from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
 from shunter.extensions.fleet.files import read_fleet
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.page import fleet_page, markdown_table
@@ -49,7 +49,7 @@ class Fleet:
     """
 
     def __init__(self, request: FleetRequest, say: Callable[[str], None] = lambda sentence: None) -> None:
-        predict_times = Foreteller(training_of_own, say)
+        predict_times = DurationModel(training_of_own, say)
         self.jobs, self.cluster = read_fleet(request, predict_times)
         self.times: Sequence[PredictedTime] = predict_times.times
 

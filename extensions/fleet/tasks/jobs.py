@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import ClickJob
-from shunter.extensions.fleet.duration_model import Foreteller, is_processor
+from shunter.extensions.fleet.duration_model import DurationModel, is_processor
 from shunter.extensions.fleet.files import OwnJob
 from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.live.asked import check_training
@@ -74,7 +74,7 @@ def training_of_own(own: OwnJob) -> ClickJob:
     return training_of(own.train, ingest_request(own.train)[0])
 
 
-def with_times(jobs: Sequence[FleetJob], types: Sequence[str], predict_times: Foreteller) -> list[FleetJob]:
+def with_times(jobs: Sequence[FleetJob], types: Sequence[str], predict_times: DurationModel) -> list[FleetJob]:
     """Return the jobs with predicted times for these accelerator types where they state none.
 
     Raises:

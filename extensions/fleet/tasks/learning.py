@@ -7,7 +7,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from shunter.extensions.fleet.duration_model import Foreteller
+from shunter.extensions.fleet.duration_model import DurationModel
 from shunter.extensions.fleet.learned.file import load_policy, policy_file, save_policy
 from shunter.extensions.fleet.learning.learn import Learnt, learn
 from shunter.extensions.fleet.learning.request import kept_at, read_learning
@@ -30,7 +30,7 @@ def learn_policy(
         run_id: Run in MLflow.
         on_round: Called after each round.
     """
-    jobs, cluster = read_learning(request, Foreteller(training_of_own))
+    jobs, cluster = read_learning(request, DurationModel(training_of_own))
     past = None if request.start_from is None else load_policy(policy_file(f"{LEARNED}:{request.start_from}"))[1][0]
     learnt = learn(
         jobs,

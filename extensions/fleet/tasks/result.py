@@ -12,7 +12,7 @@ from shunter.tracking.convention import quality_metrics
 from shunter.tracking.registry.models import register_model
 
 
-def judge_and_register(job: FleetJob, trained: TrainedModel, directory: Path) -> dict[str, float]:
+def evaluate_and_register(job: FleetJob, trained: TrainedModel, directory: Path) -> dict[str, float]:
     """Evaluate a trained model once on the test part, and register it under the name in its request.
 
     Args:

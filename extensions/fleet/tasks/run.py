@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from shunter.extensions.distributed.executors.ray.cluster import open_cluster
-from shunter.extensions.fleet.duration_model import Foreteller, PredictedTime
+from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
 from shunter.extensions.fleet.files import OwnJob, of_catalogue
 from shunter.extensions.fleet.live.driver import Driver, Surroundings
 from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
@@ -110,7 +110,7 @@ def run_jobs(
         )
         types = sorted({machine.accelerator for machine in trainings.machines()})
         network = cluster.network if len(cluster.nodes) > 1 else None
-        predict_times = Foreteller(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
+        predict_times = DurationModel(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
         predicted = with_times(list(by_name.values()), types, predict_times)
         by_name |= {job.name: job for job in predicted}
         surroundings = Surroundings(

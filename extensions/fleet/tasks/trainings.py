@@ -35,7 +35,7 @@ from shunter.extensions.fleet.live.role import (
     Trained,
 )
 from shunter.extensions.fleet.tasks.jobs import FleetJob
-from shunter.extensions.fleet.tasks.result import judge_and_register
+from shunter.extensions.fleet.tasks.result import evaluate_and_register
 from shunter.hardware.types import Placement
 from shunter.requests import CheckpointRequest
 from shunter.tasks.train import train_model
@@ -84,7 +84,7 @@ class RayTrainings:
         directory: Path,
         run_id: str,
         checkpoint_seconds: float,
-        finish: Callable[[FleetJob, TrainedModel, Path], dict[str, float]] = judge_and_register,
+        finish: Callable[[FleetJob, TrainedModel, Path], dict[str, float]] = evaluate_and_register,
     ) -> None:
         self._cluster, self._jobs, self._directory, self._run_id = cluster, jobs, directory, run_id
         self._finish = finish

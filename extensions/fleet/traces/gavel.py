@@ -8,7 +8,7 @@ from pathlib import Path
 from shunter.errors import DataError
 from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.traces.table import count, name, open_text, positive, read, seconds
-from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.guard import check_text
 
 RACK_SHARE = 0.5  # of the network's cost; an assumption, because the measurements have no rack level
 TABLE = "simulation_throughputs.json"
@@ -73,7 +73,7 @@ def read_gavel(path: Path) -> list[Job]:
     table = next((folder / TABLE for folder in (path.parent, path.parent.parent) if (folder / TABLE).exists()), None)
     if table is None:
         raise DataError(f"{path} needs {TABLE} beside it or one folder up, for how fast its jobs run")
-    check_words(str(table))
+    check_text(str(table))
     together, apart = read_throughputs(table)
     jobs = []
     with open_text(path) as file:

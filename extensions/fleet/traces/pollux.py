@@ -6,7 +6,7 @@ from shunter.errors import DataError
 from shunter.extensions.fleet.applications import Application, ElasticWork
 from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.traces.table import count, folder_name, name, rows, seconds
-from shunter.ingestion.sources.guard import check_words
+from shunter.ingestion.sources.guard import check_text
 
 RESCALE_SECONDS = 30.0
 COLUMNS = {"name": name, "time": seconds, "application": folder_name, "num_replicas": count, "batch_size": count}
@@ -29,7 +29,7 @@ def read_pollux(path: Path, *, adaptive: bool = False) -> list[Job]:
         application = row["application"]
         if application not in applications:
             directory = path.parent.parent / "traces" / application
-            check_words(str(directory))
+            check_text(str(directory))
             if not directory.is_dir():
                 raise DataError(
                     f"line {line} of {path}: application is {application!r}, and {directory} has no measurements of it"

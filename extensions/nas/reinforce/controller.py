@@ -143,7 +143,7 @@ class Controller:
         if learner.guide:
             learner.guide.learn(self._own())
         trusted = 1.0 - min(1.0, self._distrusted / max(len(tried) - self._learnt, 1))
-        weight = self._hold() * trusted if learner.guide else 0.0
+        weight = self._anchor_weight() * trusted if learner.guide else 0.0
         learner.learn(tried, weight)
         self._learnt, self._distrusted = len(tried), 0
         self._note(learner, tried, weight)
@@ -184,7 +184,7 @@ class Controller:
             )
             checkpoint.save(self._directory, kept)
 
-    def _hold(self) -> float:
+    def _anchor_weight(self) -> float:
         """Return the weight of the divergence from the first policy: from 1 to 0 over part of the horizon."""
         return max(0.0, 1.0 - len(self._told) / (GUIDED_SHARE * self._horizon))
 
@@ -192,7 +192,7 @@ class Controller:
         """Return a new point from the policy, at a higher temperature if that is necessary to find one."""
         known = len(self._predictions)
         generator = np.random.default_rng((self._seed, known))  # so that a resumed search draws the same numbers
-        if learner.guide and self._hold() > 0 and known % CONTROL_EVERY == CONTROL_EVERY - 1:
+        if learner.guide and self._anchor_weight() > 0 and known % CONTROL_EVERY == CONTROL_EVERY - 1:
             return self._first_new(self._actions.uniform(DRAWS, generator)) or self._any_new(generator)
         near = self._near_the_best(generator) if self._falls_short() else None
         if near is not None:

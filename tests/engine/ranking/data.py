@@ -76,7 +76,7 @@ def ranking_data(directory: Path) -> RankingData:
 class Scripted(RankingData):
     """Data whose rankings are judged by a script: NDCG@20 is best after the first epoch, recall@20 after the third."""
 
-    def judge(self, ranker: Ranker) -> RankingMetrics:
+    def evaluate(self, ranker: Ranker) -> RankingMetrics:
         """The next figures of the script, which goes on with its last."""
         epoch = min(self.__dict__.setdefault("judged", 0), 3)
         self.__dict__["judged"] = epoch + 1

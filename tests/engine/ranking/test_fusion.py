@@ -75,7 +75,7 @@ def test_an_ensemble_of_every_kind_comes_back_from_its_files(tmp_path: Path) -> 
     save_ranker(StoredRanker(ranker=ranker, spec=spec, features=features, user="who", item="what"), tmp_path)
     stored = load_ranker(tmp_path)
     assert stored.spec == spec
-    assert stored.spec.in_words() == "of ease and itemknn and ials by reciprocal ranks"
+    assert stored.spec.as_text() == "of ease and itemknn and ials by reciprocal ranks"
     users = torch.arange(graph.users)
     assert torch.equal(stored.ranker.all_scores(users), ranker.all_scores(users))
 

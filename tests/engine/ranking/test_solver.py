@@ -80,8 +80,8 @@ def test_only_an_iterative_model_makes_several_passes_and_it_stops_by_patience(d
 
 def test_a_gain_that_is_hardly_one_lets_patience_run_on(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = iter([0.1, 0.2, 0.2002, 0.2003, 0.3])
-    judged = lambda *_: RankingMetrics(recall20=0.0, ndcg20=next(figures), users=1)  # noqa: E731
-    monkeypatch.setattr(RankingData, "judge", judged)
+    evaluated = lambda *_: RankingMetrics(recall20=0.0, ndcg20=next(figures), users=1)  # noqa: E731
+    monkeypatch.setattr(RankingData, "evaluate", evaluated)
     result = solve_ranking(job(data, "ials", Schedule(max_epochs=5, patience=2)))
     assert result.stop_reason.kind is StopKind.PATIENCE
     assert (len(result.history), result.best_epoch, result.validation.ndcg20) == (4, 4, 0.2003)

@@ -9,7 +9,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import RequestError
 from shunter.extensions.fleet.cluster import Cluster, Machine
-from shunter.extensions.fleet.duration_model import Foreteller, Source
+from shunter.extensions.fleet.duration_model import DurationModel, Source
 from shunter.extensions.fleet.files import OwnJob, check_fleet, read_fleet, read_own_jobs
 from shunter.extensions.fleet.own_training import key_of, training_of
 from shunter.extensions.fleet.past import PastJob, PastJobs, keep_past_job, read_past_jobs
@@ -42,7 +42,7 @@ def test_what_is_stated_stays_what_was_measured_is_taken_and_the_rest_is_estimat
         for seconds in (40.0, 50.0, 90.0)
     ]
     told: list[str] = []
-    predict_times = Foreteller(lambda _: training, told.append, PastJobs(past))
+    predict_times = DurationModel(lambda _: training, told.append, PastJobs(past))
     stated, known, wider = predict_times(
         [own("stated", train_seconds={"cpu": 7.0}), own("known"), own("wider", accelerators=2)],
         ["cpu", "A100", "Mystery"],
@@ -64,7 +64,7 @@ def test_what_is_stated_stays_what_was_measured_is_taken_and_the_rest_is_estimat
 
 def test_memory_is_predicted_and_two_jobs_that_a_server_has_no_room_for_do_not_run_together(dataset: Dataset) -> None:
     training = training_of(TRAIN, dataset)
-    predict_times = Foreteller(lambda _: training, past=PastJobs(), always_memory=True)
+    predict_times = DurationModel(lambda _: training, past=PastJobs(), always_memory=True)
     times: dict[str, Any] = {"train_seconds": {"cpu": 100.0}}
     one, stated = predict_times([own("one", **times), own("two", server_memory_gib=0.25, **times)], ["cpu", "A100"])
     assert 0.1 < one.server_memory_gib < 8, "a process with its libraries, and a small model"
@@ -74,14 +74,14 @@ def test_memory_is_predicted_and_two_jobs_that_a_server_has_no_room_for_do_not_r
     for room, makespan in ((1.5, 200.0), (2.5, 100.0)):
         machine = Machine(name="m", accelerator="cpu", count=2, memory_gib=room * one.server_memory_gib)
         assert simulate(jobs, Cluster(machines=(machine,)), make_policy("fifo-skip")).end_seconds == makespan
-    without = Foreteller(lambda _: pytest.fail("its times are stated"), past=PastJobs())
+    without = DurationModel(lambda _: pytest.fail("its times are stated"), past=PastJobs())
     assert without([own(**times)], ["cpu"])[0].server_memory_gib == 0
 
 
 def test_three_times_the_epochs_are_estimated_to_take_three_times_as_long(dataset: Dataset) -> None:
     def seconds(epochs: int) -> float:
         request = TRAIN.model_copy(update={"max_epochs": epochs})
-        predict_times = Foreteller(lambda _: training_of(request, dataset), past=PastJobs())
+        predict_times = DurationModel(lambda _: training_of(request, dataset), past=PastJobs())
         return predict_times([own(train=request)], ["A100"])[0].train_seconds["A100"]
 
     assert seconds(9) == pytest.approx(3 * seconds(3))
@@ -91,7 +91,7 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
     """Two of one thread each, beside one with two threads."""
     both = TRAIN.model_copy(update={"training": TRAIN.training.model_copy(update={"processes": 2})})
     training = training_of(TRAIN, dataset)
-    predict_times = Foreteller(lambda _: training, past=PastJobs())
+    predict_times = DurationModel(lambda _: training, past=PastJobs())
     found = predict_times([own("one", accelerators=2), own("both", accelerators=2, train=both)], ["cpu"])
     one, together = (job.train_seconds["cpu"] for job in found)
     (profile,) = (found for found in local_profiles() if found.accelerator.name == "cpu")
@@ -105,7 +105,7 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
     assert steps[1].parts["communication"] > 0
     across = {"operation": "all_reduce", "processes": 2, "link": "a slow network", "r2": 1.0, "points": ()}
     slow = (CollectiveCost(**across, latency_seconds=steps[1].step_seconds, bytes_per_second=1e12),)
-    predict_times = Foreteller(lambda _: training, past=PastJobs(), network=lambda: slow)
+    predict_times = DurationModel(lambda _: training, past=PastJobs(), network=lambda: slow)
     told = {"accelerators": 2, "train_seconds": {"cpu": 9.0}}
     alone, wide, stated = predict_times(
         [own(**told), own("b", train=both, **told), own("c", train=both, network_share=0.5, **told)], ["cpu"]
@@ -115,7 +115,7 @@ def test_processes_are_estimated_by_what_the_cost_model_says_of_their_steps(data
 
 
 def test_a_job_of_which_nothing_is_known_anywhere_is_refused(dataset: Dataset) -> None:
-    predict_times = Foreteller(lambda _: training_of(TRAIN, dataset), past=PastJobs())
+    predict_times = DurationModel(lambda _: training_of(TRAIN, dataset), past=PastJobs())
     with pytest.raises(RequestError, match="the duration of job 'a' is unknown on 1 x Mystery: give its train_sec"):
         predict_times([own()], ["Mystery"])
 
@@ -126,7 +126,7 @@ def test_what_starting_took_before_is_read_back_by_type_and_simulated(tracking_r
         past = PastJob(training="other", accelerator=accelerator, accelerators=1, start_seconds=seconds)
         keep_past_job(run_id, "before", past.model_copy(update={"restore_seconds": seconds, "checkpoint_seconds": 1.0}))
     finish(run_id)
-    predict_times = Foreteller(lambda _: pytest.fail("its times are stated"), past=read_past_jobs())
+    predict_times = DurationModel(lambda _: pytest.fail("its times are stated"), past=read_past_jobs())
     (foreseen,) = predict_times([own(train_seconds={"cpu-fast": 10.0, "cpu-slow": 10.0})], ["cpu-fast", "cpu-slow"])
     job = foreseen.job()
     assert (job.starts_in("cpu-slow"), job.moves_in("cpu-fast"), job.start_seconds) == (6.0, 3.0, 4.0)
@@ -134,7 +134,7 @@ def test_what_starting_took_before_is_read_back_by_type_and_simulated(tracking_r
         cluster = Cluster(machines=(Machine(name="m", accelerator=name, count=1),))
         assert simulate([job], cluster, make_policy("fifo")).end_seconds == seconds
     only_started = PastJobs([PastJob(training="x", accelerator="cpu", accelerators=1, start_seconds=2.0)])
-    (restored,) = Foreteller(lambda _: pytest.fail("stated"), past=only_started)(
+    (restored,) = DurationModel(lambda _: pytest.fail("stated"), past=only_started)(
         [own(train_seconds={"cpu": 9})], ["cpu"]
     )
     assert restored.job().moves_in("cpu") == 2.0, "going on begins with a start"

@@ -90,7 +90,7 @@ def test_a_request_from_elsewhere_reads_no_measurements_outside_its_folders(
         refused.append(part)
         raise RequestError("outside")
 
-    monkeypatch.setattr(pollux, "check_words", check)
+    monkeypatch.setattr(pollux, "check_text", check)
     with pytest.raises(RequestError, match="outside"):
         read_pollux(path)
     assert refused == [str(tmp_path / "traces" / "bert")]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.request import ingest_request
-from shunter.ingestion.sources.guard import allowed_roots, check_paths, check_words
+from shunter.ingestion.sources.guard import allowed_roots, check_paths, check_text
 from shunter.ingestion.sources.open import open_source
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
@@ -129,7 +129,7 @@ def test_no_path_of_any_shape_escapes(
         patch.setenv("SHUNTER_DATA_ROOTS", str(root))
         patch.chdir(root)
         try:
-            check_words(text)
+            check_text(text)
             check_paths([Path(text)])
         except RequestError:
             return

@@ -24,7 +24,7 @@ from shunter.models.spec import CategoricalFeature
 from shunter.reporting.card.facts import format_time, gather
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.limits import limits
-from shunter.reporting.card.quality import gauc_metrics, judge_quality, user_field, user_groups
+from shunter.reporting.card.quality import evaluate_quality, gauc_metrics, user_field, user_groups
 from shunter.requests import TrainRequest
 from shunter.tasks.card import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
 from shunter.tasks.ensemble import combine_members
@@ -143,16 +143,16 @@ def test_labels_are_judged_each_by_the_rows_where_they_are_known(tmp_path: Path)
     weights[::3, 1] = 0
     metrics = compute_metrics(labels[:, 0], logits[:, 0])
     evaluation = Evaluation(metrics=metrics, labels=labels, logits=logits, weights=weights)
-    click, buy = judge_quality(evaluation, several, None, seed=0, resamples=10)
+    click, buy = evaluate_quality(evaluation, several, None, seed=0, resamples=10)
     known = weights[:, 1] > 0
     assert (click.task, click.rows, buy.task, buy.rows) == ("click", 200, "buy", int(known.sum()))
     assert click.figures[0].value == pytest.approx(metrics.auc)
     assert click.gauc is None
     assert buy.gauc is None
     users = random.integers(0, 20, 200)
-    unnamed = judge_quality(evaluation, several, users, seed=0, resamples=10)
+    unnamed = evaluate_quality(evaluation, several, users, seed=0, resamples=10)
     assert gauc_metrics(unnamed) == {}  # the schema names no user
-    judged = judge_quality(evaluation, replace(several, user="single0"), users, seed=0, resamples=10)
+    judged = evaluate_quality(evaluation, replace(several, user="single0"), users, seed=0, resamples=10)
     assert gauc_metrics(judged) == {
         "quality.test.gauc": grouped_area_under_roc(labels[:, 0], logits[:, 0], users),
         "quality.test.gauc.buy": grouped_area_under_roc(labels[known, 1], logits[known, 1], users[known]),

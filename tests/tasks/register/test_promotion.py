@@ -11,7 +11,7 @@ from shunter.engine.metrics import compute_metrics
 from shunter.engine.results import Evaluation
 from shunter.models.registry import build_model, model_spec
 from shunter.reporting.card.figures import TaskQuality
-from shunter.reporting.card.quality import judge_quality
+from shunter.reporting.card.quality import evaluate_quality
 from shunter.requests import Promote, TrainRequest
 from shunter.tasks.register.promotion import why_not_promoted, why_ranker_not_promoted
 from shunter.tasks.run_state import RunState
@@ -34,7 +34,7 @@ def quality_of(dataset: Dataset, strength: float, rows: int = 600, positives: in
     base = np.log(max(positives, 1) / (rows - positives))
     logits = base + strength * (labels - positives / rows) + random.normal(0, 0.3, rows)
     evaluation = Evaluation(metrics=compute_metrics(labels, logits), labels=labels, logits=logits.astype(np.float32))
-    return judge_quality(evaluation, dataset, None, seed=0, resamples=200)
+    return evaluate_quality(evaluation, dataset, None, seed=0, resamples=200)
 
 
 def test_what_beats_the_base_rate_with_confidence_is_promoted(dataset: Dataset) -> None:

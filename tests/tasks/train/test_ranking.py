@@ -25,7 +25,7 @@ from shunter.ingestion.request import ingest_request
 from shunter.model_families import RANKING_MODELS
 from shunter.models.graph import graph_spec
 from shunter.planner.describe import describe
-from shunter.reporting.card.ranking_baselines import judge_on_test
+from shunter.reporting.card.ranking_baselines import evaluate_on_test
 from shunter.requests import TrainRequest
 from shunter.tasks.card import CARD, write_ranking_card
 from shunter.tasks.train import train_model
@@ -131,7 +131,7 @@ def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, reques
 
 
 def test_what_was_seen_in_training_and_validation_is_not_ranked_for_the_test(dataset: Dataset, tmp_path: Path) -> None:
-    trained, _ = judge_on_test(dataset, train(dataset, tmp_path / "model"))
+    trained, _ = evaluate_on_test(dataset, train(dataset, tmp_path / "model"))
     seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
     test = read_interactions(dataset, "test")
     assert trained.test == evaluate_ranking(load_ranker(tmp_path / "model").ranker, test, seen, name="test")
@@ -219,7 +219,7 @@ def test_what_is_learned_again_has_the_validation_part_among_its_edges(
     trained: TrainedRanker = train_model(whole, PLACEMENT, tmp_path / "whole")
     assert trained.best_epoch == len(trained.history) == (2 if family == "lightgcn" else 1)
     assert trained.validation.users == trained.test.users == 0
-    trained, _ = judge_on_test(dataset, trained)
+    trained, _ = evaluate_on_test(dataset, trained)
     ranker = load_ranker(tmp_path / "whole").ranker
     both = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
     assert ranker.user_degrees.sum().item() == len(both) > len(read_interactions(dataset, "train"))

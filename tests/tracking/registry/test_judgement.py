@@ -6,7 +6,7 @@ from scipy.special import expit
 
 from shunter.errors import DataError, TrainingError
 from shunter.statistics.bootstrap import MOST_BLOCKS, resampled_block_means
-from shunter.tracking.registry.judgement import judge, log_losses
+from shunter.tracking.registry.judgement import compare_losses, log_losses
 
 
 def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -20,20 +20,24 @@ def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.nd
 
 def test_equal_models_are_promoted_as_seldom_as_was_asked_for() -> None:
     """With 95 % asked for, 5 % of equal challengers pass; of 300 more than 26 (8.7 %) would happen once in 400."""
-    promoted = sum(judge(*losses(seed, 400), margin=0.0, confidence=0.95, seed=seed).is_better for seed in range(300))
+    promoted = sum(
+        compare_losses(*losses(seed, 400), margin=0.0, confidence=0.95, seed=seed).is_better for seed in range(300)
+    )
     assert 3 <= promoted <= 26
 
 
 def test_margin_keeps_equal_models_out_and_lets_better_ones_in() -> None:
-    equal = [judge(*losses(seed, 800), margin=0.02, confidence=0.95, seed=seed) for seed in range(20)]
-    better = [judge(*losses(seed, 3_000, better=0.5), margin=0.001, confidence=0.95, seed=seed) for seed in range(8)]
+    equal = [compare_losses(*losses(seed, 800), margin=0.02, confidence=0.95, seed=seed) for seed in range(20)]
+    better = [
+        compare_losses(*losses(seed, 3_000, better=0.5), margin=0.001, confidence=0.95, seed=seed) for seed in range(8)
+    ]
     assert not any(one.is_better for one in equal)
     assert all(one.is_better for one in better)
 
 
 def test_the_very_same_model_is_never_promoted() -> None:
     champion, _ = losses(0, 1_000)
-    judgement = judge(champion, champion.copy(), margin=0.0, confidence=0.95, seed=0)
+    judgement = compare_losses(champion, champion.copy(), margin=0.0, confidence=0.95, seed=0)
     assert not judgement.is_better
     assert judgement.saving == judgement.saving_low == 0.0
 
@@ -58,11 +62,11 @@ def test_neighbours_that_depend_on_each_other_widen_the_interval() -> None:
 def test_predictions_that_are_no_numbers_and_no_rows_are_said() -> None:
     good, bad = np.ones(3), np.array([1.0, np.nan, 1.0])
     with pytest.raises(TrainingError, match="challenger's predictions"):
-        judge(good, bad, margin=0, confidence=0.95, seed=0)
+        compare_losses(good, bad, margin=0, confidence=0.95, seed=0)
     with pytest.raises(DataError, match="champion's predictions"):
-        judge(bad, good, margin=0, confidence=0.95, seed=0)
+        compare_losses(bad, good, margin=0, confidence=0.95, seed=0)
     with pytest.raises(DataError, match="no row"):
-        judge(np.empty(0), np.empty(0), margin=0, confidence=0.95, seed=0)
+        compare_losses(np.empty(0), np.empty(0), margin=0, confidence=0.95, seed=0)
 
 
 def test_log_losses_are_those_of_the_definition_without_overflow() -> None:
@@ -74,7 +78,7 @@ def test_log_losses_are_those_of_the_definition_without_overflow() -> None:
 def test_a_champion_that_predicts_the_base_rate_has_an_entropy_of_one() -> None:
     labels = (np.arange(1_000) < 300).astype(float)
     constant = log_losses(labels, np.full(1_000, np.log(0.3 / 0.7)))
-    judgement = judge(constant, 0.9 * constant, margin=0.0, confidence=0.95, seed=0)
+    judgement = compare_losses(constant, 0.9 * constant, margin=0.0, confidence=0.95, seed=0)
     assert judgement.champion_ne(0.3) == pytest.approx(1.0)
     assert judgement.champion_ne(0.5) < 1
     assert judgement.champion_ne(0.0) == float("inf")

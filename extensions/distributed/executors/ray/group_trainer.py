@@ -103,7 +103,7 @@ class GroupTrainer(NodeTrainer):
         assert member is not None, "the group is known"
         try:
             wants_model = task.wants_model and member.rank == 0
-            self._tell(attended(lambda: self._train_as(member, task, files), wants_model=wants_model))
+            self._send(attended(lambda: self._train_as(member, task, files), wants_model=wants_model))
         finally:
             self._ended.set()
 
@@ -130,12 +130,12 @@ class GroupTrainer(NodeTrainer):
         if member.rank:
             figures, _ = train_together(job, Hooks(), checkpointing, sharding, read=None, folders=member.folders)
             return TrainResult(model=NO_MODEL, **vars(figures))
-        tell_checkpoint = self._teller(ShardedWatch(checkpointing.directory))
-        hooks = self._hooks(tell_checkpoint)
+        send_checkpoint = self._sender(ShardedWatch(checkpointing.directory))
+        hooks = self._hooks(send_checkpoint)
         try:
             figures, best = train_together(job, hooks, checkpointing, sharding, read=self._read, folders=member.folders)
         finally:
-            tell_checkpoint()
+            send_checkpoint()
         if not wants_model:
             return TrainResult(model=NO_MODEL, **vars(figures))
         model = build_model(job.spec, job.dataset.features)

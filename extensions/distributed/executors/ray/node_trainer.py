@@ -30,7 +30,7 @@ from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 ANSWER_SECONDS = 0.5  # longest wait of a call for messages
 
 
-class _Watch(Protocol):
+class _FileWatch(Protocol):
     """Watcher of new checkpoint files."""
 
     def changed(self) -> Files | None: ...
@@ -69,7 +69,7 @@ class NodeTrainer:
         return messages
 
     def _run(self, task: Task, files: Files) -> None:
-        self._tell(attended(lambda: self._train(task, files), wants_model=task.wants_model))
+        self._send(attended(lambda: self._train(task, files), wants_model=task.wants_model))
 
     def _train(self, task: Task, files: Files) -> TrainResult:
         job = task.job
@@ -83,23 +83,23 @@ class NodeTrainer:
                 checkpointing = replace(checkpointing, directory=Path(name) / "checkpoint")
                 if files:
                     write_checkpoint(files, checkpointing.directory)
-            tell_checkpoint = self._teller(CheckpointWatch(checkpointing.directory) if checkpointing else None)
-            hooks = self._hooks(tell_checkpoint)
+            send_checkpoint = self._sender(CheckpointWatch(checkpointing.directory) if checkpointing else None)
+            hooks = self._hooks(send_checkpoint)
             try:
                 return trainer_of(job)(
                     replace(job, dataset=replace(job.dataset, directory=found)), hooks, checkpointing
                 )
             finally:
-                tell_checkpoint()
+                send_checkpoint()
 
-    def _hooks(self, tell_checkpoint: Callable[[], None]) -> Hooks:
+    def _hooks(self, send_checkpoint: Callable[[], None]) -> Hooks:
         def on_step(done: int, total: int) -> None:
-            tell_checkpoint()
-            self._tell(Progress(done, total))
+            send_checkpoint()
+            self._send(Progress(done, total))
 
         def on_epoch(report: EpochReport) -> None:
-            tell_checkpoint()
-            self._tell(EpochEnded(report))
+            send_checkpoint()
+            self._send(EpochEnded(report))
 
         return Hooks(on_step=on_step, on_epoch=on_epoch, should_stop=self._should_stop)
 
@@ -110,15 +110,15 @@ class NodeTrainer:
             raise KeyboardInterrupt
         return self._stop.because
 
-    def _teller(self, watch: _Watch | None) -> Callable[[], None]:
-        def tell() -> None:
+    def _sender(self, watch: _FileWatch | None) -> Callable[[], None]:
+        def send_epochs() -> None:
             files = watch.changed() if watch else None
             if files:
-                self._tell(CheckpointSaved(files))
+                self._send(CheckpointSaved(files))
 
-        return tell
+        return send_epochs
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         """Queue a message; a later step or checkpoint replaces an earlier one."""
         with self._arrived:
             if isinstance(message, CheckpointSaved):

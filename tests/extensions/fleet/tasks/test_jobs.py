@@ -11,7 +11,7 @@ from shunter.errors import RequestError
 from shunter.extensions.fleet.live.asked import read_fleet_jobs
 from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
 from shunter.extensions.fleet.tasks.jobs import prepare_jobs
-from shunter.extensions.fleet.tasks.result import judge_and_register
+from shunter.extensions.fleet.tasks.result import evaluate_and_register
 from shunter.extensions.fleet.tasks.run import fleet_state, open_record
 from shunter.hardware.types import Placement
 from shunter.tasks.train import train_model
@@ -76,7 +76,7 @@ def test_a_job_trains_what_its_request_fixes_and_its_model_is_registered(tmp_pat
     run_id = start_run("fleet", "fleet")
     with closing(run_id):
         trained = train_model(training, placement, tmp_path / "a", name="a", parent_run_id=run_id)
-        figures = judge_and_register(job, trained, tmp_path / "result")
+        figures = evaluate_and_register(job, trained, tmp_path / "result")
     assert figures["quality.test.ne"] > 0
     assert load_champion("shop") is not None
 
