@@ -65,7 +65,7 @@ def days_of(values: pl.Series, schema: Schema) -> pl.Series:
         DataError: The order of day and month is not clear.
     """
     texts = values if values.dtype.is_temporal() else read.as_text(values)[0]
-    assert schema.time is not None, "days are asked for by a time"
+    assert schema.time is not None, "days need a time column"
     reading = TimeReading(format=schema.time_format)
     if schema.time_format is None and not texts.dtype.is_temporal():
         seen = see(texts)

@@ -113,12 +113,12 @@ class MissingExtensionError(RequestError):
 
 
 class UnsupportedError(RequestError):
-    """A model of this kind cannot do what is asked, or needs something for it that is not given.
+    """Error of a method that the kind of model lacks, or that needs something missing.
 
     Attributes:
-        method: What is asked of the model.
+        method: Requested action of the model.
         model: Name of the model.
-        needs: What it needs for that.
+        needs: Requirement of the action.
     """
 
     code = "unsupported"
@@ -133,7 +133,7 @@ class UnsupportedError(RequestError):
 
 
 class MissingPackageError(RequestError):
-    """What is asked for needs a package that is not installed.
+    """Error of a request that needs a package that is not installed.
 
     Attributes:
         package: Name of the package.

@@ -1,5 +1,6 @@
 """Trainings in several processes, on this machine or on the nodes of a Ray cluster, and the plans of their tables.
 
-`planning` searches which device holds which table by simulating a step, `training` runs the processes, `tables` divides
-the embedding tables, `executors` starts the processes here or on nodes, and `links` measures what they exchange.
+Package `planning` assigns tables to devices by simulating a step. Package `training` runs the processes, and `tables`
+divides the embedding tables. Package `executors` starts the processes on this machine or on nodes, and `links` measures
+their communication.
 """

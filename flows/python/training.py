@@ -104,7 +104,7 @@ class Training(Shown):
         rows = [
             {
                 "family": one.spec.family,
-                "settings": one.spec.in_words(),
+                "settings": one.spec.as_text(),
                 **{f"validation_{name}": value for name, value in figures_of(one.validation).items()},
                 "train_seconds": one.train_seconds,
             }
