@@ -9,7 +9,7 @@ from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.retraining.losses import Keep, scores_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.statistics.bootstrap import resampled_block_means
-from shunter.tracking.registry.judgement import Judgement, judge, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -42,7 +42,7 @@ def compare(
     labels, of_champion, _ = scores_of(champion, log, keep)
     _, of_challenger, _ = scores_of(challenger, log, keep)
     before, now = log_losses(labels, of_champion), log_losses(labels, of_challenger)
-    judgement = judge(
+    judgement = compare_losses(
         before,
         now,
         margin=request.promotion.margin,
