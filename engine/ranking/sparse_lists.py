@@ -17,10 +17,10 @@ USERS_AT_ONCE = 256  # whose scores are compared together
 def sparse_first_items(
     ranker: SparseHistoryRanker, users: np.ndarray, seen: Interactions, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best items for each user among those not seen, and for which users they are known to be these.
+    """Return the best unseen items for each user, and the users whose list is certain.
 
-    They are not known for users without interactions, with fewer items of a positive score than asked for, and where
-    the last item has the same score as the next.
+    The list is uncertain for users without interactions, with fewer items of a positive score than requested, or with
+    equal scores of the last item and the next one.
 
     Args:
         ranker: Ranker on the CPU, with positive weights.

@@ -15,7 +15,7 @@ from shunter.models.graph.spec import Graph, GraphSpec, Searched
 
 # Pairs of items that meet in a user's history, of a block of items whose similarities are computed together.
 MEETINGS_AT_ONCE = 4_000_000
-SAMPLED_ITEMS = 256  # whose pairs are counted to tell the memory
+SAMPLED_ITEMS = 256  # whose pairs are counted to estimate the memory
 # Bytes, as measured: of a pair of a block, with what selects the nearest; of a kept pair while blocks are computed, and
 # when all are put together and ordered; of an edge.
 BLOCK_PAIR_BYTES, KEPT_PAIR_BYTES, ORDERED_PAIR_BYTES, EDGE_BYTES = 33, 12, 42, 16

@@ -8,7 +8,7 @@ from shunter.planner.explain.sentences import format_totals
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
 
-# Least saving of the objective of the whole command, and what it comes to in time: less is within the error of
+# Least saving of the objective of the whole command, and of its time: less is within the error of
 # catalogue figures, or not worth another machine.
 LEAST_GAIN, LEAST_SECONDS = 0.3, 60.0
 EQUAL = 0.1  # share by which objectives of the catalogue may differ and count as equal

@@ -92,7 +92,7 @@ def training_epochs(seen: Sequence[float], patience: int) -> float:
     """Return the expected epochs of a training that patience ends: the geometric mean of past ones and a prior.
 
     Args:
-        seen: Epochs of past trainings that came to their own end.
+        seen: Epochs of past trainings that no limit ended.
         patience: Epochs without an improvement after which a training ends.
     """
     logs = BEST_EPOCH_TRAININGS * np.log(BEST_EPOCH + patience) + sum(map(float, np.log(seen)))

@@ -40,9 +40,9 @@ class Ranking:
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     """Rank all candidates: feasible ones by the objective, then excluded ones, the nearest first.
 
-    Of those within `EQUAL` of the best objective, the one with the lowest expected NE comes first; where none is known,
-    of those within `NOISE` the one that leaves cores for the most parallel trials of the search. Ties go to the faster
-    candidate, then to fewer machines, fewer threads, less memory.
+    Of those within `EQUAL` of the best objective, the one with the lowest expected NE comes first. If no NE is known,
+    the one within `NOISE` that leaves cores for the most parallel trials of the search comes first. Ties go to the
+    faster candidate, then to fewer machines, fewer threads, less memory.
 
     Args:
         candidates: Placements with their predictions, at least one.
