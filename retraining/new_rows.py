@@ -54,7 +54,8 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
     if not len(found):
         raise DataError(f"No value of {schema.time} is a time: name its format in the schema.")
     given = {"data": str(folder / "{date}" / "*.parquet"), "schema_file": schema_file, "register_as": model}
-    request = build(NightlyRequest, {**given, "day": found[-1], **options})
+    complete = {"day": found[-1], "min_rows_share": 0.0}  # however few rows the last day has, no more are expected
+    request = build(NightlyRequest, {**given, **complete, **options})
     return run("shunter.retraining.nightly_flow:nightly", request)
 
 

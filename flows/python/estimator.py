@@ -26,10 +26,10 @@ class Estimator(ClassifierMixin, BaseEstimator):
         classes_: The labels 0 and 1.
 
     Examples:
-        >>> from sklearn.model_selection import cross_val_score
-        >>> quick = {"model": "dnn", "trials": 1, "max_epochs": 1, "ensemble_size": 1, "baselines": "none"}
-        >>> estimator = shunter.Estimator(SCHEMA, quick)
-        >>> scores = cross_val_score(estimator, log, log["click"], cv=2, scoring="roc_auc")  # doctest: +SKIP
+        >>> from sklearn.base import clone
+        >>> estimator = shunter.Estimator(SCHEMA, {"model": "dnn", "trials": 1})
+        >>> clone(estimator).get_params()["options"]
+        {'model': 'dnn', 'trials': 1}
     """
 
     def __init__(self, schema: Any = None, options: dict[str, Any] | None = None) -> None:

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pytest
 from prefect import flow, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
+from scipy.special import logit
+from sklearn.metrics import roc_auc_score
 
 import shunter
-from shunter.errors import RequestError, ShunterError
+from shunter.errors import RequestError, ShunterError, UnsupportedError
 from shunter.flows import api
-from shunter.flows.python import functions, recommender, training
+from shunter.flows.python import estimator, functions, recommender, training
 from shunter.settings import PROJECT_ROOT
 from shunter.tracking.registry.models import load_champion
 from tests.flows.python.shop import SCHEMA, shop_log
@@ -55,7 +57,14 @@ def run_example(what: Any, names: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "what",
-    [training.Training, recommender.Recommender, functions.check, functions.history, functions.select],
+    [
+        training.Training,
+        recommender.Recommender,
+        estimator.Estimator,
+        functions.check,
+        functions.history,
+        functions.select,
+    ],
     ids=lambda what: what.__name__,
 )
 def test_examples_of_docstrings_run(names: dict[str, Any], what: Any) -> None:
@@ -139,3 +148,52 @@ def test_history_can_be_filtered(names: dict[str, Any]) -> None:
     assert "test_auc" in shunter.history(where="auc > 2").columns
     with pytest.raises(ShunterError):
         shunter.history(sort="beauty")
+
+
+def test_a_click_model_ranks_every_pair_of_two_frames(names: dict[str, Any]) -> None:
+    model, log = names["training"].model, names["log"]
+    users, items = log[["user"]].drop_duplicates().head(3), log[["item", "price"]].drop_duplicates("item")
+    found = model.rank(users, 4, items=items)
+    pairs = users.merge(items, how="cross").assign(score=model.predict)
+    wanted = pairs.groupby("user", sort=False)["score"].nlargest(4)
+    assert found["rank"].tolist() == [1, 2, 3, 4] * 3
+    np.testing.assert_allclose(found["score"], wanted, rtol=1e-6)
+    with pytest.raises(UnsupportedError):
+        model.rank(["u1"], 4)
+    with pytest.raises(RequestError):
+        model.rank(users.assign(price=1.0), 4, items=items)
+
+
+def test_a_click_model_has_vectors_of_its_columns(names: dict[str, Any]) -> None:
+    model = names["training"].model
+    vectors = model.embed([1, 2, 2, 999], "item")
+    np.testing.assert_array_equal(vectors[1], vectors[2])
+    assert not np.array_equal(vectors[0], vectors[1])
+    found = model.similar([1, 2], 3, among=range(20), column="item")
+    assert found["item"].tolist() == [1, 1, 1, 2, 2, 2]
+    assert (found["item"] != found["similar"]).all()
+    with pytest.raises(UnsupportedError):
+        model.embed([1])
+
+
+def test_quality_and_explanations_are_those_of_the_scores(names: dict[str, Any]) -> None:
+    model, log = names["training"].model, names["log"]
+    for schema in (None, SCHEMA):
+        assert model.evaluate(log, schema=schema).loc[0, "auc"] == pytest.approx(
+            roc_auc_score(log["click"], model.predict(log)), abs=1e-6
+        )
+    rows = log.head(3).set_index(pd.Index([7, 8, 9]))
+    found = model.explain(rows)
+    without = model.predict(rows.assign(user=None))
+    np.testing.assert_allclose(found["user"], logit(model.predict(rows)) - logit(without), atol=1e-5)
+    assert found.index.tolist() == [7, 8, 9]
+
+
+def test_a_saved_model_is_loaded_from_its_folder(names: dict[str, Any], tmp_path: Path) -> None:
+    model, log = names["training"].model, names["log"]
+    saved = shunter.Recommender.load(model.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(saved.predict(log), model.predict(log))
+    with pytest.raises(UnsupportedError):  # it has no run that names its schema
+        saved.evaluate(log)
+    with pytest.raises(UnsupportedError):
+        saved.update(log)

@@ -39,7 +39,7 @@ async def kernel():  # the cells of a notebook run within its event loop
         told.append("interrupted")
     selection.profile_hardware = profile
     told += [cell(), [server.process.pid for server in session._servers]]
-    print(json.dumps([*told, any(one[0] == "ignore" and one[2] is Warning for one in warnings.filters)]))
+    print(json.dumps([*told, any(one[:4] == ("ignore", None, Warning, None) for one in warnings.filters)]))
 
 asyncio.new_event_loop().run_until_complete(kernel())
 """
