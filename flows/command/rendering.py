@@ -62,7 +62,7 @@ def print_table(console: Console, table: TextTable) -> None:
 def text_table(table: TextTable) -> str:
     """Return a table as plain text, as wide as its cells."""
     text = io.StringIO()
-    print_table(Console(file=text, width=MOST_WIDTH, emoji=False), table)
+    print_table(Console(file=text, width=MOST_WIDTH, emoji=False, force_jupyter=False), table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

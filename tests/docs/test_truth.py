@@ -58,7 +58,7 @@ MOST_LINES, MOST_WORDS = 200, 25  # of a page, of a cell of a table
 PROSE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 TOKEN = re.compile(r"`((?:" + "|".join((*CODE_FOLDERS, *OTHER_FOLDERS)) + r")/[\w./*-]*)`")
 
-COMMAND = re.compile(r"^ *shunter((?:.*\\\n)*.*)$", re.MULTILINE)
+COMMAND = re.compile(r"^ *shunter(?![.])((?:.*\\\n)*.*)$", re.MULTILINE)
 SHELL = {"|", "||", "&", "&&", ";", ">", "<"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT_ROOT)))
