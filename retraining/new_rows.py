@@ -43,7 +43,7 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
     schema = read_schema(schema_file, Schema)
     if schema.time is None:
         raise UnsupportedError("update", model, "a schema that names the time, by which rows fall into days")
-    check_columns("The frame", rows.columns, schema.columns, "of the schema")
+    check_columns("The frame", rows.columns, schema.read_columns, "of the schema")
     folder = Settings().frames_directory / "days" / model
     days = days_of(rows[schema.time], schema)
     for day in (found := days.drop_nulls().unique().sort()):

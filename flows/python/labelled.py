@@ -40,8 +40,8 @@ def with_labels(rows: pl.DataFrame, schema: Schema) -> Labelled:
         DataError: A column is missing.
     """
     only = schema.model_copy(update=NO_FEATURES)
-    check_columns("The frame", rows.columns, only.columns, "of the schema")
-    chunk = TableChunk(Path("the frame"), rows.select(only.columns), np.arange(rows.height), [])
+    check_columns("The frame", rows.columns, only.read_columns, "of the schema")
+    chunk = TableChunk(Path("the frame"), rows.select(only.read_columns), np.arange(rows.height), [])
     batch = parse_table(chunk, only, AS_WRITTEN)
     kept = np.ones(rows.height, bool)
     kept[[one.line for one in batch.rejected]] = False
