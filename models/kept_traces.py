@@ -94,5 +94,5 @@ def _from_json(text: bytes) -> StepTrace:
 def _operator(values: dict[str, Any]) -> Operator:
     product, dtype = values["product"], getattr(torch, values["dtype"])
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{values['dtype']} is no type of numbers")
+        raise TypeError(f"{values['dtype']} is not a numeric type")
     return Operator(**{**values, "dtype": dtype, "product": None if product is None else tuple(product)})

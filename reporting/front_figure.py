@@ -99,7 +99,7 @@ def _style(setting: Setting, colours: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _leave_out_far_trials(axes: "Axes", losses: Sequence[float]) -> None:
-    """Limit the axis so that far worse trials do not compress the others; write the number of those left out."""
+    """Limit the axis so that far worse trials do not compress the figure; write the number of omitted trials."""
     best = min(losses)
     highest = best + FAR * (median(losses) - best)
     far = sum(loss > highest for loss in losses)

@@ -1,4 +1,4 @@
-"""Time and energy budget of a search, and what was used of it over all attempts."""
+"""Time and energy budget of a search, and its use over all attempts."""
 
 import json
 import threading

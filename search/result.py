@@ -119,7 +119,7 @@ class TuneResult(Frozen):
 
     @property
     def winners(self) -> tuple[Setting, ...]:
-        """Settings to train in full: those that keep the limits, or else those that break limits only by estimates.
+        """Settings to train in full: those within the limits, or else those that break limits only by estimates.
 
         The final training stops at such a limit, with its best epoch.
         """

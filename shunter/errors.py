@@ -194,7 +194,7 @@ class DataError(ShunterError):
 
 
 class ColumnError(DataError):
-    """A column of a file cannot be read, while the others can.
+    """Error of a single column of a file that cannot be read.
 
     Attributes:
         column: Name of the column.
@@ -313,7 +313,7 @@ class ProcessLostError(TrainingError):
 
 
 class CheckpointError(ShunterError):
-    """A checkpoint is missing, truncated or belongs to another model."""
+    """Error of a checkpoint that is missing, truncated or of another model."""
 
     code = "unusable-checkpoint"
     exit_code = 6

@@ -82,7 +82,7 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the installed implementations: those of `entries` in their order, then those of others by name."""
+        """Names of the installed implementations: those of `entries`, then those of other distributions."""
         own = tuple(name for name, entry in self.entries.items() if entry.is_installed)
         return (*own, *sorted(self._foreign.keys() - self.entries.keys()))
 

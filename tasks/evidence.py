@@ -75,7 +75,7 @@ def recorded_run(
 
 
 def _trainings(run_id: str, beside: Sequence[str]) -> list[Evidence]:
-    """Return the records of the flow's trainings, except those named in `beside`; empty without the store."""
+    """Return the records of the flow's training runs, except runs named in `beside`; empty without the store."""
     found: list[Evidence | None] = []
     with suppress(TrackingError):
         found += [read_evidence(run.tags) for run in read_children(run_id, "trial")]

@@ -103,7 +103,7 @@ class Prefetcher(Generic[Item]):
             self._queue.not_full.notify_all()
 
     def close(self) -> None:
-        """End the thread, whatever its state; items not yet handed out are dropped. May be called twice."""
+        """End the thread in any state; items that were not consumed are dropped. May be called twice."""
         self._stopping.set()
         while self._thread.is_alive():
             try:

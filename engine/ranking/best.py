@@ -38,7 +38,7 @@ class Best:
         self.scores[rows, : found.scores.shape[1]] = found.scores
 
     def beside(self, others: "Best") -> "Best":
-        """Return the best items of both results, as many as in this one; on ties this one's items come first."""
+        """Return the best items of both results, in the number of this result, whose items precede on ties."""
         most = self.places.shape[1]
         scores = np.concatenate([self.scores, others.scores], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :most]

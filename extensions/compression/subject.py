@@ -118,7 +118,7 @@ def inputs_of_layers(model: Model | Ensemble, batch: Batch) -> dict[Place, Tenso
 
 
 def prunable_pairs(layers: nn.Module) -> list[tuple[str, str]]:
-    """Return the paths of pairs of linear layers with only ReLU and dropout between them, whose units can go."""
+    """Return the paths of pairs of linear layers with removable units: only ReLU and dropout between them."""
     found: list[tuple[str, str]] = []
     between = (nn.ReLU, nn.Dropout, StructuredDropout)
     for path, module in layers.named_modules():

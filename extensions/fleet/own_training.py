@@ -42,7 +42,7 @@ def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
 
 
 def key_of(training: ClickJob, processes: int = 1) -> str:
-    """Return a key that is equal for trainings of the same work in as many processes, whatever the job is called."""
+    """Return a key that is equal for training jobs of the same work and number of processes."""
     told = (
         training.dataset.fingerprint,
         training.spec,

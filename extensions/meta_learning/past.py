@@ -110,7 +110,7 @@ def _kept(file: Path) -> tuple[PastStudy, ...] | None:
 
 
 def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
-    """Compute the meta-features of the data, and log them to the run, where later searches find them.
+    """Compute the meta-features of the data, and log them to the run for later searches.
 
     Raises:
         DataError: An array cannot be read.

@@ -75,7 +75,7 @@ class UsefulShare(Frozen):
         return sum(layer.backward * layer.multiplications for layer in self.layers) / whole
 
     def speedup(self, skipped: str = "both") -> float:
-        """Return the simulated backward cycles of a dense accelerator divided by those of one that skips."""
+        """Return the speedup of an accelerator that skips zeros, in simulated cycles of the backward pass."""
         dense, sparse = (sum(layer.cycles[kind] for layer in self.layers) for kind in ("dense", skipped))
         return dense / max(sparse, 1e-9)
 

@@ -1,4 +1,4 @@
-"""Flows in the process of a script, of a notebook or of another flow, with what a command sets up around them."""
+"""Flows in the process of a script, a notebook or another flow, with the environment of a command."""
 
 import sys
 import warnings

@@ -184,7 +184,7 @@ class Choice(Shown):
 
 
 def figures_of(metrics: Any) -> dict[str, float]:
-    """Return metrics as flat figures, those of other distributions among them."""
+    """Return metrics as flat figures, including those of other distributions."""
     figures = asdict(metrics)
     figures.pop("others", None)
     return {**{name: value for name, value in figures.items() if name != "more"}, **figures.get("more", {})}

@@ -84,7 +84,7 @@ class AcceleratorRow(Frozen):
         return self
 
     def comparable_price(self, newest: datetime.date) -> float | None:
-        """Return the price if it may be compared with the others: with its host, and of their time; else None.
+        """Return the price if it is comparable (includes the host, of a similar date), otherwise None.
 
         Args:
             newest: Day of the newest price of the catalogue.

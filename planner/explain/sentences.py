@@ -45,7 +45,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
 
 
 def explain(ranking: Ranking, terms: Terms) -> str:
-    """Return why the row was chosen, its lead, how sure the order is, what binds, and what would change the choice."""
+    """Return the reason of the choice, its lead, the certainty of the order, the binding limit, and alternatives."""
     best, feasible = ranking.table[0], [row for row in ranking.table if not row.excluded_by]
     sentences = [
         _what(best, ranking.feasible, ranking.considered, terms.weights),

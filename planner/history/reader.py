@@ -38,7 +38,7 @@ class ReadRuns(Protocol):
 
 @dataclass(frozen=True)
 class History:
-    """Admitted past runs and what follows from them.
+    """Admitted past runs, with the estimates that follow from them.
 
     Attributes:
         runs: Admitted runs.
@@ -148,7 +148,7 @@ class History:
         return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
 
     def training_epochs(self, family: str, patience: int) -> float:
-        """Return the expected epochs of one training: past ones of the family teach, or else those of all families.
+        """Return the expected epochs of one training run, from past runs of the family, else of all families.
 
         Args:
             family: Family of the model.

@@ -192,7 +192,7 @@ def _search_seconds(job: JobSize, watts: Column) -> Column:
 
 
 def trial_seconds(job: JobSize, epoch_seconds: Column) -> Column:
-    """Return the seconds of all trials one after another, with what they take beside their steps.
+    """Return the seconds of all trials one after another, including the time outside of their steps.
 
     Args:
         job: Size of the whole job.

@@ -196,7 +196,7 @@ def _parameter_bytes(directory: Path) -> int:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, object]:
-    """Return the values as JSON would load them, so that a card that is read equals the one that was written."""
+    """Return the values in the types that JSON loads, so that a card is equal after writing and reading."""
     return json.loads(json.dumps(values))
 
 

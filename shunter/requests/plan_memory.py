@@ -13,7 +13,7 @@ from shunter.requests.source import DataRequest
 class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
     """Number of servers of each kind that store the tables of a model and train at the requested rate."""
 
-    source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
+    source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     embedding_dim: int = Field(default=64, ge=4, multiple_of=4, description="Numbers per embedding row.")
     rows_times: float = Field(

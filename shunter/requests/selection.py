@@ -16,7 +16,7 @@ class SelectRequest(JobRequest, frozen=True):
     """Request to choose a placement without training; it may include accelerators that this machine does not have."""
 
     source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
-    nodes: ClusterRequest = Field(default=ClusterRequest(), description="What is chosen among instead of this machine.")
+    nodes: ClusterRequest = Field(default=ClusterRequest(), description="Nodes to choose from.")
     offers: str = Field(
         default=ALL_OFFERS,
         min_length=1,

@@ -200,6 +200,6 @@ def _check_needs(model: str, given: Mapping[str, Any]) -> None:
 
 
 def _stated(use: Use, given: Mapping[str, Any]) -> str:
-    """Return a use with its value in the request."""
+    """Return the use of an option with its value in the request."""
     value = given[use.option]
     return str(use) if use.value is not None or isinstance(value, list) else f"{use} {value}"

@@ -33,14 +33,14 @@ def _messages(source: Source) -> Iterator[Text]:
     for node in ast.walk(source.tree):
         match node:
             case ast.Raise(exc=ast.Call(args=[first, *_])) | ast.keyword(arg="help" | "description", value=first):
-                parts = [part for part in ast.walk(first) if isinstance(part, ast.Constant | ast.FormattedValue)]
+                parts = first.values if isinstance(first, ast.JoinedStr) else [first]
                 text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
                 if len(text.split()) >= FEWEST_WORDS:
                     yield Text(source.path, first.lineno, text)
 
 
 def _paragraphs(page: Text) -> Iterator[Text]:
-    for found in re.finditer(r"(?:^(?![#|<\s-]).+\n)+", page.text, re.MULTILINE):
+    for found in re.finditer(r"(?:^(?![#|<\s·-]).+\n)+", page.text, re.MULTILINE):
         if len(found[0].split()) >= FEWEST_WORDS:
             yield Text(page.path, page.line + page.text.count("\n", 0, found.start()), found[0].strip())
 

@@ -70,7 +70,7 @@ def origins_of(version: Version) -> RankerOrigins:
     """
     if MEMBERS not in version.tags:
         raise RequestError(
-            f"Version {version.version} of {version.name!r} ranks, and does not say what it was learned with: train "
+            f"Version {version.version} of {version.name!r} ranks, and its training settings are unknown: train "
             "and register a newer one, or name another model with --register-as."
         )
     kept = json.loads(version.tags[MEMBERS])

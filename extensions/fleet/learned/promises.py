@@ -1,4 +1,4 @@
-"""Guaranteed deadlines: a place is reserved for each job whose deadline is feasible with those already promised.
+"""Guaranteed deadlines: accelerators are reserved for each job whose deadline is feasible beside earlier promises.
 
 A reservation begins as late as the deadline allows; that of a job that cannot be stopped as early as possible. Until
 then other jobs may use the place, and the job itself may run on other accelerators. Jobs that are on the place when the
