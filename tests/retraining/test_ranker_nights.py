@@ -131,5 +131,5 @@ def test_a_version_says_what_its_members_were_learned_with() -> None:
 
 
 def test_a_version_from_before_is_refused() -> None:
-    with pytest.raises(RequestError, match="Version 3 of 'shop' ranks, and does not say"):
+    with pytest.raises(RequestError, match="Version 3 of 'shop' ranks, and its training settings are unknown"):
         origins_of(version({}))
