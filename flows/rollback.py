@@ -3,33 +3,8 @@
 from prefect import flow
 from prefect.runtime import flow_run
 
-from shunter.frozen import Frozen
 from shunter.tasks.events import announce
-from shunter.tracking.registry.versions import only_model, roll_back, tag_version
-from shunter.tracking.runs import closing, open_run, start_run
-
-
-class Rollback(Frozen):
-    """Result of a rollback.
-
-    Attributes:
-        name: Name of the registered model.
-        replaced: Version that was the champion; None if there was none.
-        champion: Version that is the champion now.
-        run_id: Run in MLflow.
-    """
-
-    name: str
-    replaced: int | None
-    champion: int
-    run_id: str
-
-    @property
-    def explanation(self) -> str:
-        """Sentence for the user."""
-        if self.replaced is None:
-            return f"Version {self.champion} of {self.name!r} is the champion now; there was none before."
-        return f"Version {self.champion} of {self.name!r} is the champion again, in place of version {self.replaced}."
+from shunter.tasks.rollback import Rollback, restore_champion
 
 
 @flow(name="rollback", flow_run_name="rollback-{name}")
@@ -40,22 +15,6 @@ def rollback(name: str = "", to: int | None = None) -> Rollback:
         name: Name of the registered model; empty if there is only one.
         to: Version to promote; the former champion if omitted.
     """
-    name = name or only_model()
-    run_id = start_run(f"{name} rollback", "rollback", flow_run_id=flow_run.get_id())
-    with closing(run_id):
-        replaced, champion = roll_back(name, to)
-        done = Rollback(
-            name=name, replaced=replaced.version if replaced else None, champion=champion.version, run_id=run_id
-        )
-        open_run(run_id).set_tags(
-            {
-                "rollback.model": name,
-                "rollback.from": str(done.replaced or "none"),
-                "rollback.to": str(done.champion),
-                "rollback.reason": done.explanation,
-            }
-        )
-        if replaced is not None:
-            tag_version(replaced, {"rollback.run": run_id})
-        announce("rolled-back", name, done.champion, done.explanation)
+    done = restore_champion(name, to, flow_run_id=flow_run.get_id())
+    announce("rolled-back", done.name, done.champion, done.explanation)
     return done

@@ -221,7 +221,7 @@ def rollback(
     """
     with one_sentence_errors():
         ensure_home()
-        from shunter.flows.rollback import rollback as rollback_flow
+        from shunter.tasks.rollback import restore_champion
 
-        # The bare function, without Prefect: a rollback must not wait for a server that only records it.
-        print_line(rollback_flow.fn(model, to).explanation)
+        # Not the flow: a rollback must not wait for a server that only records it.
+        print_line(restore_champion(model, to).explanation)

@@ -56,7 +56,10 @@ LATER = {
             "matplotlib",
             "sqlalchemy",
         }
-        for module in ("shunter.tracking.leftovers", "shunter.tasks.retention", "shunter.reporting.page.publish")
+        for module in (
+            *("shunter.tracking.leftovers", "shunter.tasks.retention", "shunter.reporting.page.publish"),
+            "shunter.tasks.rollback",
+        )
     },
     "shunter.ingestion.worker": {
         *("torch", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "sqlalchemy", "dgl", "ray"),

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
-from shunter.engine.checkpoint.storage import load_model
-from shunter.engine.ranking.storage import is_ranker, load_ranker
+from shunter.engine.checkpoint.checked_files import MODEL_FILES, check_file, read_json
 from shunter.errors import RequestError, SeveralModelsError, TrackingError
 from shunter.markdown import plain
+from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
 from shunter.tracking.patience import PatientCaller
 from shunter.tracking.registry.client import RegistryClient, open_registry
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy
@@ -186,15 +186,17 @@ def fetch(version: Version, folder: Path) -> Path:
     Raises:
         TrackingError: The store fails.
     """
-    from mlflow.artifacts import download_artifacts
-
     client = open_store().mlflow
     with tracking_errors():
         source = client.get_model_version_download_uri(version.name, str(version.version))
-        is_here = urlparse(source).scheme in {"", "file"}
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        target = None if is_here else str(folder)
+        address = urlparse(source)
+        if address.scheme in {"", "file"} and (local := Path(unquote(address.path))).is_dir():
+            return local
+        from mlflow.artifacts import download_artifacts
+
+        target = None if address.scheme in {"", "file"} else str(folder)
         return Path(download_artifacts(artifact_uri=source, tracking_uri=tracking_uri(), dst_path=target))
 
 
@@ -284,14 +286,26 @@ def _no_champion(client: "MlflowClient", name: str) -> str:
 
 
 def _check_loads(version: Version) -> None:
+    """Raise if a version cannot be loaded: by its signature, the checksum of its weights, and its families.
+
+    The model is not built, because the import of torch takes longer than all else.
+
+    Raises:
+        CheckpointError: The weights are missing or damaged.
+        MissingExtensionError: A family needs an extension that is absent.
+        TrackingError: See `download`.
+    """
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
         model = download(version, Path(folder)).model
-        if is_ranker(model):
-            load_ranker(model)
-        else:
-            load_model(model)
+        description = read_json(model / MODEL_FILES[0])
+        for spec in description.get("members") or [description.get("spec", {})]:
+            family = spec.get("family")
+            for families in (MODEL_FAMILIES, RANKING_MODELS):
+                if family in families.entries:
+                    families.entry(family)
+        check_file(model / MODEL_FILES[1], str(description.get("sha256")))
 
 
 def _former(client: "MlflowClient", version: Version) -> Version | None:
