@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import RequestError
 from shunter.files import make_private
-from shunter.flows.command.daemons import Daemon, find, start, stop
+from shunter.flows.command.daemons import Daemon, find, start, stop, stop_idle_servers
 from shunter.flows.command.passwords import password_path, prefect_login
 from shunter.flows.command.services import Service, free_port, wait_until_ready
 from shunter.operation.servers import mlflow_service, prefect_service, worker_service
@@ -69,6 +69,7 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: Any) -> None:
     if nightly.get("data") is None and any(nightly.get(name) is not None for name in NIGHT_FIELDS):
         raise RequestError("The options --nightly-* need --nightly-data, which switches nightly retraining on.")
     with _one_at_a_time(), contextlib.ExitStack() as undo:
+        stop_idle_servers()
         given = {name: value for name, value in nightly.items() if value is not None}
         if "data" in given:
             name = SCHEDULES.load("nightly")(given["data"], given.get("schema_file"), directory, say)
@@ -125,6 +126,8 @@ def down(say: Say) -> None:
     """
     with _one_at_a_time():
         daemons = {daemon.name: daemon for daemon in running_services()}
+        if stop_idle_servers():
+            say("Prefect's idle server is stopped.")
         if not daemons:
             say("Nothing that `shunter up` has started is running.")
         if "Prefect" in daemons:

@@ -94,6 +94,12 @@ class Settings(BaseSettings):
         "omitted; name a common one where several homes share a machine.",
     )
 
+    server_idle_minutes: float = Field(
+        default=10.0,
+        ge=0,
+        description="Minutes for which Prefect's server of a command waits for the next command; 0 ends it at once.",
+    )
+
     notify_webhook: SecretStr | None = Field(
         default=None,
         description="Address to which the end of a failed or crashed flow run is posted as JSON, with its `text`.",

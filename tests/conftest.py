@@ -104,6 +104,8 @@ SLOW = (
 # How long an example takes is said by the machine and what else runs on it: nothing fails for it.
 settings.register_profile("shunter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shunter")
+# No server of a test outlives it; what one does that stays has tests of its own.
+os.environ["SHUNTER_SERVER_IDLE_MINUTES"] = "0"
 # What Python has made of a source serves the next process that a test starts, of which there are hundreds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -1,13 +1,26 @@
-"""Background services that outlive the command that started them, recorded in files for later commands."""
+"""Background services that outlive the command that started them, recorded in files for later commands.
+
+Prefect's idle server of a home serves the next command too. A command that uses the server holds a shared lock on a
+file. The server takes the lock alone before it ends, so it never ends under a command; the lock of a killed command is
+free at once.
+"""
 
 import contextlib
+import fcntl
+import hashlib
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from typing import IO
 
+from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
 from shunter.checked_json import read_or_quarantine, write_checked
@@ -20,6 +33,8 @@ from shunter.settings import Settings
 from shunter.tasks.upkeep import rotate
 
 POLL_SECONDS = 0.2
+IDLE = "prefect-idle"  # start of the names of the files of idle servers
+PROGRAM = Path(__file__).with_name("temporary_server_process.py")
 
 
 class Daemon(BaseModel):
@@ -45,6 +60,10 @@ class Daemon(BaseModel):
 
         return datetime.fromtimestamp(psutil.Process(self.pid).create_time(), UTC)
 
+    def poll(self) -> int | None:
+        """Return None while the process runs, as `subprocess.Popen` does."""
+        return None if self.is_alive else 0
+
     @property
     def is_alive(self) -> bool:
         """Return True if the process still runs; another process with the same pid does not count."""
@@ -53,7 +72,7 @@ class Daemon(BaseModel):
 
 def find(name: str) -> Daemon | None:
     """Return the service of a name if it runs; else remove its record and return None."""
-    path = _path(name)
+    path = path_of(name)
     daemon = read_or_quarantine(path, Daemon.model_validate_json)
     if daemon is None or daemon.is_alive:
         return daemon
@@ -63,7 +82,12 @@ def find(name: str) -> Daemon | None:
 
 def log_of(name: str) -> Path:
     """Return the log file of the service of a name."""
-    return _path(name).with_suffix(".log")
+    return path_of(name).with_suffix(".log")
+
+
+def path_of(name: str) -> Path:
+    """Return the record of the service of a name."""
+    return Settings().services_directory / f"{name.lower()}.json"
 
 
 def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
@@ -74,7 +98,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
         ShunterError: The service ended at once, or its files cannot be written.
     """
     check_port(service)
-    path = _path(service.name)
+    path = path_of(service.name)
     log = path.with_suffix(".log")
     try:
         make_private(path.parent)
@@ -109,8 +133,71 @@ def stop(daemon: Daemon, patience_seconds: float = 20.0) -> None:
         deadline = time.monotonic() + patience_seconds
         while daemon.is_alive and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-    _path(daemon.name).unlink(missing_ok=True)
+    path_of(daemon.name).unlink(missing_ok=True)
 
 
-def _path(name: str) -> Path:
-    return Settings().services_directory / f"{name.lower()}.json"
+@dataclass(frozen=True)
+class IdleServer:
+    """Server that this process uses; it may not answer yet, and may end once the open lock file is closed."""
+
+    daemon: Daemon
+    lock: IO[bytes]
+
+
+def may_idle() -> bool:
+    """Return True if Prefect's server may outlive its command; with `--debug`, its log goes to the terminal instead."""
+    return Settings().server_idle_minutes > 0 and os.environ.get("SHUNTER_DEBUG") != "1"
+
+
+def use_idle_server(service: Service, login: str) -> IdleServer:
+    """Return the idle server of this home for this login; start the service as one if there is none.
+
+    Servers of other versions and settings are not used, and are stopped unless a command uses them.
+
+    Raises:
+        OSError: The files of the server cannot be written.
+        ShunterError: The server cannot be started.
+    """
+    name = f"{IDLE}-{_key(login)}"
+    make_private(Settings().services_directory)
+    with FileLock(_lock_file(IDLE)):
+        lock = _lock_file(name).open("ab")
+        fcntl.flock(lock, fcntl.LOCK_SH)  # waits for the end of a server that is ending
+        daemon = find(name)
+        if daemon is None:
+            _stop_idle(except_for=name)
+            ends = (str(_lock_file(name)), str(path_of(name)), f"{60 * Settings().server_idle_minutes:g}")
+            daemon, _ = start(replace(service, name=name, command=(*service.command, *ends)))
+    return IdleServer(daemon, lock)
+
+
+def stop_idle_servers() -> int:
+    """Stop the idle servers of this home, except those that a command uses; return the number of stopped servers."""
+    if not any(Settings().services_directory.glob(f"{IDLE}-*.json")):
+        return 0
+    with FileLock(_lock_file(IDLE)):
+        return _stop_idle()
+
+
+def _stop_idle(except_for: str = "") -> int:
+    stopped = 0
+    for record in Settings().services_directory.glob(f"{IDLE}-*.json"):
+        daemon = None if record.stem == except_for else find(record.stem)
+        with _lock_file(record.stem).open("ab") as lock, contextlib.suppress(BlockingIOError):
+            if daemon is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stop(daemon)
+                stopped += 1
+    return stopped
+
+
+def _lock_file(name: str) -> Path:
+    return Settings().services_directory / f"{name}.lock"
+
+
+def _key(login: str) -> str:
+    """Return the digest of what decides whether a server suits: versions, interpreter, login, Prefect's settings."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
+    own = {name: value for name, value in own.items() if not name.endswith(("API_URL", "AUTH_STRING"))}
+    versions = [version("prefect"), version("shunter"), sys.executable, PROGRAM.read_text()]
+    return hashlib.sha256(json.dumps([versions, own, login], sort_keys=True).encode()).hexdigest()[:12]

@@ -18,9 +18,12 @@ def doctor(
     The exit code is 1 if something is left to do.
     """
     with one_sentence_errors(as_json=as_json):
+        from shunter.flows.command.daemons import stop_idle_servers
         from shunter.flows.command.listings import doctor_table
         from shunter.tasks.doctor import examine
 
+        if not check:
+            stop_idle_servers()  # it has Prefect's database open
         found = examine(mends=not check)
         if as_json:
             print_json([{**asdict(one), "state": one.state} for one in found])

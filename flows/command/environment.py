@@ -8,6 +8,7 @@ from shunter.database import fault_of, quarantine_database
 from shunter.errors import ShunterError, StorageError
 from shunter.files import check_room, make_private
 from shunter.flows.command import empty_database
+from shunter.flows.command.daemons import stop_idle_servers
 from shunter.flows.command.prefect_settings import ignore_settings_files
 from shunter.flows.command.proxies import keep_loopback_direct
 from shunter.hardware.devices.process_limits import memory_left_bytes
@@ -104,6 +105,8 @@ def _mend_prefect(database: Path) -> None:
         ShunterError: A process has the damaged database open.
     """
     reason = fault_of(database, most_bytes=CHECKED_BYTES)
+    if reason is not None:
+        stop_idle_servers()
     if reason is not None and quarantine_database(database, reason) is None:
         raise ShunterError(
             f"Prefect's database {database} is damaged ({reason}) and in use: stop its server with `shunter down`, and "

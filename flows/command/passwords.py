@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shunter.errors import ShunterError
 from shunter.files import make_private
+from shunter.flows.command.daemons import may_idle
 from shunter.flows.command.exposure import LOOPBACK
 from shunter.flows.command.prefect_settings import has_profile_setting
 from shunter.settings import Settings
@@ -39,14 +40,17 @@ def prefect_login() -> str:
 
 
 def protect_temporary_server() -> None:
-    """Protect the temporary server of a command by a password that only this process knows.
+    """Protect the server of a command by a password: that of the home, or one that only this process knows.
 
     The function must be called before Prefect is imported, which reads the password. It does nothing if another server
     is configured.
+
+    Raises:
+        ShunterError: The password of the home cannot be stored.
     """
     if os.environ.get("PREFECT_API_URL") or has_profile_setting("PREFECT_API_URL"):
         return
-    login = f"{USER}:{secrets.token_urlsafe(24)}"
+    login = prefect_login() if may_idle() else f"{USER}:{secrets.token_urlsafe(24)}"
     os.environ["PREFECT_SERVER_API_AUTH_STRING"] = os.environ["PREFECT_API_AUTH_STRING"] = login
     os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = f"http://{LOOPBACK}"
 

@@ -5,9 +5,13 @@ import subprocess
 import time
 import urllib.request
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError, ServerTimeoutError, ShunterError
 from shunter.flows.command.exposure import LOOPBACK
+
+if TYPE_CHECKING:
+    from shunter.flows.command.daemons import Daemon
 
 PATIENCE_SECONDS = 300  # for a server that starts on a busy machine
 ASK_SECONDS = 0.05  # between two checks whether a service answers
@@ -63,7 +67,9 @@ def check_port(service: Service) -> None:
             ) from None
 
 
-def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: str = "run again with --debug") -> None:
+def wait_until_ready(
+    service: Service, process: "subprocess.Popen[bytes] | Daemon", log: str = "run again with --debug"
+) -> None:
     """Wait until the service answers.
 
     Args:

@@ -1,4 +1,4 @@
-"""Temporary Prefect server: a process that starts while the command still imports, and ends after it.
+"""Prefect server of a command: a process that starts while the command still imports, and ends after it or idle.
 
 Prefect can start such a server itself, but first imports the complete server in this process, and then waits.
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shunter.errors import ShunterError
-from shunter.flows.command.daemons import Daemon, find
+from shunter.flows.command.daemons import Daemon, find, may_idle, use_idle_server
 from shunter.flows.command.exposure import LOOPBACK
 from shunter.flows.command.prefect_settings import has_profile_setting
 from shunter.flows.command.services import ASK_SECONDS, Service, free_port, wait_until_ready
@@ -41,14 +41,17 @@ PATIENCE_SECONDS = 5.0
 
 @contextmanager
 def server_starting() -> "Iterator[TemporaryServer | None]":
-    """Start the temporary server while the block runs; when the block ends, wait until the server answers.
+    """Find or start the server while the block runs; when the block ends, wait until the server answers.
+
+    The idle server of the home is used (`shunter.flows.command.daemons`), unless `SHUNTER_SERVER_IDLE_MINUTES` is
+    0.
 
     Yields the server; None if another one is used. PREFECT_API_URL is set to its address, so Prefect must not be
     imported before. No server is started if that variable is set already or a profile of the home names a server.
 
     The server has a session of its own, because a terminal sends Ctrl-C and SIGHUP to all processes of its session. The
-    server must outlive this process long enough to record that the run was interrupted. It is stopped when this process
-    ends, and stops by itself if this process is killed.
+    server must outlive this process long enough to record that the run was interrupted. A temporary server is stopped
+    when this process ends, and stops by itself if this process is killed.
 
     Raises:
         ShunterError: The server did not start, or the configured one does not answer.
@@ -59,14 +62,16 @@ def server_starting() -> "Iterator[TemporaryServer | None]":
         return
     mark_children()
     end_orphans()
-    server = TemporaryServer(_service(free_port()))
-    server.start()
+    server = _idle_server() if may_idle() else None
+    if server is None:
+        server = TemporaryServer(_service(free_port()))
+        server.start()
     threading.Thread(target=server.warm_up, name="server-warm-up", daemon=True).start()
     atexit.register(server.stop)  # runs after the exit handler in which Prefect sends its last log lines
     os.environ["PREFECT_API_URL"] = server.api_url
     try:
         yield server
-        wait_until_ready(server.service, server.process)
+        server.wait_until_ready()
     except BaseException:
         server.stop()
         raise
@@ -117,6 +122,10 @@ class TemporaryServer:
             start_new_session=True,
         )
 
+    def wait_until_ready(self) -> None:
+        """Wait until the server answers; raises as `shunter.flows.command.services.wait_until_ready`."""
+        wait_until_ready(self.service, self.process)
+
     def warm_up(self) -> None:
         """Send a request as soon as the server answers, because preparing the first answer takes half a second."""
         login = os.environ.get("PREFECT_API_AUTH_STRING", "")
@@ -165,6 +174,10 @@ class SharedServer(TemporaryServer):
         """Return True if the daemon lives, or another process has its port."""
         return self._daemon.is_alive or (self.has_started and super().is_running) or self._is_listening()
 
+    def wait_until_ready(self) -> None:
+        """Wait until the server answers; raises as `shunter.flows.command.services.wait_until_ready`."""
+        wait_until_ready(self.service, self._daemon, f"read {self._daemon.log}")
+
     def start(self) -> None:
         """Start the successor, which ends with this process."""
         mark_children()
@@ -182,6 +195,18 @@ class SharedServer(TemporaryServer):
         except OSError:
             return False
         return True
+
+
+def _idle_server() -> SharedServer | None:
+    """Return the idle server of the home, which may be starting; None if the home cannot hold one."""
+    login = os.environ.get("PREFECT_API_AUTH_STRING", "")
+    unmarked = {OWNER: ""}  # the server belongs to no command
+    try:
+        used = use_idle_server(_service(free_port(), environment=unmarked), login)
+    except (OSError, ShunterError):
+        return None
+    atexit.register(used.lock.close)  # until then, the server does not end
+    return SharedServer(used.daemon)
 
 
 def shared_server() -> SharedServer | None:

@@ -1,16 +1,27 @@
-"""Prefect's server in a process of its own, on the given host and port; starts faster than `uvicorn` would start it."""
+"""Prefect's server in a process of its own, on the given host and port; starts faster than `uvicorn` would start it.
 
+It ends with the command that started it. With three more arguments (a lock file, a record and seconds), it ends when no
+command has held the lock for so long, or when the record is gone (`shunter.flows.command.daemons`).
+"""
+
+import fcntl
 import gc
 import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+POLL_SECONDS = 2.0
 
 
 def main() -> None:
     """Serve until stopped; garbage collection is off during the imports, and later skips the imported objects."""
-    host, port = sys.argv[1:]
-    threading.Thread(target=_end_with_command, name="end-with-command", daemon=True).start()
+    host, port, *idle = sys.argv[1:]
+    until = (lambda: wait_until_idle(idle[0], idle[1], float(idle[2]))) if idle else _wait_for_command
+    threading.Thread(target=_end_after, args=(until,), name="end", daemon=True).start()
     gc.disable()
     import uvicorn
     from prefect.server.api.server import create_app
@@ -21,10 +32,40 @@ def main() -> None:
     uvicorn.run(app, host=host, port=int(port), log_level="error", lifespan="on")
 
 
-def _end_with_command() -> None:
-    """End this process when the command closes the other end of its standard input."""
+def wait_until_idle(lock_path: str, record_path: str, idle_seconds: float, poll_seconds: float = POLL_SECONDS) -> int:
+    """Wait until no command has used the server for some time, or its record is gone.
+
+    Args:
+        lock_path: File that commands lock while they use the server.
+        record_path: Record of the server.
+        idle_seconds: Seconds without a command after which the server ends.
+        poll_seconds: Seconds between two checks.
+
+    Returns:
+        Open lock file, which no command can lock until it is closed.
+    """
+    lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+    used_at = time.monotonic()
+    while True:
+        time.sleep(poll_seconds)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            used_at = time.monotonic()
+            continue
+        if time.monotonic() - used_at >= idle_seconds or not Path(record_path).exists():
+            return lock
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def _wait_for_command() -> None:
+    """Wait until the command closes the other end of the standard input."""
     while os.read(0, 1):
         pass
+
+
+def _end_after(wait: Callable[[], object]) -> None:
+    wait()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
