@@ -188,6 +188,14 @@ class RunClock:
         finally:
             self._paused += self._now() - began
 
+    def count_anew(self) -> None:
+        """Let the seconds and the spans of all attempts so far count no more; the wall-clock seconds keep them."""
+        self._earlier_paused += self._earlier
+        self._earlier = 0.0
+        self._paused += self.attempt_seconds
+        self._spans.clear()
+        self._running = dict.fromkeys(self._running, 0.0)
+
     @contextmanager
     def kept_in(self, directory: Path) -> Iterator[None]:
         """Continue the clock that an earlier attempt saved in a folder, and save it there during the block.

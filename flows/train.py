@@ -46,7 +46,7 @@ from shunter.tasks.repetition import Repeat, Repetition, keep_choices
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.run_state import RunState, check_copies, forget_copies
 from shunter.tasks.select import estimate, log_decision, select
-from shunter.tasks.spending import charged, check_time, require_room, spending
+from shunter.tasks.spending import charged, check_time, limits_begun_anew, require_room, spending
 from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
 from shunter.tasks.training_plans import check_is_installed, processes_of
@@ -236,7 +236,8 @@ def _train_held(job: _Job) -> TrainSummary:
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
     estimated = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
-    with job.clock.command.kept_in(job.state.directory), ExitStack() as stack:
+    clock = job.clock.command
+    with clock.kept_in(job.state.directory), limits_begun_anew(job.state, clock), ExitStack() as stack:
         with job.clock.command.paused():
             priority = job.request.training.priority
             held = stack.enter_context(

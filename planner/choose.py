@@ -148,7 +148,7 @@ def choose(
                 notes=[*notes, *of_power, *mentioned, *job.history.notes()],
                 observations=observations,
                 too_large=probes.too_large(),
-                may_end_early=isinstance(request, TrainRequest),
+                may_end_early=True,
             )
         except NoFeasiblePlacementError as error:
             asked = request.limits.max_memory_gib

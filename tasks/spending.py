@@ -36,10 +36,12 @@ class Spent(BaseModel):
     Attributes:
         energy: Time and energy of the work.
         start: Time and energy before the work; None if they were not counted.
+        forgiven_joules: Joules that limits no longer count, because a limit ended an attempt without a result.
     """
 
     energy: EnergyReading
     start: EnergyReading | None = None
+    forgiven_joules: float = 0.0
 
 
 class Spending:
@@ -59,6 +61,7 @@ class Spending:
         self._state, self._clock, self._meter = state, clock, meter
         spent = state.recall("spent", Spent)
         self._earlier = spent.energy if spent else None
+        self._forgiven_joules = spent.forgiven_joules if spent else 0.0
         starts = [one for one in (spent.start if spent else None, before) if one is not None]
         self.start = reduce(add_readings, starts) if starts else None
         self._saving = threading.Lock()
@@ -83,13 +86,31 @@ class Spending:
             max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
             max_cost=affordable_cost(limits.max_cost, pricing),
             price_per_hour=pricing.price_per_hour,
-            used_joules=sum((one.joules or 0.0) for one in (self.start, self._earlier) if one),
+            used_joules=sum((one.joules or 0.0) for one in (self.start, self._earlier) if one) - self._forgiven_joules,
         )
 
     def save(self) -> None:
         """Save the total for the next attempt."""
         with self._saving:
-            self._state.remember("spent", Spent(energy=self.total, start=self.start))
+            spent = Spent(energy=self.total, start=self.start, forgiven_joules=self._forgiven_joules)
+            self._state.remember("spent", spent)
+
+
+@contextmanager
+def limits_begun_anew(state: StateFolder, clock: RunClock) -> Iterator[None]:
+    """If a limit ends the block without a result, let the limits of the next attempt count from its start.
+
+    What was trained is a head start for the same command; its time and energy stay in the totals.
+    """
+    try:
+        yield
+    except StoppedError as error:
+        if error.reason.limits_request:
+            clock.count_anew()
+            if spent := state.recall("spent", Spent):
+                joules = sum((one.joules or 0.0) for one in (spent.start, spent.energy) if one)
+                state.remember("spent", spent.model_copy(update={"forgiven_joules": joules}))
+        raise
 
 
 def check_time(request: JobRequest, clock: RunClock, needed_seconds: float) -> None:

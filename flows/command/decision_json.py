@@ -20,6 +20,7 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "explanation": decision.explanation,
         "binds": decision.binds,
+        "ends_at": [miss.limit for miss in decision.shortened_by],
         "notes": list(decision.notes),
         "table": decision.table_rows(),
     }

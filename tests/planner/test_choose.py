@@ -65,12 +65,13 @@ def test_where_nothing_here_keeps_the_limits_the_message_names_what_would(datase
     slow = [make_profile(cores=1, matmul_flops_per_second={"fp32": Quantity(value=1e8, source="measured")})]
     hours = choose(dataset, TrainRequest(), slow, probe_seconds=0).hours
     limits = Limits(max_hours=0.5 * hours)
-    shorter = choose(dataset, TrainRequest(limits=limits), slow, probe_seconds=0)
-    assert shorter.hours == pytest.approx(limits.max_hours)
-    assert [miss.limit for miss in shorter.shortened_by] == ["time"]
-    request = SelectRequest(limits=limits)
-    with pytest.raises(NoFeasiblePlacementError, match=r"relax --max-hours .*; not in this machine, .* to keep them"):
-        choose(dataset, request, slow, probe_seconds=0)
+    for asked in (TrainRequest, SelectRequest):  # `select` and `--dry-run` say what `train` does
+        shorter = choose(dataset, asked(limits=limits), slow, probe_seconds=0)
+        assert shorter.hours == pytest.approx(limits.max_hours)
+        assert [miss.limit for miss in shorter.shortened_by] == ["time"]
+    with pytest.raises(NoFeasiblePlacementError) as raised:
+        choose(dataset, SelectRequest(limits=Limits(max_hours=1e-4 * hours)), slow, probe_seconds=0)
+    assert {option for relaxation in raised.value.relaxations for option in relaxation.bounds} == {"--max-hours"}
 
 
 def test_an_unknown_model_family_is_refused_before_anything_is_measured(

@@ -2,12 +2,13 @@
 
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from shunter import periodic
-from shunter.engine.stopping import StopLimit, StoppedError
+from shunter.engine.stopping import StopKind, StopLimit, StoppedError, StopReason
 from shunter.hardware.meters import meter as meters
 from shunter.hardware.meters.component import Component
 from shunter.hardware.meters.source import EnergySource
@@ -15,9 +16,10 @@ from shunter.hardware.reservation import reserve
 from shunter.hardware.types import Placement
 from shunter.planner.choose import choose
 from shunter.requests import Limits, TrainRequest
+from shunter.search.minutes import BASELINES
 from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.run_state import StateFolder
-from shunter.tasks.spending import Spent, charged, check_time, spending
+from shunter.tasks.spending import Spent, charged, check_time, limits_begun_anew, spending
 from tests.engine.reasons import HandClock
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
@@ -70,6 +72,38 @@ def test_the_steps_before_the_choice_count_too(tmp_path: Path, devices: dict[str
             assert spent.start is not None
             assert spent.start.joules
             assert spent.budget(TrainRequest(data="log")).joules == pytest.approx(5 + spent.start.joules)
+        state.finish()
+
+
+def test_a_limit_that_left_no_result_counts_from_the_start_of_the_next_attempt(
+    tmp_path: Path, devices: dict[str, Counter]
+) -> None:
+    request = TrainRequest(data="log", limits=Limits(max_hours=1.0))
+
+    def attempt(reason: StopReason | None, seconds: float) -> tuple[float, float, float | None]:
+        clock = HandClock()
+        found = (0.0, 0.0, None)
+        with (
+            StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state,
+            suppress(StoppedError),
+            clock.kept_in(state.directory),
+            limits_begun_anew(state, clock),
+            clock.counting(BASELINES),
+            spending(state, clock) as spent,
+        ):
+            clock.now += seconds
+            devices["processor"].total += seconds
+            budget = spent.budget(request)
+            found = budget.seconds, clock.wall_seconds, budget.joules
+            if reason is not None:
+                raise StoppedError("stopped", reason)
+        return found
+
+    assert attempt(StopReason(StopKind.EXPLORATION), 10.0) == (10.0, 10.0, 10.0)
+    assert attempt(StopReason(StopKind.LIMIT, StopLimit.TIME), 5.0) == (15.0, 15.0, 15.0)
+    assert attempt(None, 2.0) == (2.0, 17.0, 2.0)
+    with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state:
+        assert spent_of(state) == 15.0
         state.finish()
 
 
