@@ -1,17 +1,13 @@
 """Servers that run in processes of their own: ports, and waiting until a server is ready."""
 
 import socket
-import subprocess
 import time
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from shunter.errors import RequestError, ServerTimeoutError, ShunterError
 from shunter.flows.command.exposure import LOOPBACK
-
-if TYPE_CHECKING:
-    from shunter.flows.command.daemons import Daemon
 
 PATIENCE_SECONDS = 300  # for a server that starts on a busy machine
 ASK_SECONDS = 0.05  # between two checks whether a service answers
@@ -67,14 +63,12 @@ def check_port(service: Service) -> None:
             ) from None
 
 
-def wait_until_ready(
-    service: Service, process: "subprocess.Popen[bytes] | Daemon", log: str = "run again with --debug"
-) -> None:
+def wait_until_ready(service: Service, process: Any, log: str = "run again with --debug") -> None:
     """Wait until the service answers.
 
     Args:
         service: Service to wait for.
-        process: Process of the service.
+        process: Process of the service, with `poll` as that of `subprocess.Popen`.
         log: Advice on how to see the log of the service.
 
     Raises:
