@@ -98,7 +98,7 @@ class Spending:
 
 @contextmanager
 def limits_begun_anew(state: StateFolder, clock: RunClock) -> Iterator[None]:
-    """If a limit ends the block without a result, let the limits of the next attempt count from its start.
+    """Let the limits of the next attempt count from its start if a limit ends the block without a result.
 
     What was trained is a head start for the same command; its time and energy stay in the totals.
     """
