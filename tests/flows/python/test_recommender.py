@@ -9,14 +9,18 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
+from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import RequestError, UnsupportedError
 from shunter.flows.command.top import best_items_of_file
+from shunter.flows.python.frames import kept_frame, kept_schema
 from shunter.flows.python.recommender import Recommender
 from shunter.ingestion.request import ingest_request
 from shunter.models.graph import VectorRanker, graph_spec
+from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.reports import log_request
@@ -114,3 +118,27 @@ def test_scores_are_those_of_pairs(model: Recommender) -> None:
     scores = model.predict(rows)
     vectors = model.embed(rows["user"], column="user") * model.embed(rows["item"])
     np.testing.assert_allclose(scores, vectors.sum(1), rtol=1e-5)
+
+
+def test_several_labels_have_a_column_and_a_row_each(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHUNTER_HOME", str(folder))
+    log = shop_log(ROWS).assign(buy=lambda rows: (rows["price"] > 0.5).astype(int))
+    log.loc[:9, "buy"] = None  # not every row has the second label
+    schema = {**{name: SCHEMA[name] for name in ("numeric", "categorical")}, "labels": ["click", "buy"]}
+    request = TrainRequest(data=str(kept_frame(log, "two")), schema_file=kept_schema(schema))
+    dataset, _ = ingest_request(request)
+    spec = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+    save_model(build_model(spec, dataset.features, seed=1).eval(), folder / "two")
+    register_model(start_run_tree(request, dataset), dataset, folder / "two", "two", metrics={})
+    model = Recommender.load("two")
+    scores = model.predict(log)
+    assert isinstance(scores, pd.DataFrame)
+    assert scores.columns.tolist() == ["click", "buy"]
+    found = model.evaluate(log, schema=schema)
+    assert found["rows"].to_dict() == {"click": ROWS, "buy": ROWS - 10}
+    has_both = log["buy"].notna()
+    assert found.loc["buy", "auc"] == pytest.approx(
+        roc_auc_score(log.loc[has_both, "buy"], scores.loc[has_both, "buy"])
+    )
+    assert model.explain(log.head(2)).shape == (2, 3)
+    assert model.rank(log[["user"]].head(1), 2, items=log[["item", "price"]].head(5))["rank"].tolist() == [1, 2]
