@@ -348,7 +348,7 @@ class Meter(Protocol):
 class Budget:
     """Limits of a request on the time, energy and money of a command, from the start of its process to its end.
 
-    Trainings may use what is left after a reservation for the end of the command.
+    Training runs may use what is left after a reservation for the end of the command.
 
     Args:
         clock: Clock of the command.
@@ -360,7 +360,7 @@ class Budget:
         used_joules: Joules used before the meter, by earlier attempts of an interrupted run and by the first steps.
 
     Attributes:
-        ending_seconds: Reserved seconds for the steps after the trainings and the end of the process.
+        ending_seconds: Reserved seconds for the steps after the training runs and the end of the process.
     """
 
     def __init__(
@@ -402,7 +402,7 @@ class Budget:
 
     @property
     def left_joules(self) -> float | None:
-        """Joules left for trainings; None without a limit, or if no meter can count them."""
+        """Joules left for training runs; None without a limit, or if no meter can count them."""
         used = self._joules_at_end()
         return None if self.max_joules is None or used is None else self.max_joules - used
 
@@ -413,7 +413,7 @@ class Budget:
 
     @property
     def left_seconds(self) -> float:
-        """Seconds left for trainings until the first limit, at the mean power so far; infinite without a limit."""
+        """Seconds left for training runs until the first limit, at the mean power so far; infinite without a limit."""
         return max(0.0, min((seconds for seconds, _ in self._ends()), default=math.inf))
 
     @property
@@ -427,7 +427,7 @@ class Budget:
         return reached or self._energy()
 
     def _ends(self) -> list[tuple[float, StopReason]]:
-        """Return the seconds left for trainings by each limit, with its reason."""
+        """Return the seconds left for training runs by each limit, with its reason."""
         ends = self._clock_ends()
         if self.max_joules is not None and (left := self.left_joules) is not None:
             used = self.joules

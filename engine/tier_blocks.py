@@ -1,4 +1,4 @@
-"""Assignment of the rows of tables in files to the processes of a training."""
+"""Assignment of the rows of tables in files to the processes of a training run."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Flow of `shunter profile`: measurements of the machine, and where a training on it waits."""
+"""Flow of `shunter profile`: measurements of the machine, and where a training run on it waits."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from shunter.tracking.runs import closing, start_run
 
 
 class ProfileSummary(Frozen):
-    """Profiles of the machine, analysis of a training, pictures, and MLflow run."""
+    """Profiles of the machine, analysis of a training run, pictures, and MLflow run."""
 
     profiles: tuple[HardwareProfile, ...]
     analysis: SerializeAsAny[TrainingAnalysis] | None = Field(exclude=True)
@@ -44,7 +44,7 @@ class ProfileSummary(Frozen):
 def profile(
     request: Annotated[ProfileRequest, shown(ProfileRequest())] = ProfileRequest(), refresh: bool = False
 ) -> ProfileSummary:
-    """Measure this machine and, if model and data are given, where a training waits.
+    """Measure this machine and, if model and data are given, where a training run waits.
 
     Args:
         request: Model and data; without data only the machine is measured.

@@ -1,4 +1,4 @@
-"""Flow that only chooses where a training should run, on this machine or a rented one, without training."""
+"""Flow that only chooses where a training run should run, on this machine or a rented one, without training."""
 
 from typing import Annotated
 

@@ -64,7 +64,7 @@ PROBES_SHARE = 0.1  # largest share of a limited command's remaining time for me
 
 
 class TrainSummary(BaseModel):
-    """Outcome of one training.
+    """Outcome of one training run.
 
     Attributes:
         data_name: Name of the data set.
@@ -86,7 +86,7 @@ class TrainSummary(BaseModel):
         flow_run_name: Name of the run in Prefect.
         resumed: Whether an interrupted attempt was continued.
         stopped_because: Limit that ended the search early; None if there is none.
-        limit_reached: Limit of the request that ended the search or a training; None if none did.
+        limit_reached: Limit of the request that ended the search or a training run; None if none did.
         findings: Notable properties of the data, as sentences.
         baselines: Baselines, with their comparison to the result.
         tried: Trained settings of a graph model.
@@ -231,8 +231,8 @@ class _Job:
 
 
 def _train_held(job: _Job) -> TrainSummary:
-    """Reserve the accelerators, and run one training."""
-    here = [] if job.cluster else job.profiles  # Ray separates trainings on its nodes
+    """Reserve the accelerators, and run one training run."""
+    here = [] if job.cluster else job.profiles  # Ray separates training runs on its nodes
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
     estimated = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
@@ -327,7 +327,7 @@ def _decide(job: _Job, budget: Budget) -> Decision:
     """Return the placement of an earlier attempt, or choose the best available one.
 
     Raises:
-        StoppedError: A limit leaves no time for a training.
+        StoppedError: A limit leaves no time for a training run.
     """
     cluster, decision = job.cluster, job.state.recall("decision", Decision)
     if decision is None:
@@ -400,7 +400,7 @@ def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
 
 
 def _log_limit(run: RunContext, outcome: Outcome) -> StopReason | None:
-    """Log and return the limit of the request that ended the search or a training."""
+    """Log and return the limit of the request that ended the search or a training run."""
     reached = next((one for one in (outcome.stop_reason, run.notes.stop_reason) if one and one.limits_request), None)
     if reached is not None and reached.limit is not None:
         open_run(run.run_id).set_tags({"limit.reached": reached.limit.value})
@@ -431,7 +431,7 @@ def _log_minutes(summary: TrainSummary, seconds: float) -> dict[str, Any]:
 
 
 def _log_cluster(run: RunContext) -> None:
-    """Log the moves of a cluster's trainings, and the nodes that trained together."""
+    """Log the moves of a cluster's training runs, and the nodes that trained together."""
     if run.cluster:
         log = open_run(run.run_id)
         log.set_tags({"cluster.moves": " ".join(run.cluster.moves) or "none"})

@@ -92,7 +92,7 @@ def _tune_tracked(
     ):
         decision = state.recall("decision", Decision)
         if decision is None:
-            # A search measures nothing about the duration of a whole training, so it never explores.
+            # A search measures nothing about the duration of a whole training run, so it never explores.
             decision = select(dataset, request.model_copy(update={"explore": Explore.NEVER}), profiles)
             state.remember("decision", decision)
         request = with_trials_at_a_time(charged(request, decision), decision, held, run_id)

@@ -36,7 +36,7 @@ def read_rows(
     """Read files one after the other in blocks of rows; no block mixes rows of two files.
 
     Args:
-        data: CSV, Parquet or Criteo files, as for `--data` of a training: a file, a folder, a glob or a
+        data: CSV, Parquet or Criteo files, as for `--data` of a training run: a file, a folder, a glob or a
             comma-separated list of these, or several of them. CSV and Criteo files may be compressed with gzip.
         columns: Columns to read.
         optional: Columns to read only if the file has them.

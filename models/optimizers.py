@@ -2,7 +2,7 @@
 
 Capabilities:
     states: Floats of state for each parameter.
-    is_divided: Whether the processes of one training divide the state, so that each needs all parameters.
+    is_divided: Whether the processes of one training run divide the state, so that each needs all parameters.
     is_searched: Whether the wide space of a search proposes it.
     rate_scale: Multiple of the learning rate that suits Adam; 1 if absent.
 """
@@ -53,5 +53,5 @@ def searched_optimizers() -> tuple[str, ...]:
 
 
 def divides_state(name: str) -> bool:
-    """Return True if the processes of one training divide the optimizer's state; raises as `states_of`."""
+    """Return True if the processes of one training run divide the optimizer's state; raises as `states_of`."""
     return bool(DENSE_OPTIMIZERS.capability(name, "is_divided"))

@@ -117,8 +117,8 @@ def access_curve(
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     """Return the size of the whole job: trials or search budget, and members that train for `max_epochs` each.
 
-    Trials that are expected to finish become members without further training. Trials count by `hyperband_epochs`. A
-    search without a number of trials counts by its time or energy budget, which it uses on any machine. Seeds of the
+    Trials that are expected to finish become members without further training run. Trials count by `hyperband_epochs`.
+    A search without a number of trials counts by its time or energy budget, which it uses on any machine. Seeds of the
     best setting, if any, are trained within that time.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
@@ -155,14 +155,14 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
 
 
 def expected_share(request: JobRequest, training_epochs: float) -> float:
-    """Return the expected share of the planned epochs, if patience ends each training after this many epochs.
+    """Return the expected share of the planned epochs, if patience ends each training run after this many epochs.
 
     Trials that do not pass a rung end there; the others, and members, end by patience or after the longest training.
     The epochs of ranking models are not modelled.
 
     Args:
         request: Job.
-        training_epochs: Expected epochs of a training that nothing but patience ends.
+        training_epochs: Expected epochs of a training run that nothing but patience ends.
     """
     if ModelTrait.CLICKS not in traits_of(request.model):
         return 1.0
@@ -193,7 +193,7 @@ def _search_joules(request: JobRequest) -> float | None:
 
 
 def trainings_of(request: JobRequest) -> int:
-    """Return the number of trainings of a job: trials, as far as their number is known, and members."""
+    """Return the number of training runs of a job: trials, as far as their number is known, and members."""
     members = 1 if is_ranking(request.model) else members_to_train(request)
     return (request.search.most_trials or 0) + members
 

@@ -22,7 +22,7 @@ def with_expected_misses(
 ) -> Decision:
     """Return the decision with the expected miss rate of its embedding cache, as `shunter plan memory` predicts it.
 
-    Rows that a training requests for the first time also count as misses.
+    Rows that a training run requests for the first time also count as misses.
 
     Args:
         decision: The decision.
@@ -70,7 +70,7 @@ def with_expected_misses(
 
 
 def expected_miss_rate(placement: Placement, dataset: Dataset, spec: ModelSpec, *, epochs: float) -> float:
-    """Return the share of a batch's distinct rows that one training is expected to read from the file.
+    """Return the share of a batch's distinct rows that one training run is expected to read from the file.
 
     Args:
         placement: Placement of the training, in one process.

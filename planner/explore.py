@@ -34,8 +34,8 @@ MOST_REGRET = 1.0  # no exploration with more than twice the expected total of t
 STOP_MULTIPLE = 2.0  # an exploration is stopped at this multiple of the incumbent's expected total
 TRIALS = 8  # assumed trials of a search that time or energy ends
 LEAST_CHANCE = 0.05  # that an exploration pays off within the further runs
-# Least further runs assumed of a job of one training. With as many as it has had, the replay of recorded
-# trainings (`benchmarks.select --quick`) has a regret of 4.2 % instead of 0.4 % and 44 % cumulative instead of 21 %.
+# Least further runs assumed of a job of one training run. With as many as it has had, the replay of recorded training
+# runs (`benchmarks.select --quick`) has a regret of 4.2 % instead of 0.4 % and 44 % cumulative instead of 21 %.
 RECURRING_RUNS = 20
 UNTOLD = ("hours_interval", "kwh_interval", "cost_interval", "carbon_interval", "time_level", "energy_level")
 MOST_WASTED = 0.25  # largest wasted share of the total of a job's runs, over all explorations

@@ -1,4 +1,4 @@
-"""Repeated decision during a training, among placements that do not change what is learned."""
+"""Repeated decision during a training run, among placements that do not change what is learned."""
 
 from collections.abc import Mapping
 

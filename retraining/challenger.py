@@ -69,7 +69,7 @@ class Tonight:
         logs: Opened log of each day.
         state: Folder with the state from which an interrupted run resumes.
         run_id: MLflow run.
-        stop: Conditions that stop the trainings.
+        stop: Conditions that stop the training runs.
         notes: Facts for the record of the run.
     """
 
@@ -310,7 +310,7 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
 def _train(
     tonight: Tonight, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
 ) -> TrainedModel:
-    """Train from `start` with the placement of the night's first training; an interrupted training is resumed."""
+    """Train from `start` with the placement of the night's first run; an interrupted run is resumed."""
     request, state, run_id = tonight.request, tonight.state, tonight.run_id
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
@@ -345,7 +345,7 @@ def _train(
 
 @contextmanager
 def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Iterator[tuple[Decision, HardwareProfile]]:
-    """Reserve the accelerator of the night's trainings inside the block; the first training decides the placement.
+    """Reserve the accelerator of the night's runs inside the block; the first run decides the placement.
 
     Yields:
         Decision and profile of the accelerator.

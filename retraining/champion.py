@@ -21,7 +21,7 @@ from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.registry.versions import ModelFiles, Version, download
 
 LEARNED_DAYS = "nightly.learned_days"  # tag of a version: days learned by it and by the versions before it
-HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: hyperparameters of the first training of its member
+HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: hyperparameters of the first training run of its member
 MOST_DAYS_KEPT = 120
 MOST_NAMES = 6  # of columns in a message
 
@@ -49,7 +49,7 @@ class Origin:
         member: Number of the member in the champion.
         members: Count of the champion's members.
         spec: Architecture of the member.
-        hyperparameters: Hyperparameters of the member's first training.
+        hyperparameters: Hyperparameters of the member's first training run.
         is_known: Whether these hyperparameters were found; if not, they are the defaults.
     """
 
@@ -60,7 +60,7 @@ class Origin:
     is_known: bool
 
     def explain(self, known_rows: int, rows: int) -> str:
-        """Return in one sentence which model a training starts from."""
+        """Return in one sentence which model a training run starts from."""
         what = f"member {self.member + 1} of {self.members}" if self.members > 1 else "the champion"
         learned = "" if self.is_known else ", with default settings, because its own were not found"
         return f"It continues from {what}, which knows {known_rows:,} of {rows:,} embedding rows{learned}."

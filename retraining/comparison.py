@@ -28,7 +28,7 @@ def compare(
         log: Log of the day.
         champion: The model in use.
         challenger: The model that may replace the champion.
-        only_kept_back: Whether only rows count that a training on this day holds back as its test part.
+        only_kept_back: Whether only rows count that a training run on this day holds back as its test part.
 
     Returns:
         The judgement, and the mean saving of each resample.
@@ -57,7 +57,7 @@ def compare(
 
 
 def kept_back(log: DayLog, seed: int) -> Keep:
-    """Return a filter for the rows of a day that are its test part if a training uses this day alone."""
+    """Return a filter for the rows of a day that are its test part if a training run uses this day alone."""
     splitter = DaysSource("", (log,)).splitter(seed)
 
     def keep(batch: RawBatch) -> NDArray[np.bool_]:

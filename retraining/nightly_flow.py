@@ -155,7 +155,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
 
 
 def _first_night(tonight: Tonight) -> Night:
-    """Run a full training if there is no champion; the result is tested on the newest day and becomes the champion."""
+    """Run a full run if there is no champion; the result is tested on the newest day and becomes the champion."""
     request, plan, run_id = tonight.request, tonight.plan, tonight.run_id
     log_plan(run_id, request.register_as, plan, plan.training)
     days = [tonight.logs[day] for day in (*plan.training, plan.held_out)]

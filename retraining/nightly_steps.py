@@ -58,7 +58,7 @@ def publish_pages(run_id: str, model: str) -> None:
 def ingest_days(
     request: NightlyRequest, logs: Sequence[DayLog], *, held_out: date | None, base: ModelFiles | None
 ) -> Dataset:
-    """Ingest the days of one training; values known to the model in `base` stay in the vocabulary."""
+    """Ingest the days of one training run; values known to the model in `base` stay in the vocabulary."""
     encoder = None if base is None else Encoder.load(base.encoder)
     days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
     source = DaysSource(request.register_as, days_read, held_out=held_out, base=encoder)
@@ -87,7 +87,7 @@ def judge_challenger(
     """Compare the log loss of champion and challenger on the rows of a day.
 
     The mean savings of all bootstrap resamples are written to the file `gains`. With `only_kept_back`, only the rows
-    are scored that a training on this day holds out as its test part.
+    are scored that a training run on this day holds out as its test part.
     """
     judgement, savings = compare(request, log, champion, challenger, only_kept_back=only_kept_back)
     np.save(gains, savings)

@@ -18,7 +18,7 @@ class NightPlan(Frozen):
     Attributes:
         held_out: Day on which champion and challenger are judged.
         training: Usable days before it, ascending.
-        missing: Days without usable data, from the first training day to yesterday.
+        missing: Days without usable data, from the first training run day to yesterday.
         findings: Everything unusual, in the order of the days.
     """
 

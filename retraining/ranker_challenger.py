@@ -100,7 +100,7 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
 
 
 def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
-    """Train every member with one placement, and combine them; an interrupted training is resumed."""
+    """Train every member with one placement, and combine them; an interrupted training run is resumed."""
     placing = tonight.request.one_training().model_copy(update={"model": _slowest(origins.members).spec.family})
     shared = warm_start_from(champion.files, 0, dataset)
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)

@@ -1,4 +1,4 @@
-"""Start of a training from a registered model with another vocabulary of ids."""
+"""Start of a training run from a registered model with another vocabulary of ids."""
 
 from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.data.dataset import Dataset
@@ -8,7 +8,7 @@ from shunter.tracking.registry.versions import ModelFiles
 
 
 def warm_start_from(files: ModelFiles, member: int, dataset: Dataset) -> WarmStart:
-    """Return the warm start of a training from a model; its rows are matched by value, since ids may differ.
+    """Return the warm start of a training run from a model; its rows are matched by value, since ids may differ.
 
     Raises:
         DataError: An encoder cannot be read.

@@ -19,7 +19,7 @@ class Measured:
         auc: AUC on the validation part; None before the first validation.
         memory_bytes: Peak memory of the training; None if the training was stopped early.
         watts: Mean power during the training; None if no meter works.
-        epochs: Expected number of epochs of a full training at this point.
+        epochs: Expected number of epochs of a full training run at this point.
         pass_seconds: Seconds of a pass over the data, validation included.
         pass_joules: Joules of a pass; None if no meter works.
     """
@@ -38,9 +38,9 @@ class FinalTraining:
 
     Attributes:
         members: Number of models of the ensemble.
-        seconds: Time that the limit leaves for this training; None without a limit.
-        joules: Energy that the limit leaves for this training; None without a limit.
-        money: Money that the limit leaves for this training; None without a limit.
+        seconds: Time that the limit leaves for this training run; None without a limit.
+        joules: Energy that the limit leaves for this training run; None without a limit.
+        money: Money that the limit leaves for this training run; None without a limit.
         price_per_hour: Price of the machine, in the user's currency.
     """
 
@@ -74,7 +74,7 @@ class FinalTraining:
 def violations_of(measured: Measured, limits: Limits, final: FinalTraining) -> dict[str, float]:
     """Return for each limit the amount by which the point breaks it, in the unit of the limit; at most 0 if kept.
 
-    Memory, power and AUC are those of the trial. Hours, energy and cost are estimated for a full training of every
+    Memory, power and AUC are those of the trial. Hours, energy and cost are estimated for a full training run of every
     ensemble member, from a pass over the data in the trial. Limits without a measurement are left out.
     """
     values: dict[str, float] = {}

@@ -38,10 +38,10 @@ class SearchJob:
         minutes: Time of the search, with the clock of the command; None uses a new clock, stored in `directory`.
         used_seconds: Part of the run's time limit used before the search.
         used_joules: Part of the run's energy limit used before the search.
-        checks: Passes over the data after which trainings are compared within the first epoch; None chooses them by
+        checks: Passes over the data after which training runs are compared within the first epoch; None chooses them by
             the size of the data.
         keep: Number of trial models to keep for the ensemble; models from a cluster are copied to this machine.
-        seeds: Number of trainings of the best setting with other seeds after the search, one after another, within
+        seeds: Number of training runs of the best setting with other seeds after the search, one after another, within
             the time of the search.
         observe: Turns the architecture, placement, mean seconds of a step and mean watts of a trial into an
             observation for later predictions. The watts are None if not measured. No observation is recorded if

@@ -1,6 +1,6 @@
 """Time of a search: time of the trials, or of a whole command with the steps before, around and after the trials.
 
-The time of the steps after the trainings (ensemble, scores, card, registry) is predicted and reserved.
+The time of the steps after the training runs (ensemble, scores, card, registry) is predicted and reserved.
 """
 
 import math
@@ -12,12 +12,12 @@ from shunter.requests.search import SearchRequest
 
 TRIALS, BASELINES, MEMBERS = "trials", "baselines", "members"  # spans of the clock; the last is also a folder of a run
 BASELINES_SHARE = 0.25  # largest share of the minutes for baselines
-# Largest share of the minutes that the rest of the command can take from trials and trainings. Without this limit a
+# Largest share of the minutes that the rest of the command can take from trials and training runs. Without this limit a
 # long measurement of the machine, or a long exploration, would leave no time for a first trial.
 MOST_OVERHEAD = 0.5
-MOST_RESERVED = 0.5  # largest share of the search's time for trainings of the best setting with other seeds
-# Share of its time that a training may lack and is begun nevertheless. The training keeps its best epoch, and the last
-# epochs of most trainings bring no improvement.
+MOST_RESERVED = 0.5  # largest share of the search's time for training runs of the best setting with other seeds
+# Share of its time that a training run may lack and is begun nevertheless. The training keeps its best epoch, and the
+# last epochs of most training runs bring no improvement.
 SLACK = 0.5
 
 
@@ -27,13 +27,13 @@ class Minutes:
     Args:
         clock: Clock of the command.
         most_seconds: Time limit; None is no limit.
-        of_command: Whether the whole command counts, or only trials and trainings.
-        budget: Limits of the request, which also end trials and trainings; None if there are none.
+        of_command: Whether the whole command counts, or only trials and training runs.
+        budget: Limits of the request, which also end trials and training runs; None if there are none.
 
     Attributes:
-        ending_seconds: Predicted seconds of the steps after the trainings.
+        ending_seconds: Predicted seconds of the steps after the training runs.
         ending_from: Source of that prediction.
-        reserved_seconds: Seconds reserved for trainings that follow the trials.
+        reserved_seconds: Seconds reserved for training runs that follow the trials.
     """
 
     def __init__(
@@ -51,19 +51,19 @@ class Minutes:
         Args:
             options: Options of the search.
             clock: Clock of the command.
-            of_command: Whether the whole command counts, or only trials and trainings.
-            budget: Limits of the request, which also end trials and trainings; None if there are none.
+            of_command: Whether the whole command counts, or only trials and training runs.
+            budget: Limits of the request, which also end trials and training runs; None if there are none.
         """
         most_seconds = None if options.search_minutes is None else 60 * options.search_minutes
         return cls(clock, most_seconds, of_command=of_command, budget=budget)
 
     @property
     def is_limited(self) -> bool:
-        """Return True if minutes or a limit of the request end the trainings."""
+        """Return True if minutes or a limit of the request end the training runs."""
         return self.most_seconds is not None or (self.budget is not None and self.budget.is_limited)
 
     def reserve_seconds(self, seconds: float, source: str) -> None:
-        """Reserve time for the steps after the trainings.
+        """Reserve time for the steps after the training runs.
 
         Args:
             seconds: Predicted seconds of those steps.
@@ -74,7 +74,7 @@ class Minutes:
             self.budget.ending_seconds = seconds
 
     def reserve(self, seconds: float) -> None:
-        """Reserve time at the end of the trials for trainings that follow them: at most half of the trials' time."""
+        """Reserve time at the end of the trials for runs that follow them: at most half of the trials' time."""
         if self.is_limited:
             self.reserved_seconds = min(seconds, MOST_RESERVED * self._most_trained)
 
@@ -90,19 +90,19 @@ class Minutes:
 
     @property
     def around_seconds(self) -> float:
-        """Seconds used by trainings before or after the trials."""
+        """Seconds used by training runs before or after the trials."""
         return sum(self.around.values())
 
     @property
     def command_seconds(self) -> float:
-        """Seconds used by everything except trials and the trainings before or after them."""
+        """Seconds used by everything except trials and the training runs before or after them."""
         if not self._of_command:
             return 0.0
         return max(0.0, self.clock.seconds - self.trials_seconds - self.around_seconds)
 
     @property
     def left_seconds(self) -> float:
-        """Seconds that are left for trainings; infinite without a limit."""
+        """Seconds that are left for training runs; infinite without a limit."""
         of_limits = math.inf if self.budget is None else self.budget.left_seconds
         if self.most_seconds is None:
             return of_limits
@@ -116,7 +116,7 @@ class Minutes:
 
     @property
     def left_of_command_seconds(self) -> float:
-        """Seconds until the steps after the trainings begin, with all overhead counted; infinite without a limit."""
+        """Seconds until the steps after the runs begin, with all overhead counted; infinite without a limit."""
         of_limits = math.inf if self.budget is None else self.budget.left_seconds
         if self.most_seconds is None:
             return of_limits
@@ -151,7 +151,7 @@ class Minutes:
     def command_exhausted(self) -> StopReason | None:
         """Return the reason to stop once the whole command has used up its minutes; None before.
 
-        All time outside the trainings counts here, even if it exceeds `MOST_OVERHEAD` of the minutes.
+        All time outside the training runs counts here, even if it exceeds `MOST_OVERHEAD` of the minutes.
         """
         return None if self.left_of_command_seconds > 0 else self.used_up
 
@@ -163,13 +163,13 @@ class Minutes:
         return StopReason(StopKind.SHARE, StopLimit.TIME, {"share": BASELINES_SHARE, "minutes": minutes})
 
     def room_for(self, seconds: float) -> float:
-        """Return how many trainings of this duration may begin one after another; infinite if the duration is 0."""
+        """Return how many training runs of this duration may begin one after another; infinite if the duration is 0."""
         left = self.left_seconds
         return math.inf if math.isinf(left) or seconds <= 0 else math.floor(left / seconds + SLACK)
 
     @property
     def _most_trained(self) -> float:
-        """Seconds that trials, and trainings before or after them, have used and may still use."""
+        """Seconds that trials, and training runs before or after them, have used and may still use."""
         return self.left_seconds + self.trials_seconds + self.around_seconds
 
 

@@ -1,4 +1,4 @@
-"""Noise of the figure that ranks settings, estimated from trainings of one setting with several seeds."""
+"""Noise of the figure that ranks settings, estimated from training runs of one setting with several seeds."""
 
 import math
 from collections import defaultdict
@@ -16,7 +16,7 @@ TOO_FEW = "search.too_few_positives"  # tag of a run whose validation part is to
 
 
 class Noise(Frozen):
-    """Standard deviation between trainings of one setting that differ only in the seed."""
+    """Standard deviation between training runs of one setting that differ only in the seed."""
 
     deviation: float = Field(ge=0, description="Standard deviation of the figure that ranks.")
     trainings: int = Field(ge=2, description="Trainings that it is fitted from.")
@@ -31,7 +31,7 @@ def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | No
     """Return the pooled standard deviation within settings that were trained with several seeds; None without any.
 
     Args:
-        trained: Trainings; those that a limit ended do not count.
+        trained: Training runs; those that a limit ended do not count.
         select_by: Figure that ranks the settings.
     """
     losses: dict[str, dict[int, float]] = defaultdict(dict)

@@ -1,7 +1,7 @@
-"""Search for settings of a graph model: propose the next point, and stop trainings that are worse than others.
+"""Search for settings of a graph model: propose the next point, and stop training runs that are worse than others.
 
 The search stores no state. A search that starts again with the same seed and gets the same outcomes proposes the same
-points; the finished trainings themselves are stored.
+points; the finished training runs themselves are stored.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from shunter.search.methods.samplers import tpe_sampler
 from shunter.search.protocol import Parameters
 from shunter.search.space.ranking import RankingSpace
 
-FEWEST_RIVALS = 2  # trainings needed for a median to compare with
+FEWEST_RIVALS = 2  # training runs needed for a median to compare with
 FEWEST_EPOCHS = 2  # epochs before which no training is stopped
 
 
@@ -53,7 +53,7 @@ class RankingSearch:
         self._study.tell(self._trial, max(qualities))
 
     def is_beaten(self, qualities: Sequence[float]) -> bool:
-        """Return True if a training is worse than the median of the others at the same epoch (Optuna's median rule).
+        """Return True if a run is worse than the median of the others at the same epoch (Optuna's median rule).
 
         The first points are never stopped. They are few and unlike each other, and the best one on a log may improve
         later than the others.

@@ -150,8 +150,8 @@ class Usage:
 def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ...]:
     """Return the settings with a result, those that keep the limits first, each group from best to worst.
 
-    Pruned trials are ranked with the others: a training keeps the weights of its best epoch, so it would have reached
-    the same value without pruning. If no setting keeps the limits, the one that breaks them least comes first.
+    Pruned trials are ranked with the others: a training run keeps the weights of its best epoch, so it would have
+    reached the same value without pruning. If no setting keeps the limits, the one that breaks them least comes first.
     """
     settings = [_setting(trial, space) for trial in trials_with_result(study)]
     return tuple(sorted(settings, key=lambda setting: (_excess(setting), _figure(setting, cost), setting.trial_number)))

@@ -39,7 +39,7 @@ Estimate = Callable[[], Decision]
 
 
 def installed_move(name: str) -> Any:
-    """Return an implementation of `MOVES`; None if its extension is absent: trainings then keep their placement."""
+    """Return an implementation of `MOVES`; None if its extension is absent: training runs then keep their placement."""
     return MOVES.load(name) if name in MOVES.names else None
 
 
@@ -124,8 +124,8 @@ def keep_chosen(
 ) -> None:
     """Release what the chosen placement does not use, and record the memory and time that it needs.
 
-    A single training of a click model shares the processor with other flows: it keeps as many cores as it has threads.
-    Trainings in several processes, parallel trials and graph models keep all cores.
+    A single training run of a click model shares the processor with other flows: it keeps as many cores as it has
+    threads. Training runs in several processes, parallel trials and graph models keep all cores.
 
     Args:
         held: Reservation of the flow.
@@ -159,7 +159,7 @@ def announce(sentence: str) -> None:
 
 @contextmanager
 def free(profiles: Sequence[HardwareProfile]) -> Iterator[bool]:
-    """Reserve accelerators for measurements without waiting; yield False if a training uses one of them."""
+    """Reserve accelerators for measurements without waiting; yield False if a training run uses one of them."""
     reservation = Reservation()
     used = reservation.take_if_free(wanted(profiles), holder())
     if used:

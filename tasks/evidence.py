@@ -25,7 +25,7 @@ from shunter.tracking.history import read_children
 
 
 def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
-    """Record the limit that ended one of the trainings.
+    """Record the limit that ended one of the training runs.
 
     The planned end of the search's minutes does not count, nor does the bound of an exploring trial beside its partner.
     """

@@ -56,7 +56,7 @@ def fused_of(
     Args:
         directory: Folder of the combined ranker.
         by: Quantity that is summed over the members.
-        members: Members of the ensemble; their seconds and joules include all their trainings.
+        members: Members of the ensemble; their seconds and joules include all their training runs.
         validation: Quality of the ensemble on the validation part.
     """
     stored = [load_ranker(one.model.directory) for one in members]
@@ -84,7 +84,7 @@ def fused_of(
 
 
 def _energy(members: Sequence[RankedBaseline]) -> EnergyReading:
-    """Return the energy of all trainings of the members; unavailable if one of them was not measured."""
+    """Return the energy of all training runs of the members; unavailable if one of them was not measured."""
     first, seconds = members[0].model.energy, sum(one.train_seconds for one in members)
     joules = [one.joules for one in members if one.joules is not None]
     if len(joules) < len(members) or first.method == "unavailable":

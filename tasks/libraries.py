@@ -1,4 +1,4 @@
-"""Libraries that a training imports after its start; they can be imported early, during a wait."""
+"""Libraries that a training run imports after its start; they can be imported early, during a wait."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -6,7 +6,7 @@ from importlib import import_module
 from shunter.engine.libraries import load_libraries
 from shunter.tracking.store import is_file_store
 
-# In the order in which a training needs them.
+# In the order in which a training run needs them.
 NEEDED = ("mlflow.tracking", "scipy.optimize", "matplotlib.figure", "optuna")
 NEEDED_BY_OUR_STORE = ("mlflow.store.tracking.sqlalchemy_store",)
 

@@ -98,7 +98,7 @@ def progress_line(name: str, console: Console | None = None, *, is_shown: bool =
     Args:
         name: Name of the step or of its part.
         console: Console to draw on instead of standard error.
-        is_shown: Whether to draw the line; of several parallel trainings only one does.
+        is_shown: Whether to draw the line; of several parallel training runs only one does.
     """
     if _active and is_shown and console is None:
         with _active[-1].within(name) as line:

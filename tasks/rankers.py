@@ -1,6 +1,6 @@
-"""Trainings of graph models: the search over their settings, the baselines, and the final training.
+"""Training runs of graph models: the search over their settings, the baselines, and the final training.
 
-A resumed run finds finished trainings in its folders: the search proposes the same settings again and skips the
+A resumed run finds finished training runs in its folders: the search proposes the same settings again and skips the
 finished ones (`shunter.search.ranking`).
 """
 
@@ -44,10 +44,10 @@ PATIENCE = 3  # epochs without an improvement of the ranking on the validation p
 
 @dataclass(frozen=True)
 class Purpose:
-    """Kind, name and stop condition of a group of trainings.
+    """Kind, name and stop condition of a group of training runs.
 
     Attributes:
-        kind: Kind of the trainings in MLflow.
+        kind: Kind of the training runs in MLflow.
         name: Prefix of their names and folders.
         should_stop: Stop condition, called repeatedly; None means that the training continues.
     """
@@ -62,7 +62,7 @@ class Tried:
     """Results of the settings of one family.
 
     Attributes:
-        trained: Trainings that have a result.
+        trained: Training runs that have a result.
         stop_reason: Reason that ended the search early; None if there is none.
     """
 
@@ -166,7 +166,7 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
 
 
 def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: bool = False) -> RankedBaseline:
-    """Train the best setting of a family again; return it with seconds and joules of all trainings of the family."""
+    """Train the best setting of a family again; return it with seconds and joules of all runs of the family."""
     kept = learn_again(run, tried.best, purpose)
     trained = [*tried.trained, kept] if kept is not tried.best else tried.trained
     joules = [one.energy.joules for one in trained if one.energy.joules is not None]

@@ -1,6 +1,6 @@
-"""Repetition of a training with the request of a finished run and its choices from measurements or past runs.
+"""Repetition of a training run with the request of a finished run and its choices from measurements or past runs.
 
-Everything else follows from the request and its seeds. The choices are the files from which an interrupted training
+Everything else follows from the request and its seeds. The choices are the files from which an interrupted training run
 resumes, so a repeated run reads them as a resumed run does.
 """
 
@@ -47,7 +47,7 @@ class Choices(Frozen):
         data_fingerprint: Fingerprint of the data set.
         host: Kind of the machine.
         weights_sha256: Digest of the weights of the result.
-        ended_in_time: Whether a clock or a meter ended the search or a training.
+        ended_in_time: Whether a clock or a meter ended the search or a training run.
     """
 
     version: int = 1
@@ -141,7 +141,7 @@ class Repetition(Frozen):
 
     @property
     def purpose(self) -> str:
-        """Name of the state folder, which no other training of the same request uses."""
+        """Name of the state folder, which no other training run of the same request uses."""
         return f"repeat-{self.run_id[:12]}"
 
     def begin(self, state: RunState, dataset: Dataset) -> None:
@@ -198,7 +198,7 @@ def keep_choices(
         host: Kind of the machine.
         decision: Decision on the placement.
         result: The finished model.
-        reasons: Reasons why the search and the trainings ended.
+        reasons: Reasons why the search and the training runs ended.
 
     Raises:
         TrackingError: The store fails.

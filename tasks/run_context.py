@@ -1,4 +1,4 @@
-"""Data that all steps of one training share once its placement is chosen."""
+"""Data that all steps of one training run share once its placement is chosen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ class RunContext:
         directory: Folder of the run's state.
         run_id: Parent run in MLflow.
         budget: Rest of the limits.
-        stop: Conditions that end the search and the trainings.
+        stop: Conditions that end the search and the training runs.
         cluster: Nodes that train instead of this machine.
         notes: Notes for the record of the run.
         better: Compute target that moves a training job to a better accelerator of this machine when one becomes free.
@@ -81,11 +81,11 @@ class RunContext:
         return self.stop
 
     def should_stop(self) -> StopReason | None:
-        """Return the reason to end the search and the trainings; None while they continue."""
+        """Return the reason to end the search and the training runs; None while they continue."""
         return self.stop.check()
 
     def within(self, condition: ShouldStop) -> "RunContext":
-        """Return the same run with a further condition that ends its trainings."""
+        """Return the same run with a further condition that ends its training runs."""
         return replace(self, stop=self.stop.also(condition))
 
     @property

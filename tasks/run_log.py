@@ -30,7 +30,7 @@ def log_outcome(
     run_id: str,
     baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> None:
-    """Log the result of a training beside baselines and champion, its registered version, and a link to MLflow.
+    """Log the result of a training run beside baselines and champion, its registered version, and a link to MLflow.
 
     Args:
         result: Resulting model.

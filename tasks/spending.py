@@ -137,7 +137,7 @@ def check_time(request: JobRequest, clock: RunClock, needed_seconds: float) -> N
 
 
 def require_room(budget: Budget) -> None:
-    """Raise if the time that a budget reserves leaves none for a training.
+    """Raise if the time that a budget reserves leaves none for a training run.
 
     Raises:
         StoppedError: A limit is expected to be reached.

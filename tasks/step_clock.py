@@ -22,7 +22,7 @@ class StepClock:
         now: Clock in seconds.
 
     Attributes:
-        command: Clock of the command for stop conditions; it excludes the time of waiting for other trainings.
+        command: Clock of the command for stop conditions; it excludes the time of waiting for other training runs.
         energy: Energy of this process outside the work that a meter counts.
         seconds: Seconds of each step.
     """

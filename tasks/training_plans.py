@@ -1,4 +1,4 @@
-"""Registry of planners that divide the embedding tables of a training among its processes."""
+"""Registry of planners that divide the embedding tables of a training run among its processes."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +31,7 @@ class PlannedTraining(Protocol):
 
 
 class Planner(Protocol):
-    """Planner of trainings in several processes; `run` is a `shunter.tasks.run_context.RunContext`."""
+    """Planner of training runs in several processes; `run` is a `shunter.tasks.run_context.RunContext`."""
 
     def processes(self, path: Path) -> int:
         """Return the number of processes of the plan in a file.
@@ -51,7 +51,7 @@ class Planner(Protocol):
         ...
 
     def training(self, run: Any, job: ClickJob, placement: Placement) -> PlannedTraining | None:
-        """Return a training with tables divided by the given plan or the best plan found; None without a plan.
+        """Return a training run with tables divided by the given plan or the best plan found; None without a plan.
 
         Raises:
             RequestError: The given plan divides columns of another width.
@@ -64,7 +64,7 @@ class Planner(Protocol):
 
 
 def planner() -> Planner:
-    """Return the planner of divided trainings.
+    """Return the planner of divided training runs.
 
     Raises:
         MissingExtensionError: No planner is installed.
@@ -107,7 +107,7 @@ def trial_placement(run: Any) -> Placement:
 
 
 def placement_of_one(run: Any, spec: Any) -> Placement:
-    """Return the placement of one training: in a single process, or in several if the tables do not fit into one.
+    """Return the placement of one training run: in a single process, or in several if the tables do not fit into one.
 
     Args:
         run: The `shunter.tasks.run_context.RunContext`.

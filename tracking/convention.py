@@ -184,7 +184,7 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
 
 
 def training_metrics(training: "TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]") -> Values:
-    """Time, throughput, stalls, memory of a training, and what its tables moved: `time.*`, `stall.*`, `tiers.*`, ..."""
+    """Time, throughput, stalls, memory of a run, and what its tables moved: `time.*`, `stall.*`, `tiers.*`, ..."""
     busy_seconds = training.wait_seconds + training.compute_seconds
     return {
         **{metric: getattr(training, name) for name, metric in TRAINING_METRICS.items()},
@@ -209,7 +209,7 @@ def _traffic_metrics(traffic: RowTraffic) -> Values:
 
 
 def training_stop_tags(reason: StopReason) -> dict[str, str]:
-    """Return why a training ended, as a text and as typed tags."""
+    """Return why a training run ended, as a text and as typed tags."""
     return {"training.stopped_because": training_stop_text(reason), **_typed_stop("training", reason)}
 
 

@@ -70,7 +70,7 @@ def log_training_curve(
 
     Args:
         parent_run_id: Run that shows it.
-        histories: Reports of each training, by the name it shall bear in the legend.
+        histories: Reports of each training run, by the name it shall bear in the legend.
         select_by: Figure by which an epoch is the best.
 
     Raises:
@@ -85,7 +85,7 @@ def log_training_curve(
 
 
 def training_curve(histories: Mapping[str, Sequence[EpochReport]], select_by: SelectBy = "ne") -> "Figure":
-    """Draw validation NE and log loss over the epochs, the best epoch of each training marked."""
+    """Draw validation NE and log loss over the epochs, the best epoch of each training run marked."""
     from plotly.colors import qualitative
     from plotly.subplots import make_subplots
 

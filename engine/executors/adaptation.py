@@ -56,7 +56,7 @@ class Change:
 
 
 class Adaptation:
-    """Controller of a training's thread count; `after_step` is the `adapt` of `shunter.engine.loop.trainer.train`.
+    """Controller of a training run's thread count; `after_step` is the `adapt` of `shunter.engine.loop.trainer.train`.
 
     The class reads no clock: all times are passed in.
 

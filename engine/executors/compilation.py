@@ -1,4 +1,4 @@
-"""Choice whether to compile a training: measured before its first step, and kept for later attempts."""
+"""Choice whether to compile a training run: measured before its first step, and kept for later attempts."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from shunter.frozen import Frozen
 from shunter.model_families import MODEL_FAMILIES
 
 FILE = "compilation.choice.json"
-FEWEST_STEPS = 1_000  # shorter trainings are not measured at all
+FEWEST_STEPS = 1_000  # shorter training runs are not measured at all
 PROBE_STEPS = 30
 
 
@@ -46,17 +46,18 @@ class Compilation(Frozen):
 
 
 def time_steps_here(job: ClickJob) -> StepTiming:
-    """Measure some steps of a training in this process."""
+    """Measure some steps of a training run in this process."""
     return time_steps(job.dataset, job.spec, job.hyperparameters, job.execution, steps=PROBE_STEPS)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Method of measuring the steps of a training where it runs.
+    """Method of measuring the steps of a training run where it runs.
 
     Attributes:
-        measure: Runs some steps of a training, compiled or not as its execution says; raises HardwareError on failure.
-        fewest_steps: Trainings with fewer steps are not measured.
+        measure: Runs some steps of a training run, compiled or not as its execution says; raises HardwareError on
+            failure.
+        fewest_steps: Training runs with fewer steps are not measured.
         seconds: Overhead of a measurement beyond compiling and steps; the gain must exceed it.
     """
 
@@ -72,7 +73,7 @@ def choose_compilation(
     eager_because: str | None = None,
     trial: Trial = Trial(),
 ) -> Compilation:
-    """Choose whether to compile, or read the choice of an earlier attempt, so that a resumed training computes alike.
+    """Choose whether to compile, or read the choice of an earlier attempt, so that a resumed run computes alike.
 
     Args:
         job: The training.

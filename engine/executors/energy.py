@@ -1,4 +1,4 @@
-"""Energy of a training over several attempts."""
+"""Energy of a training run over several attempts."""
 
 import threading
 from collections.abc import Sequence

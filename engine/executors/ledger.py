@@ -1,4 +1,4 @@
-"""Ledger of the energy that remote trainings report: on nodes of a cluster, and in separate processes."""
+"""Ledger of the energy that remote training runs report: on nodes of a cluster, and in separate processes."""
 
 from functools import reduce
 from types import TracebackType
@@ -15,7 +15,7 @@ NOTHING_YET = EnergyReading(
 class Ledger:
     """Energy readings of all attempts to train, the running attempt last.
 
-    Parallel trainings have one branch for each compute target.
+    Parallel training runs have one branch for each compute target.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Ledger:
 
 
 class LedgerMeter:
-    """Meter of the trainings that begin within its `with` block, with the interface of `EnergyMeter`."""
+    """Meter of the training runs that begin within its `with` block, with the interface of `EnergyMeter`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -66,7 +66,7 @@ class LedgerMeter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Do nothing: the trainings have already reported their energy."""
+        """Do nothing: the training runs have already reported their energy."""
 
     @property
     def reading(self) -> EnergyReading:

@@ -30,7 +30,7 @@ class Task:
         checkpointing: Where its state is saved; None saves no state.
         wants_model: Whether the weights are returned with the figures.
         wants_steps: Whether each step is reported.
-        cores: Cores whose idle power counts for this training, if it shares a machine; None counts all.
+        cores: Cores whose idle power counts for this training run, if it shares a machine; None counts all.
         division: How several processes divide the tables.
     """
 

@@ -1,4 +1,4 @@
-"""Monitor that ends a running training, with its state saved, if another placement becomes better."""
+"""Monitor that ends a running job, with its state saved, if another placement becomes better."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ LOOK_SECONDS = 5.0  # interval of the checks for free accelerators
 
 
 class TrainingProgress(NamedTuple):
-    """Progress of a training at its current placement.
+    """Progress of a training run at its current placement.
 
     Attributes:
         share: Finished share of the planned steps, if the training does not stop early.
@@ -26,7 +26,7 @@ class TrainingProgress(NamedTuple):
 
 
 class MoveError(KeyboardInterrupt):
-    """Exception that ends a training after a step with its state saved; only the moving executor catches it.
+    """Exception that ends a training run after a step with its state saved; only the moving executor catches it.
 
     Args:
         to: New placement of the training.
@@ -38,7 +38,7 @@ class MoveError(KeyboardInterrupt):
 
 
 class MoveMonitor:
-    """Periodic check for a better placement during a training, after its first steps.
+    """Periodic check for a better placement during a training run, after its first steps.
 
     Args:
         choose: Returns the better placement, None to stay; called in the thread that follows the training.

@@ -1,6 +1,7 @@
 """Roles of executors: training in this process, in a separate process, in a process group, or on a cluster node.
 
-The flow chooses a placement, and a `ComputeTarget` returns an `Executor` for it, which runs one training after another:
+The flow chooses a placement, and a `ComputeTarget` returns an `Executor` for it, which runs one training run after
+another:
 
     executor.meter() is entered -> executor.run(job, hooks, checkpointing) -> the meter is read -> executor.close()
 """
@@ -40,7 +41,7 @@ class Executor(ABC):
         eager_because: Reason why its steps are never compiled; None if they may be.
         trains_here: Whether it trains in this process, so that passes can be tried on its steps, and threads can be
             adapted (the hook `adapt`).
-        trial: Method of measuring its steps before a training.
+        trial: Method of measuring its steps before a training run.
         moves: Sentences on each move of its training to another placement of this machine.
     """
 
@@ -68,10 +69,10 @@ class Executor(ABC):
 
     @abstractmethod
     def meter(self) -> AbstractContextManager[Reading]:
-        """Return a meter of the energy that its trainings use while the meter is entered."""
+        """Return a meter of the energy that its training runs use while the meter is entered."""
 
     def close(self) -> None:
-        """End the executor; a training running in another thread raises KeyboardInterrupt there."""
+        """End the executor; a training run in another thread raises KeyboardInterrupt there."""
         return
 
 
@@ -79,16 +80,16 @@ class ComputeTarget(Protocol):
     """Compute target: this machine or a cluster, the only difference that training steps see."""
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """Return the executor of one training.
+        """Return the executor of one training run.
 
         Args:
             placement: Placement on this target.
-            checkpoints: Folder of its checkpoints; a training begun by several processes is resumed by several.
+            checkpoints: Folder of its checkpoints; a training run begun by several processes is resumed by several.
         """
         ...
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
-        """Return executors for parallel trainings, on accelerators like that of the placement.
+        """Return executors for parallel training runs, on accelerators like that of the placement.
 
         Args:
             placement: Placement on this target.
@@ -117,8 +118,8 @@ class Cluster(ComputeTarget, Protocol):
     """Nodes that train instead of this machine.
 
     Attributes:
-        moves: Sentences that say which trainings moved to another node, and why.
-        nodes_together: Nodes that held processes of one training, in the order of their first.
+        moves: Sentences that say which training runs moved to another node, and why.
+        nodes_together: Nodes that held processes of one training run, in the order of their first.
     """
 
     moves: list[str]
@@ -129,7 +130,7 @@ class Cluster(ComputeTarget, Protocol):
         ...
 
     def measure(self, dataset: Dataset, spec: Any, placement: Placement, steps: int) -> Measurement | None:
-        """Measure some steps of a training on the node of a placement."""
+        """Measure some steps of a training run on the node of a placement."""
         ...
 
     def prefer(
@@ -140,7 +141,7 @@ class Cluster(ComputeTarget, Protocol):
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
-        """Name the placements to which a training may move, the best first."""
+        """Name the placements to which a training run may move, the best first."""
         ...
 
     def meter_with(self, here: Any) -> Any:

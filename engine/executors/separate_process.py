@@ -21,12 +21,12 @@ WORKER = "shunter.engine.executors.separate_process_worker"
 class SubprocessExecutor(Executor):
     """Executor that trains in a separate process.
 
-    Starting the process takes seconds, so that it is reused for the next training, unless an unexpected error occurred
-    in it. It ends with this process, however this process ends.
+    Starting the process takes seconds, so that it is reused for the next training run, unless an unexpected error
+    occurred in it. It ends with this process, however this process ends.
 
     Args:
         placement: Placement of the training, with this process's share of the threads.
-        cores: Cores of the machine whose idle power counts for this training, if energy is estimated.
+        cores: Cores of the machine whose idle power counts for this training run, if energy is estimated.
     """
 
     eager_because = "it shares the machine with others"
@@ -57,11 +57,11 @@ class SubprocessExecutor(Executor):
         return self._train(task, hooks).figures
 
     def meter(self) -> LedgerMeter:
-        """Return a meter of the energy that its trainings use while the meter is entered."""
+        """Return a meter of the energy that its training runs use while the meter is entered."""
         return LedgerMeter(self._ledger)
 
     def close(self) -> None:
-        """End the process; a training running in another thread raises KeyboardInterrupt there."""
+        """End the process; a training run in another thread raises KeyboardInterrupt there."""
         with self._lock:
             self._closed = True
         self._end()
@@ -118,7 +118,7 @@ class _Process:
         threads: Threads of the libraries that read the environment.
 
     Attributes:
-        is_idle: Whether the process waits for a training: none is running, and no unexpected error has occurred.
+        is_idle: Whether the process waits for a training run: none is running, and no unexpected error has occurred.
     """
 
     def __init__(self, threads: int) -> None:
@@ -134,7 +134,7 @@ class _Process:
         return self._process.code is not None
 
     def take(self, task: Task) -> None:
-        """Send the task of a training to the process.
+        """Send the task of a training run to the process.
 
         Raises:
             LostError: The process has ended.

@@ -1,4 +1,4 @@
-"""Worker process that runs one training after another, until its connection ends.
+"""Worker process that runs one training run after another, until its connection ends.
 
 Run as `python -m shunter.engine.executors.separate_process_worker DESCRIPTOR`, with the descriptor of an inherited
 connection. The data is not sent: its arrays are mapped from files, whose pages all processes of a machine share.

@@ -32,7 +32,7 @@ class ThisMachine:
         return group_of(placement)
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
-        """Return this process (or its group) for one training at a time, else one separate process for each.
+        """Return this process (or its group) for one training run at a time, else one separate process for each.
 
         On a CPU the processes share the cores, each with at most the placement's threads; GPUs are not shared.
 

@@ -1,4 +1,4 @@
-"""Passes that are tried on a training before its first step; the result is kept for later attempts."""
+"""Passes that are tried on a training run before its first step; the result is kept for later attempts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +23,11 @@ from shunter.frozen import Frozen
 FILE = "passes.choice.json"
 LARGEST_GAIN = 0.1  # largest expected gain, as a share of the step time
 PROBE_STEPS = 30
-LEAST_SECONDS = 60.0  # shortest time of the trials; a training that cannot save as much tries nothing
+LEAST_SECONDS = 60.0  # shortest time of the trials; a training run that cannot save as much tries nothing
 
 
 class TriedPasses(Frozen):
-    """Result of the passes: how a training is computed.
+    """Result of the passes: how a training run is computed.
 
     Attributes:
         rewriting: Steps of rewriting.
@@ -43,7 +43,7 @@ class TriedPasses(Frozen):
 
 
 def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path, title: str) -> TriedPasses:
-    """Try every pass of a training, or read an earlier attempt's result, so that a resumed training computes alike.
+    """Try every pass of a run, or read an earlier attempt's result, so that a resumed run computes alike.
 
     Args:
         job: The training, compiled or not.
@@ -76,7 +76,7 @@ def with_passes(job: ClickJob, found: TriedPasses) -> ClickJob:
 
 
 def _settings(one: Execution | TriedPasses) -> dict[str, Any]:
-    """Return the settings of a training that passes change."""
+    """Return the settings of a training run that passes change."""
     return {name: getattr(one, name) for name in ("rewriting", "packs_activations", "compacts_dead_units")}
 
 

@@ -20,7 +20,7 @@ _told_to_stop: contextvars.ContextVar[threading.Event | None] = contextvars.Cont
 
 
 def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a training function so that a signal's exception stops it after the current step, with its state saved.
+    """Decorate a run function so that a signal's exception stops it after the current step, with its state saved.
 
     An orchestrator cancels a run by a signal. Its handler cannot be replaced, and raises wherever the main thread is.
     Within a step that would leave weights that are not a valid state to save. The training therefore runs in a thread

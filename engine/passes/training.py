@@ -13,7 +13,7 @@ FASTER = 0.98  # of a step; what is nearer is noise
 
 @dataclass(frozen=True)
 class TrainingSubject:
-    """A training that is about to begin.
+    """A training run that is about to begin.
 
     Attributes:
         job: The training.
@@ -32,7 +32,7 @@ class TrainingPass:
     """A pass of the stage `training`."""
 
     def applies(self, subject: TrainingSubject) -> str | None:
-        """Return why the pass is skipped for a training; None if it applies."""
+        """Return why the pass is skipped for a training run; None if it applies."""
         execution = subject.job.execution
         if execution.device != "cpu":
             return f"it has not been measured on {execution.device}"

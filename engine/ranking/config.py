@@ -43,7 +43,7 @@ class RankingHyperparameters(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RankingReport(Record):
-    """Progress of a training after an epoch, or at the end of its budget within an epoch.
+    """Progress of a training run after an epoch, or at the end of its budget within an epoch.
 
     Attributes:
         epoch: passes over the edges so far, from 1; an unfinished pass counts.

@@ -108,7 +108,7 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
         RequestError: the model cannot be built, no epoch is requested, or bf16 is requested.
         DataError: the graph has no edge, or no user in it can be validated on.
         TrainingError: the loss is not a number any more; the last good checkpoint is kept.
-        CheckpointError: the checkpoint is damaged or belongs to another training.
+        CheckpointError: the checkpoint is damaged or belongs to another training run.
         HardwareError: the device cannot be used here.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
@@ -152,7 +152,7 @@ def build_optimizer(model: GraphModel, hyperparameters: RankingHyperparameters) 
 
 @dataclass(kw_only=True)
 class _State(RunState):
-    """State of a training of a graph model; random draws depend on epoch and batch only."""
+    """State of a training run of a graph model; random draws depend on epoch and batch only."""
 
     best_figure: float = -1.0
     history: list[RankingReport] = field(default_factory=list)
@@ -289,7 +289,7 @@ def _check(job: GraphJob) -> None:
 
 
 def _identity(job: GraphJob) -> dict[str, Any]:
-    """Return the properties by which a checkpoint is recognised as that of the same training."""
+    """Return the properties by which a checkpoint is recognised as that of the same training run."""
     return {
         **({"parts": "training and validation"} if job.dataset.learns_validation else {}),
         "data fingerprint": job.dataset.fingerprint,

@@ -38,7 +38,7 @@ from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.runs import open_run
 
 LEAST_CALIBRATION_ROWS = 256
-CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as for trainings
+CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as for training runs
 
 
 @dataclass(frozen=True)

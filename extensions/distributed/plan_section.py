@@ -1,4 +1,4 @@
-"""Section of a report on the placement of the tables of a training in several processes."""
+"""Section of a report on the placement of the tables of a training run in several processes."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ MOST_TABLES = 60
 
 
 def plan_section(tree: RunTree) -> dict[str, Any]:
-    """Return the tables, the other plans, and the predicted and measured step of each training."""
+    """Return the tables, the other plans, and the predicted and measured step of each training run."""
     plan = json.loads(tree.artifacts[TRAINED_PLAN])
     tables = sorted(plan["tables"], key=lambda one: -one["rows"] * one["width"])
     steps = [

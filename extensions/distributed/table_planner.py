@@ -1,4 +1,4 @@
-"""Plan that places the embedding tables of a training: given by the user and checked, or found by search."""
+"""Plan that places the embedding tables of a training run: given by the user and checked, or found by search."""
 
 import json
 import zlib
@@ -51,7 +51,7 @@ class PlannedTraining:
 
 
 class TablePlanner:
-    """Planner of trainings in several processes; a `shunter.tasks.training_plans.Planner`."""
+    """Planner of training runs in several processes; a `shunter.tasks.training_plans.Planner`."""
 
     def processes(self, path: Path) -> int:
         """Return the number of devices of the plan in a file."""
@@ -85,10 +85,10 @@ class TablePlanner:
         check_fits(plan, shapes, str(path))
 
     def training(self, run: RunContext, job: ClickJob, placement: Placement) -> PlannedTraining | None:
-        """Return how a training in several processes divides its tables: by the given plan, or by the best one found.
+        """Return how a run in several processes divides its tables: by the given plan, or by the best one found.
 
-        The plan is stored in the folder of the run, so that a resumed training uses the same plan. None is returned if
-        one process trains, if the tables are in files, or if no plan is found; TorchRec's planner then decides.
+        The plan is stored in the folder of the run, so that a resumed training run uses the same plan. None is returned
+        if one process trains, if the tables are in files, or if no plan is found; TorchRec's planner then decides.
 
         Raises:
             RequestError: The given plan divides columns of another width.
@@ -181,7 +181,7 @@ def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
 
 
 def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
-    """Return the path of a training's plan; trainings with equal tables and batches share one plan."""
+    """Return the path of a training run's plan; training runs with equal tables and batches share one plan."""
     names, shapes = table_names(run.dataset), job.spec.tables(run.dataset.features)
     fingerprint = tables_fingerprint([(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)])
     name = f"{job.spec.family}-{fingerprint}-{placement.processes}x{placement.batch_size}.yaml"

@@ -39,7 +39,7 @@ class BatchChoice:
 
 
 class Asked(NamedTuple):
-    """Conditions that determine the speed of a training, besides its application."""
+    """Conditions that determine the speed of a training run, besides its application."""
 
     batch: int | None
     counts: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Move a training on this machine to a better accelerator, or to more cores, that other processes have released."""
+"""Move a training run on this machine to a better accelerator, or to more cores, that other processes have released."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,12 +37,12 @@ class DeviceUpgrade:
     _table: Sequence[Assessment] | None = None
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """See `ComputeTarget.executor`; after one training has moved, the next ones begin at the new placement."""
+        """See `ComputeTarget.executor`; after one training run has moved, the next ones begin at the new placement."""
         found = ThisMachine().executor(placement, checkpoints)
         return MigratingExecutor(self._now or placement, self) if isinstance(found, InProcessExecutor) else found
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
-        """See `ComputeTarget.executors`; several trainings at a time do not move."""
+        """See `ComputeTarget.executors`; several training runs at a time do not move."""
         return ThisMachine().executors(placement, count)
 
     def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
@@ -76,7 +76,7 @@ class DeviceUpgrade:
         return True
 
     def _rows(self, here: Placement) -> list[Assessment]:
-        """Return the placements on which the same training could continue, as if all were free."""
+        """Return the placements on which the same training run could continue, as if all were free."""
         if self._table is None:
             try:
                 self._table = self.estimate().table

@@ -74,7 +74,7 @@ class Machine(Finite):
     Attributes:
         server: Server that may contain several machines, such as its GPUs and its remaining cores. By default each
             machine is its own server.
-        memory_gib: Memory of the server, shared by trainings on all its accelerators; 0 if unknown, and then not
+        memory_gib: Memory of the server, shared by training runs on all its accelerators; 0 if unknown, and then not
             limited.
     """
 

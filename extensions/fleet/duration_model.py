@@ -1,8 +1,8 @@
 """Prediction of the times of our own jobs when the user states none: from past runs, or from the cost model.
 
-A time is *measured* if the same training (data, model, settings, batch size) ran on as many accelerators of that type
-in a live fleet before; the median is used. Otherwise it is *estimated*. The estimate is the cost model's step time at
-that placement, corrected by all past runs in MLflow, times the number of epochs expected from past runs on the data.
+A time is *measured* if the same training run (data, model, settings, batch size) ran on as many accelerators of that
+type in a live fleet before; the median is used. Otherwise it is *estimated*. The estimate is the cost model's step time
+at that placement, corrected by all past runs in MLflow, times the number of epochs expected from past runs on the data.
 The times to start and to move a job are medians over all jobs of past live fleets, by accelerator type. If no job was
 ever stopped, restoring is assumed to take as long as starting. For several processes on CPUs, the cost model gives the
 ratio of their step time to that of one process with as many threads. Where the network between the nodes was measured,
@@ -34,7 +34,7 @@ Prepare = Callable[[OwnJob], ClickJob]
 """Function that returns the training of a job, with its data."""
 
 
-LEAST_SECONDS = 1e-3  # of a training that had ended at its first observation
+LEAST_SECONDS = 1e-3  # of a training run that had ended at its first observation
 
 
 class Source(StrEnum):
@@ -261,10 +261,10 @@ class DurationModel:
 
 
 def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
-    """Predict the memory that one process of a training needs, in GiB (`shunter.hardware.cost.memory_model`).
+    """Predict the memory that one process of a training run needs, in GiB (`shunter.hardware.cost.memory_model`).
 
-    The server memory is that of a training on the CPU; on a GPU the process needs no more server memory than that. The
-    GPU memory is that of a training on the GPU.
+    The server memory is that of a training run on the CPU; on a GPU the process needs no more server memory than that.
+    The GPU memory is that of a training run on the GPU.
 
     Args:
         training: Training, with its data.

@@ -258,7 +258,7 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
 
     Args:
         path: Job file.
-        adaptive: If True, trainings of Pollux' workloads may change their number of accelerators and batch size.
+        adaptive: If True, training runs of Pollux' workloads may change their number of accelerators and batch size.
 
     Raises:
         DataError: The file cannot be read, has an unknown format or no jobs, or has an invalid line.

@@ -140,8 +140,8 @@ class Job:
         memory_gib: Memory needed on each of its accelerators; 0 if unknown.
         server_memory_gib: Server memory needed by each of its processes, shared by all jobs there; 0 if unknown.
         priority: Jobs of higher priority come first under policies that order jobs; other policies use `weight`.
-        part: Accelerators per process of a training with several processes; each part must be on one machine. With None
-            a simulated job may be split in any way, and a live one must be on one machine.
+        part: Accelerators per process of a training run with several processes; each part must be on one machine. With
+            None a simulated job may be split in any way, and a live one must be on one machine.
         costs_on: Values of `start_seconds`, `checkpoint_seconds` and `restore_seconds` by accelerator type, where they
             differ; the fields hold their means.
     """

@@ -13,7 +13,7 @@ from shunter.hardware.types import Placement
 
 
 class Mover(Protocol):
-    """Interface that chooses other placements for a running training."""
+    """Interface that chooses other placements for a running job."""
 
     def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
         """Return the placement to move to; None to stay. Called in the training thread; reserves nothing."""

@@ -1,4 +1,4 @@
-"""Decide if a running training moves, with a fleet's policy on a cluster of this training and all free placements."""
+"""Decide if a running run moves, with a fleet's policy on a cluster of this run and all free placements."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,11 @@ POLICY = "fifo-move"  # serves waiting jobs first, then moves running jobs that 
 
 
 def select_upgrade(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> str | None:
-    """Return the placement to which the policy moves a running training; None to stay.
+    """Return the placement to which the policy moves a running job; None to stay.
 
     Args:
-        totals: Time of the whole training, in any unit, by its current placement and every placement that is free now.
+        totals: Time of the whole training run, in any unit, by its current placement and every placement that is free
+            now.
         here: Current placement.
         progress: Progress of the training.
     """

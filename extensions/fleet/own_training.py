@@ -17,7 +17,7 @@ PATIENCE = 2  # epochs without improvement on validation, as for members of an e
 
 
 def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
-    """Return one training with the settings that a request fixes, and default settings of its family.
+    """Return one training run with the settings that a request fixes, and default settings of its family.
 
     Raises:
         RequestError: No model with these settings can be built for the features.

@@ -54,7 +54,7 @@ class PastJobs:
         self._jobs = list(jobs)
 
     def train_seconds(self, training: str, accelerator: str, accelerators: int) -> float | None:
-        """Return the median time of this training on as many accelerators of a type; None if it never ran there."""
+        """Return the median time of this training run on as many accelerators of a type; None if it never ran there."""
         asked = (training, accelerator, accelerators)
         found = [
             one.train_seconds

@@ -34,7 +34,7 @@ from shunter.tracking.runs import open_run
 PREFIX = "meta."
 MOST_RUNS = 500  # newest runs whose distance is computed
 MOST_STUDIES = 20
-MOST_OF_ONE_NAME = 5  # limit per data set, so that nightly trainings do not displace all others
+MOST_OF_ONE_NAME = 5  # limit per data set, so that nightly training runs do not displace all others
 FEWEST_TRIALS = 3  # with a result; studies with fewer are useless
 
 FILE = "past.choice.json"
@@ -75,7 +75,7 @@ def begin_from_past(
         return kept
     studies: tuple[PastStudy, ...] = ()
     earlier: tuple[TrackedRun, ...] = ()
-    with contextlib.suppress(TrackingError):  # a training continues while the server is unreachable
+    with contextlib.suppress(TrackingError):  # a training run continues while the server is unreachable
         earlier = () if is_cold else _evaluated_runs(exclude=run_id)
     if earlier or trials is None or trials >= FEWEST_TRIALS:
         features = log_meta_features(run_id, dataset)

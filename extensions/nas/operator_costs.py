@@ -36,7 +36,7 @@ class MeasuredCosts:
     Args:
         network: Super-net.
         dataset: Data set of the real steps.
-        hyperparameters: Hyperparameters of a training.
+        hyperparameters: Hyperparameters of a training run.
         execution: Device, threads and batch size.
         unit: Seconds per step; or joules, computed as seconds times the mean watts of the measurement.
 

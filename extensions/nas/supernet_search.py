@@ -81,7 +81,7 @@ def architecture_of(point: Parameters, space: ArchitectureSpace) -> Architecture
 
 
 def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetSchedule | None = None) -> list[Learned]:
-    """Train the super-net of a search, or resume an interrupted training.
+    """Train the super-net of a search, or resume an interrupted training run.
 
     Args:
         context: Context of the search; its space is an `ArchitectureSpace`.

@@ -1,4 +1,4 @@
-"""Pass that skips units which are zero for a whole batch: fewer multiplications in a training, equal weights."""
+"""Pass that skips units which are zero for a whole batch: fewer multiplications in a training run, equal weights."""
 
 from shunter.engine.passes.role import Gain
 from shunter.engine.passes.training import FASTER, TrainingPass, TrainingSubject, step_figure, times_of
@@ -20,7 +20,7 @@ class CompactionPass(TrainingPass):
         return subject.with_execution(compacts_dead_units=True)
 
     def gain(self, before: TrainingSubject, after: TrainingSubject) -> Gain:
-        """Return the time of both kinds of steps, measured at the start of a training, when few units are dead yet."""
+        """Return the time of both kinds of steps, measured at the start of a run, when few units are dead yet."""
         times = times_of(before, after)
         ratio = times[1].step_seconds / times[0].step_seconds
         return Gain((step_figure(*times),), f"a step takes {ratio:.2f} times as long", is_worth=ratio <= FASTER)

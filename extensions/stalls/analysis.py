@@ -1,4 +1,4 @@
-"""Stall analysis of a training for `shunter profile --data`: measure, log, print and plot its stalls."""
+"""Stall analysis of a training run for `shunter profile --data`: measure, log, print and plot its stalls."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,7 +24,7 @@ from shunter.tasks.profile import TrainingAnalysis
 
 
 class StallAnalysis(TrainingAnalysis):
-    """Stalls of a training, with advice on each and a figure."""
+    """Stalls of a training run, with advice on each and a figure."""
 
     report: StallReport  # pyright: ignore[reportIncompatibleVariableOverride]  (the model is frozen)
 

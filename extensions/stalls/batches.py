@@ -18,7 +18,7 @@ LARGEST_CACHED_SHARE = 0.1
 
 
 class StallBatches:
-    """Batches of the training part for one process, in the shuffled order of a training.
+    """Batches of the training part for one process, in the shuffled order of a training run.
 
     Args:
         dataset: Data set.

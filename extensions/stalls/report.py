@@ -1,4 +1,4 @@
-"""Report of the stall profiler on one training on this machine."""
+"""Report of the stall profiler on one training run on this machine."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Stalls of one training on this machine: from the request to the report."""
+"""Stalls of one training run on this machine: from the request to the report."""
 
 from collections.abc import Callable, Sequence
 
@@ -39,7 +39,7 @@ def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile])
 def stalls_of(
     dataset: Dataset, request: ProfileRequest, profile: HardwareProfile, on_progress: Callable[[str], None]
 ) -> StallReport:
-    """Measure the stalls of a training and analyse them.
+    """Measure the stalls of a training run and analyse them.
 
     Args:
         dataset: Data set.

@@ -54,7 +54,7 @@ class LayerShare(Frozen):
 
 
 class UsefulShare(Frozen):
-    """Multiplications of all linear layers of a training.
+    """Multiplications of all linear layers of a training run.
 
     Attributes:
         model: Family of the model.

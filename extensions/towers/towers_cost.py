@@ -35,7 +35,7 @@ def towers_cost(tuned: TuneResult, flat: Sequence[Flat], noise: Noise | None = N
 
     Args:
         tuned: Result of the search.
-        flat: Trainings of flat models on the same data and parts.
+        flat: Training runs of flat models on the same data and parts.
         noise: Standard deviation of the NE between seeds, if measured.
     """
     best = tuned.best

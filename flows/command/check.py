@@ -1,4 +1,4 @@
-"""The command `shunter check`, which examines a log before a training."""
+"""The command `shunter check`, which examines a log before a training run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -93,7 +93,7 @@ def train(**options: Any) -> None:
 
 @with_options(TrainRequest, AS_JSON)
 def tune(**options: Any) -> None:
-    """Search settings or architectures without a full training."""
+    """Search settings or architectures without a full training run."""
     as_json = options.pop("as_json")
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)
@@ -133,7 +133,7 @@ def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> 
 
 
 def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
-    """Show what a training would do: the choice of the placement, and the steps after it."""
+    """Show what a training run would do: the choice of the placement, and the steps after it."""
     asked = request.flat()
     shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})

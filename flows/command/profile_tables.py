@@ -84,7 +84,7 @@ def _line(cost: CollectiveCost) -> str:
 
 
 def print_profile(console: Console, summary: ProfileSummary) -> None:
-    """Print the figures of the machine (all with `--verbose`), the analysis of a training, and paths of pictures."""
+    """Print the figures of the machine (all with `--verbose`), the analysis of a run, and paths of pictures."""
     for table in machine_tables(summary.profiles) if is_verbose() else [profile_table(summary.profiles)]:
         print_table(console, table)
     for part in summary.analysis.printed() if summary.analysis else ():

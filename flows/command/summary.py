@@ -1,4 +1,4 @@
-"""Output of a finished training: a table of figures; with `--verbose` all details of the report page."""
+"""Output of a finished training run: a table of figures; with `--verbose` all details of the report page."""
 
 import contextlib
 import math
@@ -27,7 +27,7 @@ BASE_RATE = {"ne": "1", "auc": "0.5"}  # the same metrics of a constant predicti
 
 
 def print_summary(console: Console, summary: TrainSummary, *, verbose: bool = False) -> None:
-    """Print the outcome of a training as a table of figures, and with `verbose` all details.
+    """Print the outcome of a training run as a table of figures, and with `verbose` all details.
 
     Args:
         console: Console to print to.

@@ -1,4 +1,4 @@
-"""Outcome of a training as plain values, for `shunter train --json`."""
+"""Outcome of a training run as plain values, for `shunter train --json`."""
 
 import math
 from dataclasses import asdict

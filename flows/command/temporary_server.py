@@ -155,8 +155,8 @@ class TemporaryServer:
 class SharedServer(TemporaryServer):
     """Server of `shunter up`, which several commands share; if it ends, a command starts a successor on its port.
 
-    `shunter down` stops that server even while a training in a terminal uses it. The successor has the same database
-    and ends with its command; another command that still needs a server starts the next one.
+    `shunter down` stops that server even while a training run in a terminal uses it. The successor has the same
+    database and ends with its command; another command that still needs a server starts the next one.
 
     Args:
         daemon: Running server of `shunter up`.

@@ -1,1 +1,1 @@
-"""Python interface: frames, trainings and models as objects of a script or a notebook."""
+"""Python interface: frames, training runs and models as objects of a script or a notebook."""

@@ -1,4 +1,4 @@
-"""A training as an estimator of scikit-learn."""
+"""A training run as an estimator of scikit-learn."""
 
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Estimator(ClassifierMixin, BaseEstimator):
     """Classifier of scikit-learn whose `fit` is `shunter.train`, for `clone`, `cross_val_score` and pipelines.
 
-    Each `fit` is a whole training: it is limited, tracked and registered as any other.
+    Each `fit` is a whole training run: it is limited, tracked and registered as any other.
 
     Args:
         schema: Roles of the columns, see `shunter.train`; its label names the values that `fit` is given.

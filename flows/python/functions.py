@@ -57,7 +57,7 @@ def train(
 
 
 def tune(data: Any = None, schema: Any = None, **options: Any) -> Search:
-    """Search settings without a full training, as `shunter tune` does; an interrupted search is resumed.
+    """Search settings without a full training run, as `shunter tune` does; an interrupted search is resumed.
 
     Args:
         data: Click log, see `train`.
@@ -72,7 +72,7 @@ def tune(data: Any = None, schema: Any = None, **options: Any) -> Search:
 
 
 def select(data: Any = None, schema: Any = None, **options: Any) -> Choice:
-    """Choose where a training would run, without training, as `shunter select` does.
+    """Choose where a training run would run, without training, as `shunter select` does.
 
     Args:
         data: Click log, see `train`.
@@ -122,15 +122,15 @@ def check(data: Any, schema: Any = None, *, format: str | None = None) -> "Check
 
 
 def history(limit: int = 1_000, *, where: str | None = None, sort: str = "started") -> "pd.DataFrame":
-    """Return past trainings with quality, time, energy and placement, as `shunter runs` lists them.
+    """Return past training runs with quality, time, energy and placement, as `shunter runs` lists them.
 
     Args:
-        limit: Largest number of trainings.
+        limit: Largest number of training runs.
         where: Condition, such as `auc > .8 and energy < 2 kJ`.
         sort: `started` (newest first), `auc`, `ne`, `time`, `energy` or `auc-per-kj`, best first.
 
     Returns:
-        A row for each training; figures that it did not record are missing. `started` is a time in UTC.
+        A row for each training run; figures that it did not record are missing. `started` is a time in UTC.
 
     Raises:
         RequestError: The condition or the order is unknown.

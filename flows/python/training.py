@@ -1,4 +1,4 @@
-"""Results of a training, a search and a choice of placement, with their figures as frames of pandas."""
+"""Results of a training run, a search and a choice of placement, with their figures as frames of pandas."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Shown(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Training(Shown):
-    """A finished training, as `shunter.train` returns it.
+    """A finished training run, as `shunter.train` returns it.
 
     Attributes:
         summary: All figures of the training, as `shunter train --json` prints them.

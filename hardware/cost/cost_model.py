@@ -75,7 +75,7 @@ class CostModel:
 
         A GPU idles while the host launches kernels or reads a batch, and training recommenders is mostly made of such
         steps. On an H100 and an H200 (two runs checked by hand), full power was 4.5 and 2.9 times the measured power of
-        the first training. This estimate is 2.4 and 0.75 times the measured power.
+        the first training run. This estimate is 2.4 and 0.75 times the measured power.
         """
         if self.profile.accelerator.kind != "cuda":
             return 1.0

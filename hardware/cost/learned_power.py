@@ -24,7 +24,7 @@ from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workl
 
 # Standard deviations of the three terms and of the run-to-run noise, in log watts. The lengths below are the distances
 # at which the correlation of two placements is e^-1/2. Set by general knowledge of devices, not fitted: design power is
-# 30 % off the power of a training, intensity explains half of that, and neighbouring placements agree within 10 %.
+# 30 % off the power of a training run, intensity explains half of that, and neighbouring placements agree within 10 %.
 COMMON, INTENSITY, OWN, NOISE = 0.3, 0.15, 0.15, 0.03
 # From this number of measurements on, the deviations of the second and third term are the pair that maximises the
 # likelihood of the measurements (Rasmussen and Williams, section 5.4.1).

@@ -7,14 +7,14 @@ from shunter.hardware.types import DenseDemand, HardwareProfile, Placement, Work
 
 # Device memory of a CUDA context with its libraries, before the first tensor.
 CUDA_CONTEXT_BYTES = 512 * 2**20
-# Memory that a CPU training adds to its process. Fitted to 18 trainings of five families, of 6 to 40 batches of 128 to
-# 16,384 samples, each in a separate process (least squares of the relative error of the added memory); evaluated on
-# trainings of other shapes and sizes: `tests/planner/predict/test_memory.py` and `benchmarks/predict`.
-# The first size: code of the kernels, Python objects and scoring. The second size: kernels that oneDNN generates for
-# bf16 on processors with AVX-512. A Zen 3 with only AVX2 loads none: there seven trainings in bf16 added 16 to 21 MiB
-# less than with these kernels; larger trainings, where the kernels are a small part, up to 34 less or 6 more. The third
-# size: what the kernels of processors with AMX take beside. On a Xeon with AMX, trainings in bf16 added 7 to 19
-# MiB more beyond their prediction than the same in fp32 (8 trainings of 256 and 1,024 samples a batch).
+# Memory that a CPU training adds to its process. Fitted to 18 training runs of five families, of 6 to 40 batches of 128
+# to 16,384 samples, each in a separate process (least squares of the relative error of the added memory); evaluated on
+# training runs of other shapes and sizes: `tests/planner/predict/test_memory.py` and `benchmarks/predict`. The first
+# size: code of the kernels, Python objects and scoring. The second size: kernels that oneDNN generates for bf16 on
+# processors with AVX-512. A Zen 3 with only AVX2 loads none: there seven training runs in bf16 added 16 to 21 MiB less
+# than with these kernels; larger training runs, where the kernels are a small part, up to 34 less or 6 more. The third
+# size: what the kernels of processors with AMX take beside. On a Xeon with AMX, training runs in bf16 added 7 to 19 MiB
+# more beyond their prediction than the same in fp32 (8 training runs of 256 and 1,024 samples a batch).
 KERNEL_BYTES, HALF_KERNEL_BYTES, TILE_KERNEL_BYTES = 20 * 2**20, 19 * 2**20, 14 * 2**20
 # Bytes of freed tensors that the CPU allocator retains, for each byte in use at the peak of a step.
 HEAP_WASTE = 0.8
@@ -66,7 +66,7 @@ def memory_on(
 
     On a CPU the peak is in a step or at the end. A step holds weights, optimiser state and the tensors alive in forward
     and backward, with the allocator's waste. At the end the best epoch's weights are read back beside the current
-    weights. On a GPU a copy of the best weights is counted during the whole training.
+    weights. On a GPU a copy of the best weights is counted during the whole training run.
 
     Args:
         kind: Kind of the accelerator, `cpu` or `cuda`.

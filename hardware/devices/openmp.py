@@ -4,7 +4,7 @@ libgomp keeps a team of threads for each thread that has run a parallel loop. If
 than there are cores, waiting threads no longer spin. Each loop then wakes its threads again, usually on the waker's
 core, and a small training step takes three times as long (`gomp_throttled_spin_count_var` of libgomp;
 `benchmarks/train_step` measures sleeping threads). A thread that hands work to another thread and waits for it
-therefore ends its own team first. A thread that works beside a training has no team.
+therefore ends its own team first. A thread that works beside a training run has no team.
 """
 
 import ctypes

@@ -50,7 +50,7 @@ class HalfEmbeddings(EmbeddingTables):
         table_of: See `EmbeddingTables`.
 
     Attributes:
-        rounding_seed: Seed of the stochastic rounding of this training, int64 `[1]`.
+        rounding_seed: Seed of the stochastic rounding of this training run, int64 `[1]`.
     """
 
     rounding_seed: Tensor

@@ -62,7 +62,7 @@ class EmbeddingTables(nn.Module, ABC):
         forward      once for each admitted batch in the same order, in the training thread; then the loss's backward
                      pass, which updates the rows, outside of every compiled graph
         set_learning_rate    before a step whose rate differs from that of the previous step
-        set_step             before each step of a training
+        set_step             before each step of a training run
         after_backward   right after each backward pass, before the optimiser of the layers steps
         forward in evaluation mode    at any time between two steps, with ids that were not admitted
         save         `state_dict` and `optimizer_tensors`, or `begun_shards`, between two steps

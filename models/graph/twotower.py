@@ -35,7 +35,7 @@ class TwoTowerSpec(LayeredSpec):
         "weight_decay": Range(1e-2, 1.0),  # large, because the loss of a sample contains thousands of pairs
         "negatives": (1, 2, 4),
     }
-    # Best of eight short trainings on 700 users of MovieLens-1M, compared on a held-out part.
+    # Best of eight short training runs on 700 users of MovieLens-1M, compared on a held-out part.
     learned_with: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.005, "weight_decay": 0.1, "negatives": 1}
 
     layers: int = 1

@@ -20,7 +20,7 @@ def saving(row: Assessment, best: Assessment, terms: Terms) -> float:
     Args:
         row: Candidate on an accelerator of the catalogue.
         best: Best candidate of this machine.
-        terms: Objective, and the seconds of the command beside its trainings.
+        terms: Objective, and the seconds of the command beside its training runs.
     """
     less = 1 - _of_command(row, terms) / _of_command(best, terms)
     return less if less >= LEAST_GAIN and less * _hours(best, terms) * 3600 >= LEAST_SECONDS else 0.0
@@ -65,7 +65,7 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
     less = saving(other, best, terms)
     if not less:
         return []
-    # No probability is given: the error of a data sheet for this training is unknown.
+    # No probability is given: the error of a data sheet for this training run is unknown.
     return [
         f"Not in this machine, {_name(other)} is expected from the catalogue to need {less:.0%} less: "
         f"{format_totals(other)}."
@@ -100,7 +100,7 @@ def _name(row: Assessment) -> str:
 
 
 def _of_command(row: Assessment, terms: Terms) -> float:
-    """Return the objective of the whole command: all quantities grow with the time beside the trainings."""
+    """Return the objective of the whole command: all quantities grow with the time beside the training runs."""
     used = terms.weights.used
     power = sum(used.values()) if len(used) > 1 else 1.0
     return row.score(terms.weights) * (_hours(row, terms) / row.hours) ** power

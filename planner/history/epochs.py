@@ -1,11 +1,11 @@
-"""Model of the epochs that a training needs at a batch size to reach the quality, learned from past runs.
+"""Model of the epochs that a training run needs at a batch size to reach the quality, learned from past runs.
 
 Small batches need about the same number of epochs at any size, and large batches increasingly more (McCandlish et al.,
 "An Empirical Model of Large-Batch Training", 2018, section 2); the data may cover neither end. The logarithm of the
 epochs is therefore a rising line in the logarithm of the batch size plus a smooth function, equal on every accelerator.
 A stopped training gives a lower bound.
 
-The constants maximise the likelihood, rounded outwards, on the trainings recorded by the authors of Pollux (Qiao et
+The constants maximise the likelihood, rounded outwards, on the training runs recorded by the authors of Pollux (Qiao et
 al., OSDI 2021: CIFAR-10, ImageNet, DeepSpeech2 and NCF at 6 to 8 batch sizes each, to nine tenths and to 97 % of the
 quality that all of them reach). `python -m benchmarks.select.work_priors` recomputes them.
 """
@@ -31,14 +31,14 @@ NOISE, NOISE_RUNS = 0.10, 3.0  # standard deviation between seeds, and its weigh
 # Prior without runs: the plan is an upper estimate, and early stopping leaves about half of it.
 PLAN = Level(mean=float(np.log(0.5)), deviation=0.7)
 
-# Epochs of a training without past trainings, beyond its patience, and their weight in trainings. On ml-100k and Frappe
-# trainings with a patience of 2 took 3 to 4 epochs.
+# Epochs of a training run without past training runs, beyond its patience, and their weight in training runs. On
+# ml-100k and Frappe training runs with a patience of 2 took 3 to 4 epochs.
 BEST_EPOCH, BEST_EPOCH_TRAININGS = 1.5, 3.0
 
 
 @dataclass(frozen=True)
 class EpochCount:
-    """Number of epochs of one training.
+    """Number of epochs of one training run.
 
     Attributes:
         batch_size: Samples of a step.
@@ -55,7 +55,7 @@ def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, l
     """Return the belief about the natural logarithm of the epochs needed at each batch size.
 
     Args:
-        seen: Trainings of this workload; at least one reached the quality, unless a level is given.
+        seen: Training runs of this workload; at least one reached the quality, unless a level is given.
         batch_sizes: Batch sizes to estimate, `[n]`.
         level: Prior belief in the mean over batch sizes; unknown by default.
     """
@@ -89,11 +89,11 @@ def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, l
 
 
 def training_epochs(seen: Sequence[float], patience: int) -> float:
-    """Return the expected epochs of a training that patience ends: the geometric mean of past ones and a prior.
+    """Return the expected epochs of a training run that patience ends: the geometric mean of past ones and a prior.
 
     Args:
-        seen: Epochs of past trainings that no limit ended.
-        patience: Epochs without an improvement after which a training ends.
+        seen: Epochs of past training runs that no limit ended.
+        patience: Epochs without an improvement after which a training run ends.
     """
     logs = BEST_EPOCH_TRAININGS * np.log(BEST_EPOCH + patience) + sum(map(float, np.log(seen)))
     return float(np.exp(logs / (BEST_EPOCH_TRAININGS + len(seen))))
@@ -104,7 +104,7 @@ def _octaves(batch_sizes: Sequence[int]) -> np.ndarray:
 
 
 def _noise(done: Sequence[EpochCount]) -> float:
-    """Return the standard deviation between trainings, from the prior and from repetitions.
+    """Return the standard deviation between training runs, from the prior and from repetitions.
 
     The scale of a scaled inverse chi-squared distribution (Gelman et al., "Bayesian Data Analysis", section 2.6).
     """

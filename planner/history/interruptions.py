@@ -1,4 +1,4 @@
-"""Frequency of interruptions, wait for checkpoints, and the time that both add to the next training."""
+"""Frequency of interruptions, wait for checkpoints, and the time that both add to the next training run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ RESTORES, STALL, SECONDS = "checkpoint.restores", "checkpoint.stall_seconds", TR
 
 @dataclass(frozen=True)
 class Interruptions:
-    """Measured totals of past trainings with checkpoints.
+    """Measured totals of past training runs with checkpoints.
 
     Attributes:
-        trainings: Number of counted trainings.
+        trainings: Number of counted training runs.
         seconds: Time of all of them.
         restores: Number of resumptions from a checkpoint; restarts from zero after a kill are not counted.
         stall_seconds: Seconds of waiting for checkpoints.
@@ -28,7 +28,7 @@ class Interruptions:
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun]) -> Self:
-        """Count the trainings that have these metrics."""
+        """Count the training runs that have these metrics."""
         counted = [run.metrics for run in tracked if {RESTORES, STALL, SECONDS} <= run.metrics.keys()]
         return cls(
             trainings=len(counted),

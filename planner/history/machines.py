@@ -58,7 +58,7 @@ def inspect_machines(
     for own in machines.values():
         found = inspect(
             [math.log(step.measured_seconds / step.predicted_seconds) for _, step in own],
-            # A training is disturbed more than a probe, so that the two are not compared.
+            # A training run is disturbed more than a probe, so that the two are not compared.
             [(step.workload.model_dump_json(), step.placement, step.steps is None) for _, step in own],
             [run_id for run_id, _ in own],
         )

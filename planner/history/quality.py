@@ -1,4 +1,4 @@
-"""Probability that a training reaches the quality, from earlier runs of the same data."""
+"""Probability that a training run reaches the quality, from earlier runs of the same data."""
 
 from collections.abc import Sequence
 

@@ -48,9 +48,9 @@ class History:
         drifts: Machines whose speed has changed.
         unread: Reason if the store could not be read.
         job_kind: Kind of runs comparable with the current job. A nightly run, which continues from a champion, needs
-            another share of its plan than a full training.
+            another share of its plan than a full training run.
         training_overhead_seconds: Median seconds of a trial or member beside its training; 0 without past ones.
-        interruptions: Time lost to checkpoints and interruptions, over all trainings.
+        interruptions: Time lost to checkpoints and interruptions, over all training runs.
         backward_speedups: Speed-up of the job's backward pass on accelerators that skip zeros, by kind of skipping.
     """
 
@@ -115,7 +115,7 @@ class History:
     def quality(
         self, min_auc: float, *, data: str, family: str, batch_size: int | None = None
     ) -> QualityOutlook | None:
-        """Return the probability that a training of this data reaches `min_auc`; None without informative runs.
+        """Return the probability that a training run of this data reaches `min_auc`; None without informative runs.
 
         Args:
             min_auc: AUC to reach on the validation part.
@@ -128,7 +128,8 @@ class History:
     def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
         """Return the belief about the log of the needed share of planned tuning and training; None without past runs.
 
-        The share depends on the batch size: early stopping of settings and the epoch at which a training ends differ.
+        The share depends on the batch size: early stopping of settings and the epoch at which a training run ends
+        differ.
 
         Args:
             batch_sizes: Batch sizes to estimate, `[n]`.
@@ -152,7 +153,7 @@ class History:
 
         Args:
             family: Family of the model.
-            patience: Epochs without an improvement after which a training ends.
+            patience: Epochs without an improvement after which a training run ends.
         """
         ended = [run for run in self.runs if run.kind in TRAININGS and run.outcome == "reached" and run.epochs]
         alike = [run for run in ended if run.family == family] or ended

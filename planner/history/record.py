@@ -1,4 +1,4 @@
-"""Evidence record of a whole flow: the decision's predictions beside the measured totals of its trainings."""
+"""Evidence record of a whole flow: the decision's predictions beside the measured totals of its training runs."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from shunter.planner.job_size import JobSize
 from shunter.requests import JobRequest
 from shunter.tracking.evidence import Ending, Evidence, EvidenceKind, Figures, PairedTrial, Source, TooLarge, ending_of
 
-WHAT_LEARNS = ("batch_size", "precision")  # of a placement, what changes the epochs that a training needs
+WHAT_LEARNS = ("batch_size", "precision")  # of a placement, what changes the epochs that a training run needs
 
 
 @dataclass
@@ -24,8 +24,8 @@ class FlowNotes:
         search: Time and energy of the search, including earlier attempts; None before the search has ended.
         auc: Validation AUC of the result; None before it is known, and for ranking models.
         ne: Validation NE of the result; None before it is known, and for ranking models.
-        stop_reason: Limit that ended a training; None if no limit did.
-        beside: Names of trainings outside of the decision.
+        stop_reason: Limit that ended a training run; None if no limit did.
+        beside: Names of training runs outside of the decision.
         pair: Trial that explored a placement; None if there is none.
     """
 
@@ -94,7 +94,7 @@ def flow_evidence(
 
 
 def _is_at(placement: Placement | None, chosen: Placement) -> bool:
-    """Return True if a training ran at the batch size and precision of the chosen placement."""
+    """Return True if a training run ran at the batch size and precision of the chosen placement."""
     return placement is None or all(getattr(placement, name) == getattr(chosen, name) for name in WHAT_LEARNS)
 
 

@@ -5,11 +5,11 @@ after its last use. A row that a batch looks up with probability q is then in th
 for n batches. All batches are assumed to be drawn from the same distribution.
 
 If the least recently used row is evicted, n is the same for all rows, such that the cache is just full. The cache of a
-training evicts rows of the lowest level first (`shunter.models.embeddings.row_use`). Rows of high levels then stay
+training run evicts rows of the lowest level first (`shunter.models.embeddings.row_use`). Rows of high levels then stay
 forever, and rows of low levels only while their batch is in progress. Rows of one level between stay for n batches,
 such that the cache is just full.
 
-This describes the steady state. A training of a few passes also has compulsory misses: each row misses at its first
+This describes the steady state. A training run of a few passes also has compulsory misses: each row misses at its first
 lookup.
 """
 
@@ -45,7 +45,7 @@ class Hits:
 
 @dataclass(frozen=True)
 class Passes:
-    """Length of a training.
+    """Length of a training run.
 
     Attributes:
         samples: Of a pass over the training part.
@@ -65,7 +65,7 @@ class _Rows:
         count: How many.
         row_bytes: Bytes of one.
         chance: Probability that a batch looks up one of them.
-        level: Level by which the cache of a training evicts.
+        level: Level by which the cache of a training run evicts.
         uses: Mean lookups of one of them in a sample.
     """
 
@@ -111,7 +111,7 @@ def predict_hits(
     window_batches: int = 1,
     passes: Passes | None = None,
 ) -> Hits:
-    """Predict the hits of the cache of a training, which all tables share.
+    """Predict the hits of the cache of a training run, which all tables share.
 
     Args:
         tables: The tables behind it.

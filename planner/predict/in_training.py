@@ -3,11 +3,11 @@
 A probe has the machine for some milliseconds and measures an undisturbed step. During training there is other work:
 reading batches, writing records, serving. A step on one thread is hardly affected. A step on all cores waits, in each
 parallel loop, for a thread that other work has displaced. The ratio depends on the machine and its load, so it is
-learned from past trainings, which store their mean step time beside the prediction.
+learned from past training runs, which store their mean step time beside the prediction.
 
 The log ratio is the sum of a common term and a term for each number of threads, both normal with mean 0 (a Bayesian
 linear model; Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3). A number of threads without
-trainings thus takes part of the other numbers' ratio, and keeps its uncertainty.
+training runs thus takes part of the other numbers' ratio, and keeps its uncertainty.
 """
 
 import math
@@ -20,18 +20,18 @@ from shunter.hardware.cost.cost_model import log_deviation
 from shunter.hardware.cost.residual import StepObservation, scaled
 from shunter.hardware.types import HardwareProfile, Placement, Prediction
 
-# Round numbers: a training can take 1.5 times as long; one training is exact to a third, or two thirds if its
+# Round numbers: a training run can take 1.5 times as long; one training run is exact to a third, or two thirds if its
 # architecture differs from the probe's.
 COMMON_DEVIATION = THREADS_DEVIATION = 0.4
 ALIKE_DEVIATION, UNLIKE_DEVIATION = 0.3, 0.6
-MOST_LOG_RATIO = math.log(10)  # limit of one training's ratio, against outliers such as a suspended machine
-NEWEST = 60  # newest trainings used for an accelerator
+MOST_LOG_RATIO = math.log(10)  # limit of one training run's ratio, against outliers such as a suspended machine
+NEWEST = 60  # newest training runs used for an accelerator
 WORTH_TELLING = math.log(1.25)  # smallest log ratio that is reported
 
 
 @dataclass(frozen=True)
 class _Ratio:
-    """One training compared with the nearest probe.
+    """One training run compared with the nearest probe.
 
     Attributes:
         threads: Threads of both.
@@ -62,7 +62,7 @@ class InTraining:
     """Correction of probed or estimated step times to step times in training; see `of`.
 
     Args:
-        ratios: Ratios of past trainings, by accelerator of this machine.
+        ratios: Ratios of past training runs, by accelerator of this machine.
     """
 
     def __init__(self, ratios: dict[_Accelerator, list[_Ratio]]) -> None:
@@ -73,10 +73,10 @@ class InTraining:
 
     @classmethod
     def of(cls, steps: Sequence[StepObservation], profiles: Sequence[HardwareProfile]) -> "InTraining":
-        """Learn from past trainings on exactly these accelerators; without trainings, nothing is corrected.
+        """Learn from past training runs on exactly these accelerators; without training runs, nothing is corrected.
 
         Args:
-            steps: Steps of past probes and trainings, in order of time, none of them compiled.
+            steps: Steps of past probes and training runs, in order of time, none of them compiled.
             profiles: Profiles of the accelerators of this machine.
         """
         ratios: dict[_Accelerator, list[_Ratio]] = {}
@@ -93,12 +93,12 @@ class InTraining:
         """Return the steps scaled to probe conditions, so that the cost model's errors are learned consistently.
 
         Args:
-            steps: Steps of past probes and trainings, on any machine.
+            steps: Steps of past probes and training runs, on any machine.
         """
         return [self._as_probed(step) if self._knows(step) else step for step in steps]
 
     def _knows(self, step: StepObservation) -> bool:
-        """Return True if the step is of a training on an accelerator with learned ratios."""
+        """Return True if the step is of a training run on an accelerator with learned ratios."""
         return step.steps is None and any(one.ran(step) for one in self._accelerators)
 
     def _as_probed(self, step: StepObservation) -> StepObservation:
@@ -122,7 +122,7 @@ class InTraining:
         return scaled(prediction, mean, math.hypot(log_deviation(prediction), deviation))
 
     def log_ratio(self, placement: Placement) -> tuple[float, float]:
-        """Return mean and deviation of log(step time in training / in a probe); (0, 0) without past trainings."""
+        """Return mean and deviation of log(step time in training / in a probe); (0, 0) without past training runs."""
         if placement.accelerator not in self._ratios:
             return 0.0, 0.0
         key = placement.accelerator, placement.threads
@@ -159,7 +159,7 @@ def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:
 
 
 def _ratio(step: StepObservation, probes: Sequence[StepObservation]) -> _Ratio | None:
-    """Compare a training with its nearest probe, on ties the newest; None without a probe with equal threads."""
+    """Compare a training run with its nearest probe, on ties the newest; None without a probe with equal threads."""
     placement = step.placement
     alike = [
         probe

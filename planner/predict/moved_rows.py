@@ -1,4 +1,4 @@
-"""Step time of a training whose embedding rows are partly in a file, including the expected row transfers.
+"""Step time of a training run whose embedding rows are partly in a file, including the expected row transfers.
 
 A separate thread moves rows while the previous batch is trained (MTrainS, arXiv 2305.01515: a step takes the longer of
 computing and fetching). If training uses every core, the thread's processor time adds to the step; its wait for the

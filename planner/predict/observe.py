@@ -20,7 +20,7 @@ ObserveStep = Callable[[ModelSpec, Placement, float, float | None], StepObservat
 
 @dataclass(frozen=True)
 class Expectation:
-    """Prediction for one training.
+    """Prediction for one training run.
 
     Attributes:
         profile: Profile of the training's accelerator.
@@ -81,8 +81,8 @@ def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveSt
     The function returns None for an accelerator without a profile.
 
     Args:
-        dataset: Data of the trainings.
-        profiles: Profiles of the accelerators of the trainings.
+        dataset: Data of the training runs.
+        profiles: Profiles of the accelerators of the training runs.
     """
     by_name = {profile.accelerator.name: profile for profile in profiles}
 
@@ -107,7 +107,7 @@ def step_observation(
     compiled: bool = False,
     measured_watts: float | None = None,
 ) -> StepObservation:
-    """Return the observation of one training's mean step.
+    """Return the observation of one training run's mean step.
 
     Args:
         dataset: Data of the training.
@@ -169,7 +169,7 @@ def _observation(
 def measured_before(
     workload: Workload, observations: Sequence[StepObservation], profiles: Sequence[HardwareProfile], now: datetime
 ) -> dict[Placement, Measurement]:
-    """Return the measurements of past runs on exactly these accelerators for the same training, to skip probes.
+    """Return the measurements of past runs on exactly these accelerators for the same training run, to skip probes.
 
     Args:
         workload: Demand of the training.

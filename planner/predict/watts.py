@@ -12,7 +12,7 @@ MOST_MEASUREMENTS = 200  # newest measurements used; the fit's cost grows with t
 
 
 def observed_watts(history: History) -> list[StepObservation]:
-    """Return past steps with measured power; for older trainings, the power is their joules by their seconds.
+    """Return past steps with measured power; for older training runs, the power is their joules by their seconds.
 
     Args:
         history: Past runs.

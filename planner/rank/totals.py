@@ -20,10 +20,10 @@ Column = NDArray[np.float64]
 # first trials took 1.4 to 1.6 s longer than in a process that ran already (ml-100k, by hand).
 START_SECONDS = 3.0
 # Start on an accelerator that is not in this machine, where nothing is measured yet: 15 s for the command and 13.5 s
-# for measuring the machine, read by hand from the first training on an H200.
+# for measuring the machine, read by hand from the first training run on an H200.
 START_ELSEWHERE_SECONDS = 28.5
-# Smallest gain in trainings per time for parallel trials of a search; parallel trials slow each other down and learn
-# less from each other. Set by hand.
+# Smallest gain in training runs per time for parallel trials of a search; parallel trials slow each other down and
+# learn less from each other. Set by hand.
 LEAST_TRIAL_GAIN = 0.25
 
 

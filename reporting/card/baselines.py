@@ -24,7 +24,7 @@ MOST_BLOCKS = 10_000
 
 
 class TrainedBaseline(Frozen):
-    """Baseline, with the time and energy of its trainings."""
+    """Baseline, with the time and energy of its training runs."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 

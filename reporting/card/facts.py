@@ -44,7 +44,7 @@ def gather(
     notes: Sequence[str] = (),
     promise: str = "",
 ) -> ModelCard:
-    """Return the model card of the result of a training.
+    """Return the model card of the result of a training run.
 
     The files that will be registered score the test part, which is resampled for the intervals. The test part selects
     nothing.

@@ -18,7 +18,7 @@ from shunter.statistics.bootstrap import mean_interval
 
 
 class RankedBaseline(Frozen):
-    """Baseline or requested model, with the time and energy of its trainings."""
+    """Baseline or requested model, with the time and energy of its training runs."""
 
     model: TrainedRanker = Field(description="The best of its settings, learned from both parts where that was done.")
     chosen: TrainedRanker = Field(description="The same, as the validation part judged it.")

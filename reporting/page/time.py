@@ -16,7 +16,7 @@ CHECKPOINT_COUNTS = ("written", "full", "skipped", "restores", "bits")
 
 
 def time_section(tree: RunTree) -> dict[str, Any] | None:
-    """Return the bars of steps and trainings, and the lines of checkpoints and of embedding tables in files."""
+    """Return the bars of steps and training runs, and the lines of checkpoints and of embedding tables in files."""
     steps, waits = step_bars(tree.parent), wait_bars(tree)
     if not steps and not waits:
         return None

@@ -1,8 +1,8 @@
-"""Successive halving over families: a brief training of each, full trainings while time allows, then the best two.
+"""Successive halving over families: a brief run of each, full runs while time allows, then the best two.
 
 With several families their first points alone would use up a short search. So each family's default is first trained on
 few samples, the same number for all (Jamieson and Talwalkar, AISTATS 2016, with families as arms). This brief training
-is called the screening of the family.
+run is called the screening of the family.
 
 A screening shows which family learns fast, not which one ends best. So the first points of the families are trained in
 full in the order of the screenings. Those of the best two are always trained, the others while a share of the budget
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FINALISTS = 2
 LEAST_SAMPLES = 100_000  # of a screening: with fewer samples, chance outweighs the family
-FEWEST_LEFT = FINALISTS  # trials that must be left after the screenings: full trainings of the best two
+FEWEST_LEFT = FINALISTS  # trials that must be left after the screenings: full training runs of the best two
 FAIR_SHARE = 0.25  # of the budget, up to which more than two families are trained in full
 
 
@@ -106,8 +106,8 @@ class FamilyComparison:
     def finalists(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """Return the two best families, the best first; all families before two have a result.
 
-        A family's result is the better of its full training and its screening. Before two families have a full
-        training, only the screenings count.
+        A family's result is the better of its full training run and its screening. Before two families have a full
+        training run, only the screenings count.
         """
         screenings = self._screening_losses(trials)
         reached = {
@@ -156,7 +156,7 @@ class FamilyComparison:
         return {trial.params["family"]: lowest_loss(trial) for trial in screenings}
 
     def _whole(self, trials: "Sequence[FrozenTrial]") -> "dict[str, FrozenTrial]":
-        """Return the first full training of each family at one of the space's first points."""
+        """Return the first full training run of each family at one of the space's first points."""
         found: dict[str, FrozenTrial] = {}
         for trial in trials:
             # A trial that another process has just begun has no parameters yet.
@@ -170,11 +170,11 @@ class FamilyComparison:
         return self.space.defaults()
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:
-        """Return True if the full training of a point has begun; a screening does not count."""
+        """Return True if the full training run of a point has begun; a screening does not count."""
         return tried.count(point) > self.screenings.count(point)
 
     def _is_affordable(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> bool:
-        """Return True if another full training, at the highest cost so far, stays within the budget share."""
+        """Return True if another full training run, at the highest cost so far, stays within the budget share."""
         whole = list(self._whole(trials).values())
         shares = [
             (

@@ -1,8 +1,8 @@
-"""Early stopping by successive halving; its resource is the number of samples that a training has seen.
+"""Early stopping by successive halving; its resource is the number of samples that a training run has seen.
 
 The first rung is a share of the first pass over the data, and the next rungs are 3, 9, ... times as far. At a rung a
-training continues if it is among the best third of those that have reached the rung so far (asynchronously: no training
-waits for another).
+training run continues if it is among the best third of those that have reached the rung so far (asynchronously: no
+training waits for another).
 """
 
 import math
@@ -26,7 +26,7 @@ Point = tuple[float, ...]
 
 
 def checks_for(rows: int) -> tuple[float, ...]:
-    """Shares of the first pass after which trainings are compared.
+    """Shares of the first pass after which training runs are compared.
 
     Args:
         rows: Rows of the training part.
@@ -35,18 +35,18 @@ def checks_for(rows: int) -> tuple[float, ...]:
 
 
 class Halving:
-    """Early stopping of trainings; its whole state is in the study, so it survives a kill and is shared by machines.
+    """Early stopping of runs; its whole state is in the study, so it survives a kill and is shared by machines.
 
     With one objective Optuna's Hyperband decides: Li et al., JMLR 18, 2018. Optuna does not prune with two objectives,
     so the rule of Schmucker et al., "Multi-objective Asynchronous Successive Halving", arXiv 2106.12639, section 4, is
     used: non-dominated sorting, and within a front an epsilon-net.
 
-    Trainings with a shorter cosine schedule are ahead of others at each rung and learn nothing after its end. They are
-    compared only with trainings of the same length.
+    Training runs with a shorter cosine schedule are ahead of others at each rung and learn nothing after its end. They
+    are compared only with training runs of the same length.
 
     Args:
         study: Study of the search.
-        checks: Passes after which a training is validated within the first epoch.
+        checks: Passes after which a training run is validated within the first epoch.
         max_epochs: Epochs of the longest training.
         own_epochs: Epochs of the compared trial, if fewer; None means `max_epochs`.
         peers: Numbers of the trials that run at the same time. They are not compared with each other, so that the
@@ -72,7 +72,7 @@ class Halving:
             study.pruner = HyperbandPruner(min_resource=1, max_resource=self._most, reduction_factor=REDUCTION_FACTOR)
 
     def is_beaten(self, trial: "Trial", passes: float, loss: float, cost: float | None) -> bool:
-        """Return True if a training should stop now; never after its last epoch, since that saves nothing.
+        """Return True if a training run should stop now; never after its last epoch, since that saves nothing.
 
         Args:
             trial: Trial of the training.

@@ -1,4 +1,4 @@
-"""Storage of the models of the best completed trials: members of the ensemble then need no second training."""
+"""Storage of the models of the best completed trials: members of the ensemble then need no second training run."""
 
 import shutil
 import threading
@@ -19,7 +19,7 @@ MODELS = "models"  # in the folder of a search
 
 
 class KeptModels:
-    """Completed trainings in folders named by trial number, at most `most` of them.
+    """Completed training runs in folders named by trial number, at most `most` of them.
 
     The best `by_rank` trials are kept first. Then follows the best trial of each other family, because similar models
     of one family predict nearly the same. The remaining places go to the next best trials.
@@ -28,7 +28,7 @@ class KeptModels:
         directory: Folder of the search.
         most: Largest number of models, at least one.
         cost: Cost that NE is weighed against.
-        is_cut: Returns whether the time of the search is used up. A training that was cut off by it is kept too.
+        is_cut: Returns whether the time of the search is used up. A training run that was cut off by it is kept too.
         by_rank: Number of models kept by rank alone; None keeps all by rank.
     """
 

@@ -74,8 +74,8 @@ class Loop:
         trials: Budget in trials; None is no limit.
         should_stop: Called after each step; a returned reason ends the search.
         on_trial: Called after each trial.
-        seeds: Number of trainings of the best setting after the search. Time for them is reserved within the search,
-            for each as much as the best trial took.
+        seeds: Number of training runs of the best setting after the search. Time for them is reserved within the
+            search, for each as much as the best trial took.
         pairing: Placement that one extra trial explores; None explores nothing.
         in_rounds: Whether several slots train in rounds.
     """

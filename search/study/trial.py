@@ -63,13 +63,14 @@ class TrialContext:
     Attributes:
         dataset: The data; its test part is not used.
         space: Space that is searched.
-        schedule: Schedule of each training.
+        schedule: Schedule of each training run.
         cost: Cost that NE is weighed against.
         limits: Limits of the user.
         final: Time, energy and money for training the best settings.
         parent_run_id: MLflow run of the search.
-        should_stop: Called after each step; a returned reason ends a training, which counts with its results so far.
-        study: Record of all trials, used to stop trainings early that are worse than others.
+        should_stop: Called after each step; a returned reason ends a training run, which counts with its results so
+            far.
+        study: Record of all trials, used to stop training runs early that are worse than others.
         kept: Storage for the models of the best trials; None stores none.
         observe: See `shunter.search.job.SearchJob`.
         comparison: Comparison of several families, which ends screenings early and trains a few points in full.
@@ -98,7 +99,7 @@ class TrialContext:
     peers: frozenset[int] = frozenset()
 
     def ended(self) -> StopReason | None:
-        """Return the reason to end a training; None while it continues."""
+        """Return the reason to end a training run; None while it continues."""
         return self.should_stop() or (self.exploration and self.exploration())
 
 
@@ -143,7 +144,7 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
 
 
 class _Attempt:
-    """One training of a trial."""
+    """One training run of a trial."""
 
     def __init__(
         self, trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor, run: Run
@@ -173,7 +174,7 @@ class _Attempt:
 
     @cached_property
     def parameter_bytes(self) -> int:
-        """Bytes of the parameters; counted only after a training has begun, since a model may be too large to build."""
+        """Bytes of the parameters; counted only after a run has begun, since a model may be too large to build."""
         return count_parameter_bytes(self.spec, self.context.dataset.features)
 
     def end(self) -> TrialEnd:
@@ -279,7 +280,7 @@ class _Attempt:
         )
 
     def _full_epochs(self, best: EpochReport, figures: TrainingFigures | None) -> float:
-        """Return the epochs of a full training: as measured if the patience ended it, or else the largest number."""
+        """Return the epochs of a full run: as measured if the patience ended it, or else the largest number."""
         if figures and figures.stop_reason.kind is StopKind.PATIENCE:
             return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
         return float(self.most_epochs)

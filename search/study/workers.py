@@ -1,4 +1,4 @@
-"""Executors of a search: how many trainings run at the same time, and where each of them runs."""
+"""Executors of a search: how many training runs run at the same time, and where each of them runs."""
 
 import logging
 from collections.abc import Iterator, Sequence

@@ -150,7 +150,7 @@ class Distill(StrEnum):
     NEVER = "never"
 
 
-# Without a size of the ensemble: how many trainings it is made for, and how many models it takes where more cost no
+# Without a size of the ensemble: how many training runs it is made for, and how many models it takes where more cost no
 # training. By hand, of twenty random settings of each of six logs, with two baselines, combined by 2,000 rows: NE on
 # others by the best 3 and the best 8, Frappe .533 .530, MovieLens-1M by attributes .902 .897, with ids .755 .749, a
 # sample of Criteo .891 .892, two generated logs .906 .906 and .867 .868. Twelve gain as much again on MovieLens alone.

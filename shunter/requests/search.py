@@ -1,4 +1,4 @@
-"""Request groups of the search before a training: budget, space and method."""
+"""Request groups of the search before a training run: budget, space and method."""
 
 from enum import StrEnum
 from typing import Self
@@ -123,7 +123,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     @property
     def trials_at_a_time(self) -> int:
-        """Return the number of parallel trials, and of parallel trainings of members."""
+        """Return the number of parallel trials, and of parallel training runs of members."""
         return self.parallel_trials or 1
 
     @property

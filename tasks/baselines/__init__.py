@@ -32,7 +32,7 @@ __all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines
 # Embedding learning rates; the better one on the validation part is used. The best rates of logs with few and with many
 # rows per id differ by about this factor.
 LEARNING_RATES = (0.02, 0.2)
-MOST_SAMPLES = 5_000_000  # of one training, so that it takes seconds
+MOST_SAMPLES = 5_000_000  # of one training run, so that it takes seconds
 PATIENCE = 2  # epochs without an improvement on validation
 # Shares of the first epoch after which the two rates are compared and the worse one is stopped. With fewer samples the
 # comparison is dominated by chance.
@@ -41,9 +41,9 @@ LEAST_SAMPLES = 100_000
 
 
 class RateComparison:
-    """Comparison of the validation losses of two trainings after the same number of samples.
+    """Comparison of the validation losses of two training runs after the same number of samples.
 
-    The losses of the first training are kept in a file, so that a resumed run decides as an uninterrupted one.
+    The losses of the first training run are kept in a file, so that a resumed run decides as an uninterrupted one.
 
     Args:
         path: File of the losses.
@@ -58,13 +58,13 @@ class RateComparison:
         self._losses: dict[str, float] = self._kept()
 
     def lead(self, report: EpochReport) -> None:
-        """Record a validation loss of the first training."""
+        """Record a validation loss of the first training run."""
         self._losses[str(report.samples_seen)] = report.validation.loss_by(self._select_by)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, json.dumps(self._losses))
 
     def compare(self, report: EpochReport) -> None:
-        """Compare a validation loss of the second training; set `lost` if it is worse than that of the first."""
+        """Compare a validation loss of the second training run; set `lost` if it is worse than that of the first."""
         first = self._losses.get(str(report.samples_seen))
         second = report.validation.loss_by(self._select_by)
         if first is not None and report.samples_seen >= self._least_samples and second > first:
@@ -81,7 +81,7 @@ def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[Tr
     """Train each requested baseline with the data and training loop of the model; return the better of two runs.
 
     A baseline that an earlier run has trained on the same data, with the same settings and code, is reused. Each other
-    baseline is trained with two learning rates. The second training is stopped once its validation loss is worse
+    baseline is trained with two learning rates. The second training run is stopped once its validation loss is worse
     than that of the first after as many samples. A baseline of the model's own family is left out, because the search
     covers it. Baselines beyond a limit are left out, too.
 
@@ -182,7 +182,7 @@ def _spec(run: RunContext, family: str) -> ModelSpec:
 
 
 def _jobs(run: RunContext, family: str, placement: Placement) -> list[ClickJob]:
-    """Return the trainings of a baseline, one for each learning rate."""
+    """Return the training runs of a baseline, one for each learning rate."""
     request, dataset = run.request, run.dataset
     schedule = Schedule(
         max_epochs=baseline_epochs(dataset, request.longest_epochs),

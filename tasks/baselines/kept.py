@@ -1,4 +1,4 @@
-"""Baselines in the home, stored by content: a second training on the same data reuses them.
+"""Baselines in the home, stored by content: a second training run on the same data reuses them.
 
 A folder of `Settings().baselines_directory` has one baseline: its weights, its scores, and `baseline.json`, which is
 written last. The folder's name is a digest of everything that determines the baseline except its placement: data,
@@ -70,10 +70,10 @@ class BaselineChoice(Frozen):
 
 
 def key_of(jobs: Sequence[ClickJob]) -> str:
-    """Return the digest of the trainings of a baseline, without their placement.
+    """Return the digest of the training runs of a baseline, without their placement.
 
     Args:
-        jobs: Trainings of which the best is the baseline.
+        jobs: Training runs of which the best is the baseline.
     """
     settings_of = [[asdict(job.spec), asdict(job.hyperparameters), asdict(job.schedule)] for job in jobs]
     return digest_key(jobs[0].dataset.fingerprint, settings_of)

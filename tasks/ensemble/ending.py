@@ -17,9 +17,9 @@ UNTRAINED = ("select", *STEPS)  # the same with the choice of the placement, bef
 BEGINNING = (START, "ingest", "track")  # steps before them, by which the pace of two runs is compared
 MEASURED = ("profile", "select")  # steps that measure, of which the end has none
 LATEST, LOOKED_AT = 3, 50  # number of past runs that count, and number of newest runs to search for them
-# Without a past run, the end is estimated by the time before the first training, less the measurements. Both grow with
-# the data and with a slower machine. In the six runs of `benchmarks/results/overhead.json`, and in three of `auto` on
-# Frappe and MovieLens-1M, the end took .15 to .93 of it.
+# Without a past run, the end is estimated by the time before the first training run, less the measurements. Both grow
+# with the data and with a slower machine. In the six runs of `benchmarks/results/overhead.json`, and in three of `auto`
+# on Frappe and MovieLens-1M, the end took .15 to .93 of it.
 SHARE_OF_BEGINNING = 1.0
 SPREAD = 0.1  # share by which an end takes longer than the longest of the latest
 LATE_SECONDS = 0.3  # a limit is noticed after a step or a validation
@@ -32,7 +32,7 @@ def reserve_ending(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
     """Reserve the last part of a limited command for its end.
 
     Args:
-        minutes: Minutes of the command, before the first training.
+        minutes: Minutes of the command, before the first training run.
         run: Context of the run.
         clock: Clock with the seconds of the first steps.
     """

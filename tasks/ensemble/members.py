@@ -35,22 +35,22 @@ from shunter.tasks.train import adopt_trial, train_member, train_model
 from shunter.tasks.training_plans import planner
 from shunter.tracking.runs import open_run
 
-PAST_MINUTES = "past the minutes"  # name of the clock's span for a training that may exceed the minutes
+PAST_MINUTES = "past the minutes"  # name of the clock's span for a training run that may exceed the minutes
 PATIENCE = 2  # epochs without a better validation NE
 
 
 def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = None) -> list[TrainedModel]:
     """Train the best settings to completion; with fewer settings than members, repeat settings with other seeds.
 
-    The first training of a setting has the seed of the search, so that a trial that was trained to its end becomes a
-    member without another training. The trainings that this saves go to further seeds of the best setting, as far as
-    `--search-minutes` leaves time. If no size of the ensemble is requested, further finished trials become members,
-    too, because they need no training. `--parallel-trials` limits the number of parallel trainings; the selector
-    chooses the number.
+    The first training run of a setting has the seed of the search, so that a trial that was trained to its end becomes
+    a member without another training run. The training runs that this saves go to further seeds of the best setting, as
+    far as `--search-minutes` leaves time. If no size of the ensemble is requested, further finished trials become
+    members, too, because they need no training. `--parallel-trials` limits the number of parallel training runs; the
+    selector chooses the number.
 
-    With a limit of minutes, only members that are expected to finish in time are trained, and a training that exceeds
-    the limit ends with its best epoch. If that leaves no member, the best setting is trained for at least as long as
-    its trial was.
+    With a limit of minutes, only members that are expected to finish in time are trained, and a training run that
+    exceeds the limit ends with its best epoch. If that leaves no member, the best setting is trained for at least as
+    long as its trial was.
 
     Args:
         run: Context of the run.
@@ -95,18 +95,18 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
 
 
 def trainings_after(request: TrainRequest) -> int:
-    """Return the maximum number of trainings after a search, for which the minutes of the search must leave time."""
+    """Return the maximum number of runs after a search, for which the minutes of the search must leave time."""
     is_alone = request.ensemble.ensemble_size == 1 or request.ensemble.ensemble_of is EnsembleOf.CHAMPIONS
     return 0 if is_alone else members_to_train(request)
 
 
 def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
-    """Return the run with a later limit: the minutes end a training only after the duration of its trial."""
+    """Return the run with a later limit: the minutes end a training run only after the duration of its trial."""
     return run.within(time_limit(run.stop.clock, PAST_MINUTES, setting.seconds, minutes.exhausted))
 
 
 def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel]:
-    """Run trainings one after the other, or in parallel in the number that the selector chooses."""
+    """Run training runs one after the other, or in parallel in the number that the selector chooses."""
     return [one for one in _side_by_side(run, trainings) if one is not None]
 
 

@@ -1,4 +1,4 @@
-"""Parallel trainings of one job, each in a process, or on an accelerator or node, of its own."""
+"""Parallel training runs of one job, each in a process, or on an accelerator or node, of its own."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Training(Protocol[Result_co]):
-    """Function that runs one of several trainings."""
+    """Function that runs one of several training runs."""
 
     def __call__(self, place: ComputeTarget | None = None) -> Result_co:
         """Train with the executor of `place`, or in this run's own place if it is None."""
@@ -25,7 +25,7 @@ class Training(Protocol[Result_co]):
 
 @dataclass(frozen=True)
 class One:
-    """Target with one executor, which several trainings use one after the other."""
+    """Target with one executor, which several training runs use one after the other."""
 
     own: Executor
 
@@ -44,12 +44,12 @@ def side_by_side(
     count: int,
     place: ComputeTarget | None,
 ) -> list[Result_co]:
-    """Run trainings, at most `count` in parallel; return their results in order.
+    """Run training runs, at most `count` in parallel; return their results in order.
 
     Args:
         trainings: Functions that train; each gets a place if several run in parallel.
-        placement: Placement of one training; None runs them one after the other.
-        count: Number of parallel trainings.
+        placement: Placement of one training run; None runs them one after the other.
+        count: Number of parallel training runs.
         place: Machines that train instead of this one.
     """
     if count == 1 or placement is None:

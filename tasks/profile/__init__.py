@@ -1,4 +1,4 @@
-"""Step `profile`: measured performance of this machine's accelerators, and analyses of a training on them.
+"""Step `profile`: measured performance of this machine's accelerators, and analyses of a training run on them.
 
 An analysis is a function that returns a `TrainingAnalysis`. Its arguments are the data set, the request, the profiles
 of the machine, the id of the MLflow run that stores the findings, and a function for progress messages.
@@ -43,7 +43,7 @@ LONGEST_SECONDS = 3600  # of all measurements, so that a device that does not an
 
 
 class TrainingAnalysis(Frozen):
-    """Analysis of where a training on the profiled machine loses time.
+    """Analysis of where a training run on the profiled machine loses time.
 
     Attributes:
         report: The measured figures.
@@ -92,7 +92,7 @@ def check_request(request: ProfileRequest) -> None:
 
     Raises:
         RequestError: The model is unknown.
-        MissingExtensionError: The request names data, and no analysis of a training is installed.
+        MissingExtensionError: The request names data, and no analysis of a training run is installed.
     """
     from shunter.engine.profiling.roofline import REFERENCE_FEATURES
     from shunter.models.registry import check_spec, model_spec

@@ -33,7 +33,7 @@ def select(
     measure: MeasureTraining = measure,
     beside_seconds: float = 0.0,
 ) -> Decision:
-    """Choose the placement of this training, and show the table of all candidates in the Prefect UI."""
+    """Choose the placement of this training run, and show the table of all candidates in the Prefect UI."""
     decision = choose(
         dataset,
         request,

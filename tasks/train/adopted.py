@@ -18,7 +18,7 @@ from shunter.tracking.runs import child_run
 def adopt_trial(
     found: Path | None, job: ClickJob, directory: Path, *, name: str, parent_run_id: str | None
 ) -> TrainedModel | None:
-    """Return the finished training of a trial as a member; None if there is none or it is of another training.
+    """Return the finished training run of a trial as a member; None if there is none or it is of another training run.
 
     The same settings, data, seed and schedule give the same weights, so nothing is trained again.
 
@@ -30,7 +30,7 @@ def adopt_trial(
         parent_run_id: MLflow run under which it is logged; None logs nothing.
 
     Raises:
-        CheckpointError: The folder of the member holds another training.
+        CheckpointError: The folder of the member holds another training run.
         TrackingError: The store fails.
     """
     finished = read_finished(TrainedModel, directory, job)

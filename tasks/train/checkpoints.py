@@ -15,8 +15,8 @@ from shunter.requests import CheckpointRequest
 from shunter.tracking.convention import TRAINING_METRICS
 from shunter.tracking.history import TrackedRun, read_runs
 
-# Quantile of the number of interruptions that the checkpoints are planned for: .9 means that 90 % of trainings as long
-# as this one have no more.
+# Quantile of the number of interruptions that the checkpoints are planned for: .9 means that 90 % of training runs as
+# long as this one have no more.
 RESTORES_QUANTILE = 0.9
 RESTORES, SECONDS = "checkpoint.restores", TRAINING_METRICS["train_seconds"]
 
@@ -24,11 +24,11 @@ RESTORES, SECONDS = "checkpoint.restores", TRAINING_METRICS["train_seconds"]
 def checkpointing_of(
     request: CheckpointRequest, directory: Path, job: TrainingJob[Any, Any, Any], expected: Expectation | None
 ) -> Checkpointing:
-    """Return where, how often and how the checkpoints of a training are written.
+    """Return where, how often and how the checkpoints of a training run are written.
 
     Args:
         request: Options of the checkpoints.
-        directory: Folder of this training alone.
+        directory: Folder of this training run alone.
         job: Training job.
         expected: Expected duration of the training; None if unknown.
     """
@@ -51,7 +51,7 @@ def checkpointing_of(
 def expected_restores(
     job: TrainingJob[Any, Any, Any], expected: Expectation | None, past: Sequence[TrackedRun]
 ) -> float:
-    """Return the expected number of interruptions of a training, from the rate of past trainings.
+    """Return the expected number of interruptions of a training run, from the rate of past training runs.
 
     Interruptions are modelled as a Poisson process. Half an interruption is added to the observed ones, because a short
     history without any says little. The result is the `RESTORES_QUANTILE`, or 1 without a history or an expected
@@ -82,7 +82,7 @@ def _table_bytes(job: TrainingJob[Any, Any, Any]) -> int:
 
 
 def remove_but_choices(folder: Path) -> None:
-    """Remove the state of a finished training, except for the choices by which it was computed."""
+    """Remove the state of a finished training run, except for the choices by which it was computed."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             if not any(path.iterdir()):

@@ -1,4 +1,4 @@
-"""Differences between trainings of click models, which predict a probability, and of graph models, which rank."""
+"""Differences between training runs of click models, which predict a probability, and of graph models, which rank."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -42,11 +42,11 @@ from shunter.tracking.passes import log_passes
 from shunter.tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
 from shunter.tracking.runs import Run
 
-CHECKPOINT = "checkpoint"  # folder of an unfinished training, inside that of its model
+CHECKPOINT = "checkpoint"  # folder of an unfinished training run, inside that of its model
 
 
 class Kind(ABC):
-    """Kind of a training, by its model; `shunter.tasks.train.member.train_model` calls the methods in order.
+    """Kind of a training run, by its model; `shunter.tasks.train.member.train_model` calls the methods in order.
 
     Args:
         job: The training, with the data set as it was ingested.
@@ -59,7 +59,7 @@ class Kind(ABC):
 
     @property
     def has_steps(self) -> bool:
-        """Return True if the measured steps can improve predictions of later trainings."""
+        """Return True if the measured steps can improve predictions of later training runs."""
         return True
 
     def load(self) -> None:
@@ -203,5 +203,5 @@ class GraphKind(Kind):
 
 
 def kind_of(job: TrainingJob[Any, Any, Any]) -> Kind:
-    """Return the kind of a training, by its architecture."""
+    """Return the kind of a training run, by its architecture."""
     return GraphKind(job) if isinstance(job.spec, GraphSpec) else ClickKind(job)

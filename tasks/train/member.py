@@ -49,7 +49,7 @@ def train_model(
     Args:
         job: Training job; its execution is that of the placement.
         placement: Placement of the training.
-        directory: Folder of this training only; holds the checkpoints and, at the end, the model.
+        directory: Folder of this training run only; holds the checkpoints and, at the end, the model.
         name: Name of the run in MLflow and of the progress bar.
         parent_run_id: MLflow run under which this one is logged; None logs nothing.
         run_kind: Kind of the training's own run.
@@ -66,7 +66,7 @@ def train_model(
         A `TrainedModel`, or a `TrainedRanker` for a graph model.
 
     Raises:
-        CheckpointError: The folder holds another training.
+        CheckpointError: The folder holds another training run.
         ShunterError: See `shunter.engine.loop.trainer.train`; a TrackingError when the store fails.
     """
     kind = kind_of(job)
@@ -174,7 +174,7 @@ def _log_change(run: Run | None, progress: ProgressLine, change: Change) -> None
 
 
 def log_result(run: Run, trained: Any, kind: Kind) -> None:
-    """Log the metrics of the whole training, and the quality of the final weights last."""
+    """Log the metrics of the whole training run, and the quality of the final weights last."""
     run.log_metrics({**training_metrics(trained), "training.best_epoch": trained.best_epoch})
     joules = trained.checkpoints.joules(trained.energy.joules) if trained.checkpoints is not None else None
     if joules is not None:

@@ -1,4 +1,4 @@
-"""Record of a training, stored with its run however the training ends; later predictions use it."""
+"""Record of a training run, stored with its run however the training ends; later predictions use it."""
 
 from contextlib import suppress
 from typing import Any
@@ -15,7 +15,7 @@ from shunter.tracking.training_evidence import Progress, mean_step_seconds, trai
 
 
 class TrainingRecord:
-    """Record of a running training.
+    """Record of a running job.
 
     Args:
         job: Training job, with the data set as it was ingested.
@@ -44,7 +44,7 @@ class TrainingRecord:
         self._energy.save()
 
     def log(self, run: Run, trained: Any, *, learns_steps: bool) -> None:
-        """Log the record of a finished training, and the time of its steps.
+        """Log the record of a finished training run, and the time of its steps.
 
         Args:
             run: Run of the training.
@@ -69,7 +69,7 @@ class TrainingRecord:
         log_steps(run.run_id, [observed])
 
     def log_failure(self, run: Run | None, error: BaseException) -> None:
-        """Log the record of a training that an error ended; errors of the store are ignored."""
+        """Log the record of a training run that an error ended; errors of the store are ignored."""
         if run is not None:
             with suppress(TrackingError):
                 log_evidence(run.run_id, self._evidence(ending_of(error=error)))

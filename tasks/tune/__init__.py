@@ -1,4 +1,4 @@
-"""Step `tune`: try settings in short trainings, stop bad ones early, and list the best ones first."""
+"""Step `tune`: try settings in short training runs, stop bad ones early, and list the best ones first."""
 
 from collections.abc import Sequence
 

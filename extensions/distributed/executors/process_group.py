@@ -35,7 +35,7 @@ from shunter.models.registry import build_model, may_lie_in_file
 LARGEST_SHARE = 0.5  # of this process's free memory for the finished tables, because scoring also needs memory
 TASK, KEPT_LOG = "task.pickle", "processes.log"
 POLL_SECONDS = 0.1
-# Processes for a measurement take seconds to start, so that short trainings, which gain little, are not measured.
+# Processes for a measurement take seconds to start, so that short training runs, which gain little, are not measured.
 FEWEST_STEPS, TRIAL_SECONDS = 5_000, 20.0
 WORKER = "shunter.extensions.distributed.executors.process_group_worker"
 
@@ -93,7 +93,7 @@ class ProcessGroup(Executor):
         return measure_energy(self.placement.accelerator)
 
     def _time_steps(self, job: ClickJob) -> StepTiming:
-        """Measure some steps of a training in the same number of processes."""
+        """Measure some steps of a training run in the same number of processes."""
         return time_group(self._divided(job), self._sharding, self.placement.processes)
 
     def _divided(self, job: ClickJob) -> ClickJob:
@@ -179,7 +179,7 @@ class _GroupChannel:
 
 
 def group_failure(group: Group) -> ShunterError:
-    """Return the error that describes why the processes of a training ended without a result."""
+    """Return the error that describes why the processes of a training run ended without a result."""
     error = group.error()
     if error is not None:
         return error

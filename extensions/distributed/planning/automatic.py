@@ -32,7 +32,7 @@ def plan_training(
     *,
     nodes: OnNodes | None = None,
 ) -> PlanReport | None:
-    """Search the plan of a training in several processes.
+    """Search the plan of a training run in several processes.
 
     TorchRec's plan is used unless the found plan is faster by more than the error of two predictions. None if there are
     more processes than rows, or if no plan fits into memory by our count. TorchRec's planner in the processes then

@@ -170,7 +170,7 @@ class SimulatedStep(Frozen):
 
 
 class ExecutedPlan(Frozen):
-    """Plan that a training has executed.
+    """Plan that a training run has executed.
 
     Attributes:
         key: Unique key, so that the plan counts once.

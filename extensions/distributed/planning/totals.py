@@ -34,7 +34,7 @@ class PlanTotals(Frozen):
 
 
 def totals_of(demand: ModelDemand, machine: Machine, request: PlanRequest, step_seconds: float) -> PlanTotals:
-    """Return the totals of a training with this step time."""
+    """Return the totals of a training run with this step time."""
     steps = request.epochs * -(-demand.workload.train_samples // request.batch_size)
     hours = steps * step_seconds / 3600
     watts = [device.profile.busy_watts for device in machine.devices]
@@ -49,7 +49,7 @@ def totals_of(demand: ModelDemand, machine: Machine, request: PlanRequest, step_
 
 
 def check_limits(totals: PlanTotals, request: PlanRequest) -> None:
-    """Raise if a training under the plan breaks a limit; the fastest plan is the best in every limit.
+    """Raise if a training run under the plan breaks a limit; the fastest plan is the best in every limit.
 
     Raises:
         InfeasibleError: A limit is broken; the message names the first one.

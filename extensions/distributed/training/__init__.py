@@ -1,4 +1,4 @@
-"""One training in many processes: plan, steps and sharded checkpoints."""
+"""One training run in many processes: plan, steps and sharded checkpoints."""
 
 from shunter.extensions.distributed.training.given import GivenTable
 from shunter.extensions.distributed.training.plan import Division, Machine, Sharding

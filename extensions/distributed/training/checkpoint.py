@@ -1,4 +1,4 @@
-"""Checkpoints of a training in several processes, written in the background and valid if any process is killed.
+"""Checkpoints of a training run in several processes, written in the background and valid if any process is killed.
 
 Every process copies its own shards, or only their changed rows; training waits for this copy alone. A background thread
 of each process then writes the copy. The files are collected in a temporary folder, which one rename turns into the
@@ -69,7 +69,7 @@ Job = Callable[[], None]
 
 @runtime_checkable
 class DividedOptimizer(Protocol):
-    """Optimizer whose state the processes of one training divide."""
+    """Optimizer whose state the processes of one training run divide."""
 
     def full_state_dict(self) -> dict[str, Any] | None:
         """Return the whole state in the first process, None in the others; all processes call it."""
@@ -77,7 +77,7 @@ class DividedOptimizer(Protocol):
 
 
 class ShardedCheckpoint(CheckpointDirectory[Model]):
-    """Checkpoint of one training in several processes; all processes call each method together.
+    """Checkpoint of one training run in several processes; all processes call each method together.
 
     Args:
         directory: Folder of this checkpoint alone, visible to every process; created if missing.
@@ -280,7 +280,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         processes wrote it, the random state is seeded with the seed plus the step instead.
 
         Raises:
-            CheckpointError: No checkpoint is undamaged, or the checkpoint belongs to another training.
+            CheckpointError: No checkpoint is undamaged, or the checkpoint belongs to another training run.
         """
         folder, index = self._newest_of_all()
         dist.barrier()  # every process has read the newer checkpoints before they are removed

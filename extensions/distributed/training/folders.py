@@ -1,4 +1,4 @@
-"""Checkpoint folders of the processes of a training: one on a single machine, replicas on several machines.
+"""Checkpoint folders of the processes of a training run: one on a single machine, replicas on several machines.
 
 Several machines need no shared disk: files that a process writes are sent to the folders of the other machines. So each
 machine has the whole checkpoint, and any process can read any part of it.

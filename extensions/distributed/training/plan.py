@@ -88,7 +88,7 @@ class Sharding:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """Placement of tables that is fixed before a training, independent of its machines.
+    """Placement of tables that is fixed before a training run, independent of its machines.
 
     Attributes:
         tables: Placement of each table; None leaves it to the planner of the group.

@@ -1,4 +1,4 @@
-"""Folder layout of the states of a training in several processes.
+"""Folder layout of the states of a training run in several processes.
 
     checkpoint-{number}/            the highest number counts, unless a file of it is damaged
         index.json                  state as numbers; of each file its checksum and the blocks of tables in it

@@ -52,7 +52,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """Length and size of a training.
+    """Length and size of a training run.
 
     Attributes:
         rounds: Number of updates of the networks.
@@ -124,7 +124,7 @@ class Trainer:
 
     @one_thread()
     def run(self, on_round: Callable[[int, Progress], None] | None = None) -> list[Weights]:
-        """Run the whole training; return the snapshots.
+        """Run the whole training run; return the snapshots.
 
         Args:
             on_round: Called after each round; may read `networks`.

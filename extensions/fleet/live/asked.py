@@ -36,7 +36,7 @@ def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
 
 
 def check_training(own: OwnJob, request: TrainRequest) -> None:
-    """Raise for options that a single training with fixed settings does not support.
+    """Raise for options that a single training run with fixed settings does not support.
 
     Raises:
         RequestError: An option is unsupported; the message names the job and the options to remove.

@@ -43,7 +43,7 @@ def names_of(places: Places) -> str:
 
 
 class Progress(NamedTuple):
-    """Progress of a training.
+    """Progress of a training run.
 
     Attributes:
         done: Number of completed steps.
@@ -73,7 +73,7 @@ class Granted(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """Event: a training has ended and released its accelerators; its model is not yet evaluated and registered."""
+    """Event: a training run has ended and released its accelerators; its model is not yet evaluated and registered."""
 
     job: str
 

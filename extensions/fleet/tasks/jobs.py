@@ -1,4 +1,4 @@
-"""Jobs of a live fleet, whose trainings are determined before the first one starts."""
+"""Jobs of a live fleet, whose training runs are determined before the first one starts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

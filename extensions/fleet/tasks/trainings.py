@@ -1,4 +1,4 @@
-"""Jobs of a fleet on the nodes of a Ray cluster, each a training as in `shunter train`, monitored from here."""
+"""Jobs of a fleet on the nodes of a Ray cluster, each a training run as in `shunter train`, monitored from here."""
 
 import queue
 import threading
@@ -59,7 +59,7 @@ class _Running:
 
 
 class RayTrainings:
-    """`live.role.Trainings` on Ray, whose resource accounting decides: a training waits until Ray has room for it.
+    """`live.role.Trainings` on Ray, whose resource accounting decides: a run waits until Ray has room for it.
 
     Use it as a context manager, which ends its threads.
 
@@ -70,7 +70,7 @@ class RayTrainings:
         jobs: Jobs by name.
         directory: Folder with a subfolder for each job.
         run_id: MLflow run that becomes the parent of each job's run.
-        checkpoint_seconds: Longest time between two checkpoints of a training.
+        checkpoint_seconds: Longest time between two checkpoints of a training run.
         finish: Function that evaluates a trained model and returns its metrics.
     """
 
@@ -110,13 +110,13 @@ class RayTrainings:
         self._watch.join(timeout=10 * WATCH_SECONDS)
 
     def machines(self) -> Sequence[LiveMachine]:
-        """See `Trainings.machines`."""
+        """See `Training runs.machines`."""
         if isinstance(self._machines, HardwareError):
             raise self._machines
         return self._machines
 
     def start(self, job: str, places: Places) -> None:
-        """See `Trainings.start`."""
+        """See `Training runs.start`."""
         assert job not in self._running, f"{job} runs already"
         self._progress.pop(job, None)  # of an earlier start: steps may be repeated
         on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
@@ -124,12 +124,12 @@ class RayTrainings:
         threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
 
     def stop(self, job: str) -> None:
-        """See `Trainings.stop`."""
+        """See `Training runs.stop`."""
         if job in self._running:
             self._running[job].stops.set()
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """See `Trainings.events`."""
+        """See `Training runs.events`."""
         found: list[Event] = []
         with suppress(queue.Empty):
             found.append(self._events.get(timeout=max(timeout_seconds, 0.001)))
@@ -138,7 +138,7 @@ class RayTrainings:
         return found
 
     def progress(self, job: str) -> Progress | None:
-        """See `Trainings.progress`."""
+        """See `Training runs.progress`."""
         return self._progress.get(job)
 
     def directory_of(self, job: str) -> Path:
@@ -299,7 +299,7 @@ def gpus_of(node: ClusterNode) -> int:
 
 
 def cores_of_gpu(node: ClusterNode) -> int:
-    """Return the number of cores that a training on one of a node's GPUs reserves; 0 without GPUs."""
+    """Return the number of cores that a training run on one of a node's GPUs reserves; 0 without GPUs."""
     gpus = gpus_of(node)
     return max(1, min(MOST_CORES_OF_GPU, int(node.resources.get("CPU", 1)) // gpus)) if gpus else 0
 
@@ -358,5 +358,5 @@ def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gp
         on_gpu: Whether the placement is on a GPU.
     """
     threads = cores_of_gpu(node) if on_gpu else accelerators
-    device = "cuda:0" if on_gpu else CPU  # Ray makes each training's own GPU the first
+    device = "cuda:0" if on_gpu else CPU  # Ray makes each training run's own GPU the first
     return Placement(accelerator=f"{device}@{node.name}", threads=threads, precision="fp32", batch_size=batch_size)

@@ -118,7 +118,7 @@ class Learner:
         """Return all trials as episodes, with the probabilities of the policy before this improvement.
 
         PPO would use the probabilities at the time of each choice, but then choices outside the clip range are ignored
-        by now. Where an evaluation is a training, that wastes data. On 96 synthetic tables of 256 points, those
+        by now. Where an evaluation is a training run, that wastes data. On 96 synthetic tables of 256 points, those
         probabilities need 40.7 evaluations to the goal, the present ones 36.3 (difference 4.4, standard error 1.7;
         random search 104).
         """

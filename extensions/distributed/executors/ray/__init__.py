@@ -1,1 +1,1 @@
-"""Trainings on the nodes of a Ray cluster."""
+"""Training runs on the nodes of a Ray cluster."""

@@ -12,22 +12,22 @@ from shunter.extensions.distributed.links.nodes import free_resources
 from shunter.hardware.types import Placement
 
 SLACK = 1e-6  # tolerance of a resource, which Ray counts in units of 1e-4
-# Returns where a training continues. Arguments: its total at each free accelerator, its accelerator, its progress.
+# Returns where a training run continues. Arguments: its total at each free accelerator, its accelerator, its progress.
 SelectUpgrade = Callable[[Mapping[str, float], str, TrainingProgress], str | None]
 
 
 def nowhere(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> None:
-    """Return None: the `SelectUpgrade` of a training that stays."""
+    """Return None: the `SelectUpgrade` of a training run that stays."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Placements on which a flow's trainings may run.
+    """Placements on which a flow's training runs may run.
 
     Attributes:
         all: The placements, best first.
-        select_upgrade: Decides whether a running training moves.
-        may_begin_elsewhere: Whether a training may begin on another free placement while the best is in use.
+        select_upgrade: Decides whether a running job moves.
+        may_begin_elsewhere: Whether a training run may begin on another free placement while the best is in use.
         memory_bytes: Predicted memory of a process on its node, which Ray then reserves; 0 if unknown.
     """
 
@@ -65,13 +65,13 @@ class Elsewhere:
         self.choices, self._slots = choices, slots
 
     def begin(self, placement: Placement) -> Placement | None:
-        """Return where a training begins if its placement is in use; None if it is free, or nothing else is free."""
+        """Return where a run begins if its placement is in use; None if it is free, or nothing else is free."""
         if not self.choices.may_begin_elsewhere or are_free(self._slots(placement)):
             return None
         return next((one for one in self._others(placement) if are_free(self._slots(one))), None)
 
     def better(self, here: Placement, slots: Sequence[WorkerSlot], progress: TrainingProgress) -> Placement | None:
-        """Return where a training continues after releasing its current placement; None if it stays.
+        """Return where a training run continues after releasing its current placement; None if it stays.
 
         Args:
             here: Its placement.

@@ -1,4 +1,4 @@
-"""Ray cluster as a compute target: measures its nodes, and moves a training to another node if its node dies."""
+"""Ray cluster as a compute target: measures its nodes, and moves a training run to another node if its node dies."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ from shunter.models.spec import ModelSpec
 log = logging.getLogger(__name__)
 
 MOST_MEASURED = 4  # nodes between which collectives are timed
-MOST_RESTARTS = 3  # of one training: if processes die on every node, the training itself is the cause
+MOST_RESTARTS = 3  # of one training run: if processes die on every node, the training itself is the cause
 
 
 @contextmanager
@@ -69,8 +69,8 @@ class Cluster:
     Attributes:
         nodes: Nodes by name.
         ledger: Energy used by the nodes.
-        moves: Sentences on each move of a training and its reason.
-        nodes_together: Nodes of the processes of one training, in the order of their first use.
+        moves: Sentences on each move of a training run and its reason.
+        nodes_together: Nodes of the processes of one training run, in the order of their first use.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode]) -> None:
@@ -86,7 +86,7 @@ class Cluster:
         A processor counts with the cores that Ray may allocate.
 
         Args:
-            processes: Processes of a training; for several, the profiles contain the collectives between nodes,
+            processes: Processes of a training run; for several, the profiles contain the collectives between nodes,
                 measured once
                 a day.
 
@@ -135,17 +135,17 @@ class Cluster:
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
-        """Set the alternatives if a training's node dies or a better node becomes free; see `Choices`."""
+        """Set the alternatives if a training run's node dies or a better node becomes free; see `Choices`."""
         asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), select_upgrade or nowhere)
         asked = replace(asked, may_begin_elsewhere=may_begin_elsewhere, memory_bytes=memory_bytes)
         self._elsewhere = Elsewhere(asked, self.slots)
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
-        """Return the executor of one training, on the placement's node and further nodes that its processes need."""
+        """Return the executor of one run, on the placement's node and further nodes that its processes need."""
         return RayExecutor(self, placement, self.ledger)
 
     def divided(self, division: Division) -> "DividedOver":
-        """Return the same cluster for multi-process trainings with a fixed division of the tables."""
+        """Return the same cluster for multi-process training runs with a fixed division of the tables."""
         return DividedOver(self, division)
 
     def meter_with(self, here: EnergyMeter) -> FlowMeter:
@@ -200,7 +200,7 @@ class Cluster:
                 self._note_move(f"{error} It continues at {self._label(placement)}.")
 
     def _begun_at(self, placement: Placement) -> Placement:
-        """Return the first placement of trainings: theirs, unless it is in use and another is free."""
+        """Return the first placement of training runs: theirs, unless it is in use and another is free."""
         free = self._elsewhere.begin(placement)
         if free is None:
             return placement
@@ -221,7 +221,7 @@ class Cluster:
         on_checkpoint: Callable[[], None] = lambda: None,
         memory_bytes: int = 0,
     ) -> Done:
-        """Run one attempt of a training on the node of its placement, without moving to another node.
+        """Run one attempt of a training run on the node of its placement, without moving to another node.
 
         Args:
             task: The training; its checkpoints are copied into their folder on this machine.
@@ -257,7 +257,7 @@ class Cluster:
         )
 
     def slots(self, placement: Placement) -> list[WorkerSlot]:
-        """Return the worker slots of a training: its own node first, then the best similar nodes that are up.
+        """Return the worker slots of a training run: its own node first, then the best similar nodes that are up.
 
         Raises:
             RequestError: There are fewer GPUs of that model than processes.

@@ -1,4 +1,4 @@
-"""Caller's side of a multi-process training on cluster nodes: reserved together, followed as one training."""
+"""Caller's side of a multi-process training on cluster nodes: reserved together, followed as one training run."""
 
 import time
 import uuid

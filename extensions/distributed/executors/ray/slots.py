@@ -1,4 +1,4 @@
-"""Parallel trainings on a cluster: assignment to nodes, and the executor that sends them there."""
+"""Parallel training runs on a cluster: assignment to nodes, and the executor that sends them there."""
 
 import threading
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from shunter.hardware.types import Placement
 
 
 class Asked(NamedTuple):
-    """Wording for errors about parallel trainings.
+    """Wording for errors about parallel training runs.
 
     Attributes:
         what: Noun in the plural.
@@ -36,19 +36,19 @@ PROCESSES = Asked("processes", "--processes")
 def spread(
     placement: Placement, count: int, nodes: Mapping[str, ClusterNode], asked: Asked = TRIALS
 ) -> list[tuple[Placement, int]]:
-    """Return the placement of each of `count` parallel trainings, and how many share its node's processor.
+    """Return the placement of each of `count` parallel training runs, and how many share its node's processor.
 
     All get the same accelerator model and number of threads, because their measurements are compared. Processors are
-    divided if there are more trainings than nodes; a GPU takes one training.
+    divided if there are more training runs than nodes; a GPU takes one training run.
 
     Args:
         placement: the chosen placement, which comes first.
-        count: number of trainings.
+        count: number of training runs.
         nodes: Nodes of the cluster, by name.
-        asked: Noun for messages: trials, or the processes of one training.
+        asked: Noun for messages: trials, or the processes of one training run.
 
     Raises:
-        RequestError: there are fewer GPUs of that model than trainings.
+        RequestError: there are fewer GPUs of that model than training runs.
     """
     chosen = nodes[str(placement.node)]
     model = next(found.model for found in chosen.accelerators if found.name == placement.device)
@@ -85,9 +85,9 @@ class RayExecutor(Executor):
     """Executor that trains on a node of the cluster, and on another node if that node dies.
 
     Args:
-        cluster: Cluster that sends the trainings.
-        placement: First placement of the trainings.
-        ledger: Ledger of the energy of its trainings.
+        cluster: Cluster that sends the training runs.
+        placement: First placement of the training runs.
+        ledger: Ledger of the energy of its training runs.
         shared_by: Executors that share the node, including this one.
         division: How several processes divide the tables.
     """
@@ -126,11 +126,11 @@ class RayExecutor(Executor):
         return self._train(Task(job=job, wants_model=False, cores=self._cores), hooks).figures
 
     def meter(self) -> LedgerMeter:
-        """Return a meter of the energy that its trainings use while the meter is entered."""
+        """Return a meter of the energy that its training runs use while the meter is entered."""
         return LedgerMeter(self._ledger)
 
     def close(self) -> None:
-        """End the running training."""
+        """End the running training run."""
         self._closed.set()
 
     def _train(self, task: Task, hooks: Hooks) -> Done:

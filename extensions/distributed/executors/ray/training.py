@@ -1,4 +1,4 @@
-"""Caller's side of a training on a node: sends the task, follows it, and detects the loss of the node."""
+"""Caller's side of a training run on a node: sends the task, follows it, and detects the loss of the node."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -74,7 +74,7 @@ def _start(actor: Any, task: Task, files: Files, hooks: Hooks) -> None:
 
 
 def _resources(node: ClusterNode, task: Task, memory_bytes: int) -> dict[str, Any]:
-    """Return the resources that Ray reserves on the node, so that two trainings wait for each other."""
+    """Return the resources that Ray reserves on the node, so that two training runs wait for each other."""
     execution = task.job.execution
     cores = min(execution.threads, node.resources.get("CPU", 0.0))
     memory = memory_there(node, memory_bytes)
@@ -98,7 +98,7 @@ def memory_there(node: ClusterNode, memory_bytes: int, shared_by: int = 1) -> in
 
 
 class _NodeChannel:
-    """Channel to a training on a node; a `shunter.engine.executors.remote_training.Channel`.
+    """Channel to a training run on a node; a `shunter.engine.executors.remote_training.Channel`.
 
     Args:
         actor: Ray's handle of the started `NodeTrainer`.
@@ -134,7 +134,7 @@ def signs_of_a_loss() -> tuple[type[Exception], ...]:
 
 
 def lost(node: str, error: BaseException) -> NodeLostError:
-    """Return the error that a training was lost with its process.
+    """Return the error that a training run was lost with its process.
 
     Args:
         node: Names of the nodes of the training.
