@@ -145,7 +145,7 @@ def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any,
         found = kind.model_validate({**read_json(path), "directory": directory})
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"The file {path} does not describe a finished training ({reason}).") from error
+        raise CheckpointError(f"The file {path} does not describe a finished training run ({reason}).") from error
     asked = {
         "data": (job.dataset.fingerprint, found.data_fingerprint),
         "architecture": (job.spec, found.spec),
@@ -155,7 +155,7 @@ def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any,
     different = [what for what, (wanted, there) in asked.items() if wanted != there]
     if different:
         raise CheckpointError(
-            f"The folder {directory} holds another finished training (it differs in {', '.join(different)}): "
+            f"The folder {directory} holds another finished training run (it differs in {', '.join(different)}): "
             f"use another folder."
         )
     return found

@@ -71,14 +71,14 @@ def trainings_at_a_time(
     tried = tuple(_tried(decision, placement, trainings, epochs, most))
     alone = tried[0] if tried and tried[0].count == 1 else Together(1, math.nan, None)
     if len(tried) < 2 or tried[0] is not alone:
-        return Advice(alone, (), "One training at a time: there is no more room, or nothing to compare with.")
+        return Advice(alone, (), "One training run at a time: there is no more room, or nothing to compare with.")
     weights = Weights.parse(decision.objective)
     kept = [one for one in tried if one.fits and _keeps(one, left_joules)] or [alone]
     best = min(kept, key=lambda one: _score(one, weights))
     if best.count > 1 and _score(best, weights) > (1 - LEAST_GAIN) * _score(alone, weights):
         best = alone
     among = ", ".join(f"{one.count}: {_words(one)}" for one in tried)
-    return Advice(best, tried, f"{best.count} of {trainings} trainings at a time, as is expected of them ({among}).")
+    return Advice(best, tried, f"{best.count} of {trainings} training runs at a time, as predicted ({among}).")
 
 
 def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:

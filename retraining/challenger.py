@@ -284,7 +284,7 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
         reason = f"{night.reason} The judged day was learned too, to no gain: {words}"
         forget(dataset)
         return night.model_copy(update={"reason": reason})
-    assert trained.run_id is not None, "a night's trainings are tracked"
+    assert trained.run_id is not None, "a night's training runs are tracked"
     registered = register(
         trained.run_id,
         dataset,

@@ -168,7 +168,7 @@ def _first_night(tonight: Tonight) -> Night:
         test = {"auc": summary.result.test.auc, "ne": summary.result.test.ne}
         open_run(run_id).log_metrics({f"nightly/challenger_{name}": value for name, value in test.items()})
     version = version_of_run(request.register_as, summary.run_id)
-    assert version is not None, "a training that ends without an error has registered its model"
+    assert version is not None, "a training run that ends without an error has registered its model"
     reason = (
         f"There was no champion of {version.name!r}: version {version.version} was trained on {len(plan.training)} "
         f"day(s) and has {quality_as_text(summary.result)} on {plan.held_out}."

@@ -90,7 +90,7 @@ class Settings(BaseSettings):
 
     lock_directory: Path | None = Field(
         default=None,
-        description="Folder of the locks that keep trainings off each other's accelerators: `locks` of `home` if "
+        description="Folder of the locks that keep training runs off each other's accelerators: `locks` of `home` if "
         "omitted; name a common one where several homes share a machine.",
     )
 

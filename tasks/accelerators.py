@@ -27,7 +27,7 @@ LONGEST_HOURS = 24.0 * 365  # longest reservation, because dates are limited
 # and returns a `shunter.engine.executors.role.ComputeTarget`; `cluster` is a
 # `shunter.extensions.distributed.executors.ray.choices.SelectUpgrade`.
 MOVES = Registry(
-    "move of running trainings",
+    "move of running training runs",
     {
         "machine": Entry(target="shunter.extensions.fleet.better:DeviceUpgrade"),
         "cluster": Entry(target="shunter.extensions.fleet.one_node:select_upgrade"),

@@ -121,7 +121,7 @@ class Repetition(Frozen):
             request = TrainRequest.model_validate_json(asked or "")
         except ValidationError as error:
             raise NotRepeatableError(
-                f"The run {run_id[:12]} has no stored choices to repeat: name a training that was completed by this "
+                f"The run {run_id[:12]} has no stored choices to repeat: name a run that was completed by this "
                 "version or a later one."
             ) from error
         if options := options_in_time(request):

@@ -15,7 +15,7 @@ from shunter.registry import Entry, Registry
 from shunter.requests import TrainRequest
 
 PLANNERS = Registry(
-    "planner of divided trainings",
+    "planner of divided training runs",
     {"tables": Entry(target="shunter.extensions.distributed.table_planner:TablePlanner")},
     "shunter.plans",
 )

@@ -97,7 +97,7 @@ class Evidence(Ending):
     total_seconds: float | None = Field(default=None, gt=0, description="Time of the whole flow with earlier attempts.")
     total_joules: float | None = Field(default=None, gt=0, description="Energy of the same; source as in `measured`.")
     cost: float | None = Field(default=None, ge=0, description="Cost of the whole flow, at the price in the request.")
-    compiled: bool | None = Field(default=None, description="Whether the steps were compiled; None without a training.")
+    compiled: bool | None = Field(default=None, description="Whether the steps were compiled; None without training.")
     too_large: tuple[TooLarge, ...] = Field(
         default=(), description="Placements at which a probe or the run ran out of memory."
     )

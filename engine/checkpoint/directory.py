@@ -258,7 +258,7 @@ class CheckpointDirectory(Generic[Trained]):
         different = sorted(key for key in self._identity if found.get(key) != self._identity[key])
         if different:
             raise CheckpointError(
-                f"The checkpoint {path} belongs to another training (it differs in {', '.join(different)}): "
+                f"The checkpoint {path} belongs to another training run (it differs in {', '.join(different)}): "
                 f"resume with the former settings or use another folder."
             )
 
@@ -431,7 +431,7 @@ class CheckpointDirectory(Generic[Trained]):
     def _tables_in(self, model: Trained) -> EmbeddingTables:
         tables = tables_of(model)
         if tables is None:
-            raise CheckpointError(f"{self.path} has embedding tables, the model has none: start a new training.")
+            raise CheckpointError(f"{self.path} has embedding tables, the model has none: start a new training run.")
         return tables
 
     def _read_pieces(self, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:

@@ -113,7 +113,7 @@ def _measured(job: ClickJob, steps: int, trial: Trial) -> Compilation:
     try:
         eager = trial.measure(job).step_seconds
         if not may_pay(steps, eager, trial.seconds):
-            reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short a training"
+            reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short a training run"
             return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
         timing = trial.measure(replace(job, execution=replace(job.execution, compiled=True)))
     except HardwareError as error:

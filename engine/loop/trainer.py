@@ -125,7 +125,7 @@ def _check(job: ClickJob) -> None:
     _check_rates(job.hyperparameters)
     if schedule.max_epochs < 1 or schedule.patience < 1:
         raise RequestError(
-            f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
+            f"A training run takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
             f"{schedule.patience}: raise them."
         )
     rows = dataset.splits["train"].rows
@@ -163,12 +163,12 @@ def _check_cycles(job: ClickJob, processes: OneProcess | None, cache: EmbeddingC
         return
     if rates.learning_rate_schedule != "cosine" or not 1 <= rates.cycles <= epochs or epochs % rates.cycles:
         raise RequestError(
-            f"The cycles {rates.cycles} part a training of {epochs} epochs along cosines: give a number that divides "
+            f"The cycles {rates.cycles} part a run of {epochs} epochs along cosines: give a number that divides "
             "the epochs, and learning_rate_schedule=cosine."
         )
     if processes is not None or cache is not None:
         raise RequestError(
-            "Snapshots of a training whose tables are divided or are in a file are not kept: leave out its cycles."
+            "Snapshots of a training run whose tables are divided or are in a file are not kept: leave out its cycles."
         )
 
 

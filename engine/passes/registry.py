@@ -7,7 +7,7 @@ from shunter.registry import Entry, Registry
 
 COMPRESSION, REWRITING = "shunter.extensions.compression", "shunter.extensions.rewriting"
 TRAINING_PASSES = Registry(
-    "pass of a training",
+    "pass of a training run",
     {
         "compaction": Entry(target=f"{REWRITING}.compaction_pass:PASS"),
         "packed_activations": Entry(target=f"{REWRITING}.packed_activations_pass:PASS"),

@@ -37,7 +37,7 @@ class Measurement(Frozen):
     watts_measured: bool
     step_seconds_interval: tuple[float, float] | None = Field(
         default=None,
-        description="Nine in ten of its steps, as a log-normal through their 10th and 90th percentile: a training may "
+        description="Nine in ten of its steps, as a log-normal through their 10th and 90th percentile: a run may "
         "be as lucky or unlucky with its neighbours on the machine as one step of the probe.",
     )
 

@@ -274,7 +274,7 @@ def _check(job: GraphJob) -> None:
     hyperparameters, execution, schedule = job.hyperparameters, job.execution, job.schedule
     if schedule.max_epochs < 1 or schedule.patience < 1:
         raise RequestError(
-            f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
+            f"A training run takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
             f"{schedule.patience}: raise them."
         )
     if execution.precision != "fp32":

@@ -153,7 +153,7 @@ class DurationModel:
         return own.model_copy(update={name: gib for name, gib in foreseen.items() if name in missing})
 
     def _predicted(self, own: OwnJob, types: Sequence[str]) -> dict[str, tuple[float, Source]]:
-        assert own.train is not None, f"{own.name} states neither times nor a training"
+        assert own.train is not None, f"{own.name} states neither times nor a training run"
         training = self._prepare(own)
         key = key_of(training, own.processes)
         known = {name: self.past.train_seconds(key, name, own.asks(name)) for name in types}

@@ -54,7 +54,7 @@ COMMANDS = Registry(
         ),
         "tune": command_entry(
             "shunter.flows.command.flow_commands:tune",
-            "Search settings or architectures without a full training.",
+            "Search settings or architectures without a full training run.",
         ),
         "select": command_entry(
             "shunter.flows.command.flow_commands:select",

@@ -67,7 +67,7 @@ class Interruptions:
         """
         if not self.seconds:
             return []
-        trainings = "1 past training" if self.trainings == 1 else f"{self.trainings} past trainings"
+        trainings = "1 past training run" if self.trainings == 1 else f"{self.trainings} past training runs"
         seen = {0: "never", 1: "once"}.get(round(self.restores), f"{self.restores:.0f} times")
         return [
             f"Checkpoints add {self.lost_share(interval_seconds):.2%} to the time: {self.stall_share:.2%} of waiting "

@@ -68,7 +68,7 @@ class PastRun(Frozen):
     placement: Placement | None
     auc: float | None = Field(description="AUC on the validation part.")
     ne: float | None = Field(default=None, description="NE on the validation part.")
-    seconds: float | None = Field(description="Time of the whole flow (`train`) or of one training (`member`).")
+    seconds: float | None = Field(description="Time of the whole flow (`train`) or of one training run (`member`).")
     joules: float | None = Field(description="Energy of the same work; None if not measured.")
     cost: float | None = Field(description="Cost at the price in the request; None if the request has no price.")
     work_share: float | None = Field(

@@ -143,7 +143,7 @@ class InTraining:
                 said.append(f"{math.exp(mean):.2g} times as long on {threads} thread(s)")
         if not said:
             return ""
-        return f"Steps of past trainings on {name} took {' and '.join(said)} as short probes, which is allowed for."
+        return f"Steps of past training runs on {name} took {' and '.join(said)} as short probes, which is allowed for."
 
 
 def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:

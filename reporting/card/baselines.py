@@ -29,7 +29,7 @@ class TrainedBaseline(Frozen):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     model: TrainedModel = Field(description="Under the name of its family, which is its name as a member too.")
-    train_seconds: float = Field(description="Of all its trainings, of which the best was kept.")
+    train_seconds: float = Field(description="Of all its training runs, of which the best was kept.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
     trained_at: datetime | None = Field(
         default=None,

@@ -17,7 +17,7 @@ figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; } li { ma
 """.strip()
 
 REPEATS = (
-    "`shunter train --repeat RUN` with the run of this training gives the same weights bit by bit: at the placement "
+    "`shunter train --repeat RUN` with this run gives the same weights bit by bit: at the placement "
     "above, on the same kind of processor, with the same versions of the libraries."
 )
 

@@ -24,7 +24,7 @@ class RankedBaseline(Frozen):
     chosen: TrainedRanker = Field(description="The same, as the validation part judged it.")
     is_asked: bool = Field(default=False, description="Whether it is the requested model.")
     tried: int = Field(description="Settings that were tried.")
-    train_seconds: float = Field(description="Of all its trainings.")
+    train_seconds: float = Field(description="Of all its training runs.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
 
 

@@ -2,7 +2,7 @@
 
 With several families their first points alone would use up a short search. So each family's default is first trained on
 few samples, the same number for all (Jamieson and Talwalkar, AISTATS 2016, with families as arms). This brief training
-run is called the screening of the family.
+run run is called the screening of the family.
 
 A screening shows which family learns fast, not which one ends best. So the first points of the families are trained in
 full in the order of the screenings. Those of the best two are always trained, the others while a share of the budget

@@ -173,7 +173,7 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
 
     ensemble_of: EnsembleOf = Field(
         default=EnsembleOf.MEMBERS,
-        description="Ensemble members: separate trainings, snapshots of one training, or former champions.",
+        description="Ensemble members: separate training runs, snapshots of one training run, or former champions.",
     )
 
     ensemble_size: int | None = Field(

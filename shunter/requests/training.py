@@ -35,7 +35,7 @@ class TrainRequest(JobRequest, frozen=True):
     search: SearchRequest = Field(default=SearchRequest(), description="What is tried before the training.")
     training: TrainingEffort = Field(default=TrainingEffort(), description="How the chosen settings are trained.")
     checkpoints: CheckpointRequest = Field(
-        default=CheckpointRequest(), description="How the state of an unfinished training is kept."
+        default=CheckpointRequest(), description="How the state of an unfinished training run is kept."
     )
     promise: PromiseRequest = Field(default=PromiseRequest(), description="What quality a registered model keeps.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")

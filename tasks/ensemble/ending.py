@@ -1,4 +1,4 @@
-"""Estimate of the time that a command needs beside its trainings, by past runs and the pace of this run."""
+"""Estimate of the time that a command needs beside its training runs, by past runs and the pace of this run."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +13,7 @@ from shunter.tracking.convention import TRAINING_METRICS, TRIAL_OF_MEMBER, read_
 from shunter.tracking.history import TrackedRun, read_children, read_runs
 
 STEPS = ("ensemble", "card", "register", "report")  # steps of `shunter.flows.train` after the training of the members
-UNTRAINED = ("select", *STEPS)  # the same with the choice of the placement, before the first training
+UNTRAINED = ("select", *STEPS)  # the same with the choice of the placement, before the first training run
 BEGINNING = (START, "ingest", "track")  # steps before them, by which the pace of two runs is compared
 MEASURED = ("profile", "select")  # steps that measure, of which the end has none
 LATEST, LOOKED_AT = 3, 50  # number of past runs that count, and number of newest runs to search for them
@@ -24,7 +24,7 @@ SHARE_OF_BEGINNING = 1.0
 SPREAD = 0.1  # share by which an end takes longer than the longest of the latest
 LATE_SECONDS = 0.3  # a limit is noticed after a step or a validation
 MOST_PACE = 3.0  # largest ratio of the pace of two runs; beyond it, the beginning did other work
-AFTER_TRAININGS = "after trainings"  # seconds of an account between its last training and the next step
+AFTER_TRAININGS = "after trainings"  # seconds of an account between its last training run and the next step
 TRAINED_SECONDS = TRAINING_METRICS["train_seconds"]
 
 
@@ -52,7 +52,7 @@ def expected_ending(
         dataset: Data set of the run.
         request: Request of the run.
         clock: Clock with the seconds of the first steps.
-        steps: Steps that count beside the end of the trainings and the end of the process.
+        steps: Steps that count beside the end of the training runs and the end of the process.
     """
     known = _past_runs(dataset, request, steps)
     if known:
@@ -65,7 +65,7 @@ def expected_ending(
 def _longest(
     known: Sequence[Mapping[str, float]], steps: Sequence[str], now: Mapping[str, float] | None = None
 ) -> float:
-    """Return the seconds of steps, the end of the trainings and that of the process: of the longest past run.
+    """Return the seconds of steps, the end of the training runs and that of the process: of the longest past run.
 
     Steps that measure take as long as in the newest run, because what a run has measured is not measured again.
 
@@ -103,7 +103,7 @@ def _past_runs(dataset: Dataset, request: TrainRequest, steps: Sequence[str]) ->
 
 
 def _after_trainings(run: TrackedRun, account: Mapping[str, float]) -> float:
-    """Return the seconds that a run needed after its trainings: for a trial, the search and the members.
+    """Return the seconds that a run needed after its training runs: for a trial, the search and the members.
 
     A trial is validated and logged after its last step; the first one also loads libraries before it, so the shortest
     counts. A search is logged after its trials, and a trial that becomes a member is copied and logged.

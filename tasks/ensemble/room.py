@@ -79,6 +79,4 @@ def minutes_as_text(
         f"of which trials had trained; start, choice and the steps between them {beside / 60:.1f}. "
         f"For the end {ending / 60:.1f} were reserved ({minutes.ending_from})."
     )
-    return (
-        f"{words} The end of the minutes ended {cut} of their trainings, which keep their best epoch." if cut else words
-    )
+    return f"{words} The end of the minutes ended {cut} of their runs, which keep their best epoch." if cut else words

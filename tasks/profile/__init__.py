@@ -35,7 +35,7 @@ __all__ = [
 
 ANALYSIS = "stalls"
 TRAINING_ANALYSES = Registry(
-    "analysis of a training",
+    "analysis of a training run",
     {ANALYSIS: Entry(target="shunter.extensions.stalls.analysis:analyse", needs="distributed")},
     group="shunter.training_analyses",
 )

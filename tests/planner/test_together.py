@@ -48,7 +48,7 @@ def test_trainings_are_side_by_side_where_that_is_better(one: float, two: float,
     assert alone.seconds == pytest.approx(4 * 3 * two)
     assert together.seconds == pytest.approx(2 * 3 * one + START_SECONDS)
     assert together.joules == pytest.approx(4 * 3 * 10 * one)
-    assert f"{count} of 4 trainings at a time" in found.words
+    assert f"{count} of 4 training runs at a time" in found.words
 
 
 def test_what_has_no_room_or_takes_too_much_energy_is_left() -> None:

@@ -215,7 +215,7 @@ def _keep_log(group: Group, directory: Path) -> None:
 
 def _check(execution: Execution, processes: int) -> None:
     if processes < 1:
-        raise RequestError(f"A training takes at least one process, not {processes}: raise it.")
+        raise RequestError(f"A training run takes at least one process, not {processes}: raise it.")
     if execution.device.startswith("cuda") and processes > torch.cuda.device_count():
         raise HardwareError(
             f"{processes} processes want a CUDA device each, and torch sees {torch.cuda.device_count()}: use fewer."

@@ -26,7 +26,7 @@ def evaluate_and_register(job: FleetJob, trained: TrainedModel, directory: Path)
     Raises:
         TrackingError: The tracking store fails.
     """
-    assert trained.run_id is not None, "the trainings of a fleet are tracked"
+    assert trained.run_id is not None, "the training runs of a fleet are tracked"
     placement = scoring_placement(trained.placement)
     seed, select_by = job.request.seed, job.request.training.select_by.value
     result = combine_members(

@@ -23,7 +23,7 @@ def test_half_an_interval_is_lost_at_each_interruption() -> None:
     assert found.lost_share(600.0) == pytest.approx(0.01 + 1 / 12)
     [note] = found.notes(600.0)
     assert "Checkpoints add 9.33% to the time: 1.00% of waiting and 8.33% of repeating work" in note
-    assert "measured over 4 past trainings of 4 h together, resumed from a checkpoint 4 times;" in note
+    assert "measured over 4 past training runs of 4 h together, resumed from a checkpoint 4 times;" in note
 
 
 def test_a_training_shorter_than_the_interval_loses_half_of_itself() -> None:

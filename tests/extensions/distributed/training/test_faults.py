@@ -196,7 +196,7 @@ def test_a_checkpoint_of_another_training_is_refused(dataset: Dataset, checkpoin
     work = partial(error_of, spec=model_spec(embedding_dim=16))
     for name, message in run(2, tmp_path, work, dataset, tmp_path / "checkpoint"):
         assert name == "CheckpointError"
-        assert "belongs to another training (it differs in architecture)" in message
+        assert "belongs to another training run (it differs in architecture)" in message
 
 
 def test_a_checkpoint_of_a_single_process_is_refused(dataset: Dataset, tmp_path: Path) -> None:
