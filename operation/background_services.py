@@ -16,6 +16,7 @@ from shunter.files import make_private
 from shunter.flows.command.daemons import Daemon, find, start, stop, stop_idle_servers
 from shunter.flows.command.passwords import password_path, prefect_login
 from shunter.flows.command.services import Service, free_port, wait_until_ready
+from shunter.ingestion.sources.guard import open_to_deployments, roots_of_deployments
 from shunter.operation.servers import mlflow_service, prefect_service, worker_service
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
@@ -50,13 +51,14 @@ class Ports(BaseModel):
         return cls(prefect=prefect or last.prefect, mlflow=mlflow or last.mlflow)
 
 
-def up(ports: Ports, directory: Path, say: Say, **nightly: Any) -> None:
+def up(ports: Ports, directory: Path, say: Say, data_roots: Sequence[Path] = (), **nightly: Any) -> None:
     """Start the services that do not run yet; leave running services alone.
 
     Args:
         ports: Ports of the web interfaces; the port of a running interface is not changed.
-        directory: Folder that relative paths of triggered runs are relative to.
+        directory: Folder that relative paths of the arguments are relative to.
         say: Called with a message about each service and deployment.
+        data_roots: Further folders that triggered runs may read, now and later.
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
@@ -70,10 +72,16 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: Any) -> None:
         raise RequestError("The options --nightly-* need --nightly-data, which switches nightly retraining on.")
     with _one_at_a_time(), contextlib.ExitStack() as undo:
         stop_idle_servers()
+        if data_roots:
+            open_to_deployments([directory / root for root in data_roots], data=True)
+        folder = roots_of_deployments()[0]
+        folder.mkdir(parents=True, exist_ok=True)
         given = {name: value for name, value in nightly.items() if value is not None}
         if "data" in given:
             name = SCHEDULES.load("nightly")(given["data"], given.get("schema_file"), directory, say)
             given.setdefault("register_as", name)
+            paths = [field for field in ("data", "schema_file") if field in given]
+            given |= {field: str(directory / Path(given[field]).expanduser()) for field in paths}
         servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
         _check_server_of_worker(servers[0])
         worker = None if find("Prefect") else find("Worker")
@@ -86,10 +94,11 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: Any) -> None:
             from shunter.operation.deployments import NightlySchedule, register_deployments
             from shunter.operation.recovery import recover
 
-            names = register_deployments(directory, NightlySchedule.model_validate(given))
+            names = register_deployments(folder, NightlySchedule.model_validate(given))
             recover(say, server_since=prefect.since, has_worker=find("Worker") is not None)
             _ensure([worker_service(prefect.url, free_port())], undo, say)
         say(f"Deployments: {', '.join(name.partition('/')[0] for name in names)}")
+        say(f"Data for their forms: {', '.join(map(str, roots_of_deployments()))}; relative paths count from {folder}")
         say(login_advice())
         used = Ports(prefect=prefect.port, mlflow=mlflow.port)
         write_checked(_ports_path(), used.model_dump_json())

@@ -26,6 +26,7 @@ from shunter.requests.training import Promote
 # Retries of a request from a run while Prefect's server is away, 2 to 128 seconds apart: four minutes in all. The
 # worker retries for a shorter time, because it must receive cancellations soon after the server is back.
 SERVER_RETRIES = 7
+PATHS_OF_NIGHTS, FIELDS_OF_FILES = ("data", "schema_file"), {"data", "jobs"}  # of requests
 RUNS_AT_ONCE = 8  # processes of the worker; runs that need a busy accelerator wait and report it
 
 
@@ -71,13 +72,13 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
     they are active. Only the schedule and parameters of `nightly` are replaced, if `nightly` has data.
 
     Args:
-        directory: Folder that relative paths of the requests are relative to.
+        directory: Folder that relative paths of the requests are relative to; the forms name it.
         nightly: Schedule of the deployment `nightly`.
 
     Returns:
         Names of the deployments, `flow/deployment`.
     """
-    template = _job_template(directory)
+    template, former = _job_template(directory), directory
     with get_client(sync_client=True) as client:
         try:
             client.create_work_pool(
@@ -86,10 +87,15 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
                 )
             )
         except ObjectAlreadyExists:
+            known = client.read_work_pool(WORK_POOL).base_job_template["job_configuration"]
+            former = Path(known.get("working_dir") or directory)
             client.update_work_pool(WORK_POOL, WorkPoolUpdate(base_job_template=template))
         names = []
         for flow in deployed_flows():
-            deployment = _deployment(flow, client, nightly)
+            deployment = _deployment(flow, client, nightly, former)
+            for definition in (deployment._parameter_openapi_schema.definitions or {}).values():
+                for name in FIELDS_OF_FILES & definition.get("properties", {}).keys():
+                    definition["properties"][name]["description"] += f" Relative paths count from `{directory}`."
             # Prefect would call git, 63 times in all, for the version of the project in the current folder.
             deployment.apply(version_info=VersionInfo(type="prefect:simple", version=deployment.version or ""))
             names.append(deployment.full_name)
@@ -137,13 +143,24 @@ def deployed_flows() -> list[Flow[..., Any]]:
     return [DEPLOYED_FLOWS.load(name) for name in DEPLOYED_FLOWS.names]
 
 
-def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule) -> RunnerDeployment:
+def _with_whole_paths(parameters: dict[str, Any], former: Path) -> dict[str, Any]:
+    """Return stored parameters of a night with whole paths, because runs may have had another folder before."""
+    request = parameters.get("request", {})
+    whole = {name: str(former / Path(request[name]).expanduser()) for name in PATHS_OF_NIGHTS if request.get(name)}
+    return {**parameters, "request": {**request, **whole}} if whole else parameters
+
+
+def _deployment(
+    flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule, former: Path
+) -> RunnerDeployment:
     """Return the deployment of a flow, with the changes that a user has made in the UI."""
     try:
         present = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
     except ObjectNotFound:
         present = None
     options: dict[str, Any] = {"parameters": present.parameters, "paused": present.paused} if present else {}
+    if flow.name == "nightly" and present is not None:
+        options["parameters"] = _with_whole_paths(present.parameters, former)
     if flow.name == "nightly" and (present is None or nightly.data is not None):
         options["schedules"] = [
             Cron(nightly.cron, timezone=nightly.timezone, slug="nightly", active=nightly.data is not None)

@@ -26,6 +26,10 @@ def up(
         int | None,
         typer.Option(min=1, max=65535, help="Port of MLflow's UI; if omitted, as last time, or 5000."),
     ] = None,
+    data_root: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, help="Further folder that forms may read from now on; repeatable."),
+    ] = None,
     nightly_data: Annotated[
         str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
     ] = None,
@@ -59,6 +63,7 @@ def up(
             Ports.chosen(prefect_port, mlflow_port),
             Path.cwd(),
             print_line,
+            data_root or (),
             data=nightly_data,
             schema_file=nightly_schema,
             register_as=nightly_register_as,

@@ -24,6 +24,7 @@ from shunter.settings import Settings
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _WILD = re.compile(r"[*?\[]")
 
+_NIGHTS, _DATA = "roots", "data_roots"  # lists of opened folders
 
 _FOREIGN: list[Callable[[], bool]] = []
 
@@ -44,31 +45,47 @@ def is_foreign_request() -> bool:
 
 def allowed_roots() -> tuple[Path, ...] | None:
     """Return the folders that may be read; None if all folders may be read."""
+    if is_foreign_request():
+        return roots_of_deployments()
+    settings = Settings()  # of the user of this machine, who may also give frames of this process
+    return (*roots_of_deployments(), settings.frames_directory.resolve()) if settings.data_roots else None
+
+
+def roots_of_deployments() -> tuple[Path, ...]:
+    """Return the folders that a deployment may read; relative paths of its requests count from the first one."""
     settings = Settings()
-    if settings.data_roots:
-        named = tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
-        given = () if is_foreign_request() else (settings.frames_directory.resolve(),)  # by this process
-        return (*named, *given, *_opened_roots())
-    return (settings.deployment_data_directory.resolve(), *_opened_roots()) if is_foreign_request() else None
+    named = tuple(Path(root).expanduser().resolve() for root in (settings.data_roots or "").split(os.pathsep) if root)
+    return (*(named or (settings.deployment_data_directory.resolve(),)), *_opened_roots())
 
 
-def open_to_deployments(roots: Iterable[Path]) -> None:
+def open_to_deployments(roots: Iterable[Path], *, data: bool = False) -> None:
     """Permit deployments to read some folders or files, in addition to those of the settings.
+
+    Args:
+        roots: Folders or files of the nights, in place of those of before.
+        data: Whether folders of data are added instead.
 
     Raises:
         OSError: The permission cannot be stored.
     """
-    path = Settings().opened_roots_path
+    path, opened = Settings().opened_roots_path, _opened()
+    new = [str(root.resolve()) for root in roots]
+    opened |= {_DATA: [*dict.fromkeys([*opened.get(_DATA, []), *new])]} if data else {_NIGHTS: new}
     make_private(path.parent)
-    write_checked(path, json.dumps({"roots": [str(root.resolve()) for root in roots]}))
+    write_checked(path, json.dumps(opened))
 
 
 def _opened_roots() -> tuple[Path, ...]:
-    def parse(text: bytes) -> tuple[Path, ...]:
-        kept = json.loads(text)
-        return tuple(map(Path, kept["roots"] if isinstance(kept, dict) else kept))  # a list in former versions
+    return tuple(Path(root) for roots in _opened().values() for root in roots)
 
-    return read_or_quarantine(Settings().opened_roots_path, parse) or ()
+
+def _opened() -> dict[str, list[str]]:
+    def parse(text: bytes) -> dict[str, list[str]]:
+        kept = json.loads(text)
+        kept = kept if isinstance(kept, dict) else {_NIGHTS: kept}  # a list in former versions
+        return {name: [str(Path(root)) for root in roots] for name, roots in kept.items()}
+
+    return read_or_quarantine(Settings().opened_roots_path, parse) or {}
 
 
 def check_text(part: str) -> None:
@@ -116,7 +133,8 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
         if not any(real.is_relative_to(root) for root in roots):
             raise RequestError(
                 f"{told or path} is outside the folders that may be read ({', '.join(map(str, roots))}): move "
-                "it there, or let the operator of this machine add its folder to SHUNTER_DATA_ROOTS."
+                "it there, or let the operator of this machine add its folder by `shunter up --data-root` or "
+                "SHUNTER_DATA_ROOTS."
             )
 
 

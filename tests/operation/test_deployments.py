@@ -180,6 +180,9 @@ class TestRegistered:
             pool = client.read_work_pool(WORK_POOL)
             assert train.work_pool_name == WORK_POOL
             assert train.enforce_parameter_schema
+            assert train.parameter_openapi_schema is not None
+            fields = train.parameter_openapi_schema["definitions"]["PartsRequest"]["properties"]
+            assert f"`{folder}`" in fields["data"]["description"]
             assert pool.type == "process"
             assert pool.base_job_template["job_configuration"]["working_dir"] == str(folder)
 
@@ -285,8 +288,8 @@ class TestRegistered:
         with get_client(sync_client=True) as client:
             nightly = client.read_deployment_by_name("nightly/nightly")
         assert nightly.parameters["request"] == {
-            "data": "logs/day_{date}.parquet",
-            "schema_file": "schema.yaml",
+            "data": str(tmp_path / "logs/day_{date}.parquet"),
+            "schema_file": str(tmp_path / "schema.yaml"),
             "timezone": "Europe/Berlin",
             "register_as": "logs-day",
             "trials": 4,

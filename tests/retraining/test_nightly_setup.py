@@ -79,3 +79,8 @@ def test_nights_may_read_the_days_they_were_set_up_for_and_nothing_beside_them(
             guard.check_paths([beside])
     monkeypatch.setenv("SHUNTER_DATA_ROOTS", str(tmp_path / "named"))
     assert len(find_days(pattern).days) == 2
+    guard.open_to_deployments([tmp_path / "one"], data=True)
+    guard.open_to_deployments([tmp_path / "two"], data=True)
+    open_days("srv/shop/day_{date}.csv", None, tmp_path)
+    guard.check_paths([tmp_path / "one" / "a.csv", tmp_path / "two" / "b.csv"])
+    assert guard.roots_of_deployments()[0] == tmp_path / "named", "where relative paths count from"
