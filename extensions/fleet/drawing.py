@@ -20,16 +20,6 @@ def gantt(schedule: Schedule) -> str:
     return _figure("who runs on which accelerator", height, body, schedule) + note
 
 
-def gantt_picture(schedule: Schedule) -> str:
-    """Return the Gantt chart as a stand-alone SVG on white."""
-    body, height, _ = _bars(schedule)
-    style = "text{font:11px sans-serif;fill:#444}text.on{font-size:9px;fill:#fff}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height + BOTTOM:.0f}" width="{WIDTH:.0f}">'
-        f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>{body}{_ticks(height, schedule)}</svg>'
-    )
-
-
 def _bars(schedule: Schedule) -> tuple[str, float, int]:
     """Return the bars with their labels, their total height, and the number of omitted spans."""
     lanes = assign_lanes(schedule)

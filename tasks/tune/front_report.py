@@ -1,6 +1,5 @@
 """Pareto front of a search, shown as figure and table in MLflow and as artifacts of the running flow."""
 
-import base64
 import csv
 import io
 import json
@@ -18,7 +17,7 @@ from shunter.search.result import TuneResult
 from shunter.tracking.reports import log_files
 
 FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
-KEY, FIGURE_KEY = "search-front", "search-front-figure"
+KEY = "search-front"
 # Losses (NE, and 1 - AUC) of a model that predicts the base rate; worse models do not count.
 BASE_RATE_LOSSES = {"ne": 1.0, "auc": 0.5}
 
@@ -41,7 +40,7 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
     write_text(directory / FRONT, json.dumps(front_numbers(result), indent=1))
     write_text(directory / TABLE, _table(all_rows(result)))
     log_files(run_id, [figure, directory / FRONT, directory / TABLE], "search")
-    _show_in_prefect(result, figure)
+    _show_in_prefect(result)
 
 
 def front_numbers(result: TuneResult) -> dict[str, Any]:
@@ -97,18 +96,13 @@ def _cell(value: Any) -> str:
     return "" if value is None else plain(value)
 
 
-def _show_in_prefect(result: TuneResult, picture: Path) -> None:
-    from prefect.artifacts import create_image_artifact, create_markdown_artifact
+def _show_in_prefect(result: TuneResult) -> None:
+    from prefect.artifacts import create_markdown_artifact
     from prefect.runtime import flow_run
 
-    if flow_run.id is None:
-        return
-    create_markdown_artifact(front_markdown(result), key=KEY)
-    # The picture is embedded as a data URL, so that it shows wherever the page is opened.
-    address = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
-    create_image_artifact(
-        address, key=FIGURE_KEY, description=f"{FIGURES[result.select_by]} over each cost; the star ranks first."
-    )
+    if flow_run.id is not None:  # without the figure, whose bytes Prefect would print over its page
+        told = f"The figure is search/{FIGURE} of the run in MLflow."
+        create_markdown_artifact(front_markdown(result), key=KEY, description=told)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,7 +1,5 @@
 """Step `simulate` of a fleet: simulate a policy on the jobs, and log the schedule in its own run."""
 
-import base64
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from shunter.extensions.fleet.drawing import gantt_picture
 from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
 from shunter.extensions.fleet.files import read_fleet
 from shunter.extensions.fleet.metrics import figures
@@ -31,7 +28,6 @@ __all__ = [
 ]
 
 PAGE = "fleet.html"
-MOST_PICTURE_BYTES = 500_000
 
 
 class Fleet:
@@ -106,20 +102,6 @@ def publish_fleet(
         path.write_text(page, encoding="utf-8")
         log_files(run_id, [path])
     if flow_run.id is not None:
-        table, told = markdown_table(schedules, values), f"{source.capitalize()} schedules."
-        create_markdown_artifact(table, key="fleet", description=told)
-        for schedule in schedules:
-            _show_gantt(schedule, source)
+        told = f"{source.capitalize()} schedules; {PAGE} of the run in MLflow draws who ran where."
+        create_markdown_artifact(markdown_table(schedules, values), key="fleet", description=told)
     return page
-
-
-def _show_gantt(schedule: Schedule, source: str) -> None:
-    """Publish the Gantt chart in Prefect as a data URL, because the picture is not served anywhere."""
-    from prefect.artifacts import create_image_artifact
-
-    picture = base64.b64encode(gantt_picture(schedule).encode()).decode()
-    if len(picture) > MOST_PICTURE_BYTES:
-        return  # too large for Prefect's database; the page contains it
-    key = re.sub("[^a-z0-9]+", "-", f"fleet-gantt-{schedule.policy}".lower()).strip("-")
-    told = f"Who ran on which accelerator under {schedule.policy}, {source}."
-    create_image_artifact(f"data:image/svg+xml;base64,{picture}", key=key, description=told)

@@ -1,12 +1,11 @@
 """The page that compares schedules: every policy, every bar, no script, nothing from elsewhere."""
 
 import re
-from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Machine
-from shunter.extensions.fleet.drawing import assign_lanes, gantt_picture, round_up
+from shunter.extensions.fleet.drawing import assign_lanes, round_up
 from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.page import fleet_page, markdown_table
@@ -32,13 +31,6 @@ def test_page_shows_each_policy_and_runs_nothing() -> None:
     assert page.count("power (W)") == 2 * 2  # caption and label
     assert page.count("<title>job &lt;0&gt;</title>") == 2
     assert markdown_table(schedules, values).count("\n") == 3
-
-
-def test_the_picture_of_who_ran_where_stands_alone() -> None:
-    picture = fromstring(gantt_picture(simulate(JOBS, CLUSTER, make_policy("fifo"))))
-    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
-    bars = [bar for bar in picture.iter() if bar.tag.endswith("rect") and len(bar)]
-    assert len(bars) == sum(job.accelerators for job in JOBS)
 
 
 def test_what_is_useful_is_what_is_held_but_for_the_network() -> None:
