@@ -25,6 +25,7 @@ from shunter.ingestion.sources.names import is_named
 from shunter.ingestion.sources.open import description_of, find_files, format_of_files, name_of, source_of
 from shunter.ingestion.sources.recognise import likely_delimiter, likely_encoding
 from shunter.ingestion.sources.tabular import TableChunk, TableSource, see_times
+from shunter.ingestion.time_format import TimeReading
 from shunter.ingestion.writer import Tally
 from shunter.record import Record
 from shunter.requests.formats import CRITEO, CSV, FORMATS
@@ -139,8 +140,10 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
 def _with_settled_times(source: FileSource, chunks: list[Any]) -> tuple[FileSource, list[Finding]]:
     """Return the source with the detected time format; where times are ambiguous, drop the time and add a finding."""
     schema = source.schema
-    if isinstance(source, CriteoSource) or schema.time is None or schema.time_format is not None:
+    if isinstance(source, CriteoSource) or schema.time is None:
         return source, []
+    if schema.time_format is not None:
+        return replace(source, reading=TimeReading(format=schema.time_format)), []
     try:
         reading = see_all([see_times(chunk, schema.time) for chunk in chunks]).settle(schema.time, 0.01)
     except DataError as error:

@@ -59,11 +59,8 @@ def read_rows(
 
 def _reader(paths: tuple[Path, ...], data_format: str | None, encoding: str) -> ReadFile:
     data_format = format_of_files(paths, data_format)
-    if data_format in (PARQUET, CRITEO):
-        return _parquet if data_format == PARQUET else _criteo
-    if data_format == CSV:
-        return partial(_csv, encoding=encoding)
-    return partial(_published, source=rows_source(paths, data_format))
+    known: dict[str, ReadFile] = {PARQUET: _parquet, CRITEO: _criteo, CSV: partial(_csv, encoding=encoding)}
+    return known.get(data_format) or partial(_published, source=rows_source(paths, data_format))
 
 
 def _published(

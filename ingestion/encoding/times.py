@@ -169,6 +169,8 @@ def _formatted(series: pl.Series, written: str) -> Moments:
             found = read.numbers(series)[0] * UNITS[written]
         return np.where(np.abs(found) < _LATEST, found, np.nan)
     texts = series.cast(pl.String).str.strip_chars()
+    if "%H" in written and "%M" not in written:  # polars reads no hour without a minute
+        texts, written = texts + " 00", f"{written} %M"
     zoned = {"time_zone": "UTC"} if "%z" in written or "%Z" in written or "%:z" in written else {}
     kind = pl.Datetime("us", **zoned) if any(f"%{letter}" in written for letter in "HITXRrcs+") else pl.Date
     try:

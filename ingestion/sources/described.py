@@ -75,12 +75,11 @@ class Described(Frozen):
             paths: Files of the log.
             own: Keys of the user's schema, which replace those of the format; None for none.
         """
-        told = f"The schema of {self.name}"
         found = set(self._open(paths[0]).header(paths[0]))
         lists = {key: [one for one in self.keys[key] if _of(one) in found] for key in _LISTS if key in self.keys}
         absent = {key: None for key in _NAMED if key in self.keys and _of(self.keys[key]) not in found}
         keys = {**self.keys, **lists, **absent}
-        return schema_of({**keys, **(own or {})}, Schema, told)
+        return schema_of({**keys, **(own or {})}, Schema, f"The schema of {self.name}")
 
     def written(self, schema: Schema) -> str:
         """Return a schema of this format as commented YAML, which reads the log without the name of the format."""

@@ -9,8 +9,8 @@ from shunter.registry import Entry, Registry
 
 CRITEO, CSV, PARQUET, JSON_LINES = "criteo", "csv", "parquet", "json"
 DESCRIBED = (
-    *("amazon-reviews", "amazon-reviews-2023", "avazu", "lastfm", "lastfm-360k", "movielens", "movielens-100k"),
-    *("movielens-csv", "retailrocket", "steam", "taobao", "yambda"),
+    *("amazon-reviews", "amazon-reviews-2023", "avazu", "book-crossing", "hm", "kuairec", "lastfm", "lastfm-360k"),
+    *("movielens", "movielens-100k", "movielens-csv", "outbrain", "retailrocket", "steam", "taobao", "yambda"),
 )
 FORMATS = Registry(
     "format",

@@ -1,6 +1,7 @@
 """Formats of published data sets, each with a few generated rows in its documented layout."""
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from shunter.ingestion.check import check
 from shunter.ingestion.rows import read_rows
 from shunter.ingestion.sources.described import described, recognise
 from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.sources.tabular import TableSource
+from shunter.ingestion.time_format import TimeReading
 from shunter.requests.formats import DESCRIBED, FORMATS
 
 AVAZU = (
@@ -56,6 +59,27 @@ LAYOUTS = {
         2,
     ),
     "lastfm-360k": ("usersha1-artmbid-artname-plays.tsv", f"{'0a' * 20}\t3bd7-a1\tbetty blowtorch\t2137\n", [1], 2),
+    "book-crossing": (
+        "BX-Book-Ratings.csv",
+        '"User-ID";"ISBN";"Book-Rating"\n"276725";"034545104X";"0"\n"276726";"0155061224";"8"\n',
+        [0, 1],
+        2,
+    ),
+    "hm": (
+        "transactions_train.csv",
+        "t_dat,customer_id,article_id,price,sales_channel_id\n2018-09-20,00a,0663713001,0.0508,2\n",
+        [1],
+        2,
+    ),
+    "kuairec": (
+        "small_matrix.csv",
+        "user_id,video_id,play_duration,video_duration,time,date,timestamp,watch_ratio\n"
+        "14,148,4381,6067,2020-07-05 05:27:48.378,20200705,1593898068.378,0.72\n"
+        "14,183,11635,6100,2020-07-05 05:28:00.057,20200705,1593898080.057,2.1\n",
+        [0, 1],
+        3,
+    ),
+    "outbrain": ("clicks_train.csv", "display_id,ad_id,clicked\n1,42337,0\n1,139684,1\n", [0, 1], 1),
     "yambda": (
         "listens.parquet",
         pl.DataFrame(
@@ -99,6 +123,8 @@ def test_rows_in_the_documented_layout_are_recognised_and_read(tmp_path: Path, n
     assert recognised.name == name
     for data_format in (None, name):
         source = open_source(str(path), data_format, None, tmp_path)
+        assert isinstance(source, TableSource)
+        source = replace(source, reading=TimeReading(format=source.schema.time_format))
         [batch] = [source.parse(chunk) for chunk in source.chunks()]
         assert not batch.rejected
         assert batch.labels.tolist() == labels
