@@ -173,7 +173,7 @@ def test_a_flow_called_by_another_one_gets_what_its_caller_holds() -> None:
 def test_who_has_waited_long_enough_goes_on_beside_the_other(capfd: pytest.CaptureFixture[str]) -> None:
     with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0) as reservation:
         assert reservation.names == ()
-    assert "going on beside it" in capfd.readouterr().err
+    assert "continuing beside it" in capfd.readouterr().err
 
 
 def test_who_is_told_of_the_wait_can_be_chosen(capfd: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_who_is_told_of_the_wait_can_be_chosen(capfd: pytest.CaptureFixture[str]
     with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0, report=told.append):
         pass
     assert len(told) == 1
-    assert "going on beside it" in told[0]
+    assert "continuing beside it" in told[0]
     assert capfd.readouterr().err == ""
 
 

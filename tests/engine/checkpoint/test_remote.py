@@ -104,7 +104,7 @@ def test_a_damaged_copy_is_passed_over_for_the_one_before(
     Elsewhere.store[newest].write(b"damaged")
     with caplog.at_level(logging.WARNING):
         again, its_optimizer, reading = begun(tmp_path / "there", 1)
-    assert "is not whole" in caplog.text
+    assert "is incomplete" in caplog.text
     assert reading.read(again, its_optimizer)["step"] == 1
     assert all(map(torch.equal, tables_of(again), tables[1]))
 

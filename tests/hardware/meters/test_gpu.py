@@ -104,7 +104,7 @@ def test_a_counter_that_stands_still_in_a_short_window_is_not_taken_for_zero(nvm
     reading = device_reading(nvml, joules=0.0)
     assert reading.joules is not None
     assert reading.joules > 0
-    assert "stood still" in reading.source
+    assert "stopped counting" in reading.source
 
 
 def test_the_oldest_power_call_stands_in_for_the_newer_ones(nvml: FakeNvml) -> None:

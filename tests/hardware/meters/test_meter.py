@@ -50,8 +50,8 @@ def test_a_counter_is_read_as_the_difference_of_two_readings() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ((100.0, 100.0), "stood still"),
-        ((0.0, 0.0), "stood still"),
+        ((100.0, 100.0), "stopped counting"),
+        ((0.0, 0.0), "stopped counting"),
         ((100.0, 40.0), "ran backwards"),
         ((100.0, HardwareError("the counter is gone")), "the counter is gone"),
         ((HardwareError("permission denied"),), "permission denied"),
