@@ -29,7 +29,7 @@ from shunter.models.graph.ranker import VectorRanker
 from shunter.record import OPTIONAL, Record
 
 CUTOFF = 20
-USERS_AT_ONCE = 1_024  # that are judged together
+USERS_AT_ONCE = 16_384  # that are judged together
 # Whose memory is used again: more than 32 MiB is given back to the system by malloc and mapped anew each time, which
 # took a third of an evaluation on 22,438 items, by hand.
 SCORES_AT_ONCE = 2**22
@@ -226,20 +226,22 @@ def score_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _first_items_of_all(scores: Tensor, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
-    """Return the best unseen items if all users have the same scores, `[items]`: the items are ranked once."""
+    """Return the same where the scores are those of all users, `[items]`: the items are ranked once.
+
+    With the ranks s_0 < s_1 < ... of what a user has seen, the k-th of the others has the rank k plus the number of
+    i with s_i - i <= k.
+    """
     lowest, highest = np.searchsorted(seen.users, [users, users + 1])
     lengths = highest - lowest
     order = UNKNOWN + 1 + scores[UNKNOWN + 1 :].argsort(descending=True, stable=True).numpy()
-    order = order[: count + lengths.max()]
-    rank = np.full(len(scores), len(order))
+    rank, width = np.full(len(scores), len(order)), len(scores) + count
     rank[order] = np.arange(len(order))
-    rows = np.repeat(np.arange(len(users)), lengths)
-    ranks = rank[seen.items[np.arange(len(rows)) + np.repeat(highest - lengths.cumsum(), lengths)]]
-    is_left = np.ones((len(users), len(order) + count), bool)  # the last ones are UNKNOWN
-    is_left[rows[ranks < len(order)], ranks[ranks < len(order)]] = False
-    places = np.nonzero(is_left)[1]
-    starts = is_left.sum(1).cumsum() - is_left.sum(1)
-    return np.append(order, np.full(count, UNKNOWN))[places[starts[:, None] + np.arange(count)]]
+    rows, first = np.repeat(np.arange(len(users)), lengths), lengths.cumsum() - lengths
+    number = np.arange(len(rows)) - np.repeat(first, lengths)
+    keys = np.sort(rows * width + rank[seen.items[number + np.repeat(lowest, lengths)]]) - number
+    asked = np.arange(len(users))[:, None] * width + np.arange(count)
+    ranks = np.arange(count) + np.searchsorted(keys, asked, side="right") - first[:, None]
+    return np.append(order, np.full(count + lengths.max(initial=0), UNKNOWN))[ranks]
 
 
 def _first_items_in_blocks(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:

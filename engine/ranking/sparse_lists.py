@@ -11,7 +11,8 @@ import torch
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions
 from shunter.models.graph.history_rankers import SparseHistoryRanker, spread
 
-USERS_AT_ONCE = 256  # whose scores are compared together
+USERS_AT_ONCE = 512  # whose scores are computed together
+ROWS_AT_ONCE = 64  # that are compared together
 
 
 def sparse_first_items(
@@ -64,16 +65,25 @@ def _seen(users: np.ndarray, seen: Interactions, width: int) -> np.ndarray:
 
 
 def _highest(scores: np.ndarray, items: np.ndarray, starts: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the items of the highest scores of each row, and whether these are positive and distinct from the next."""
+    """Return the items of the highest scores of each row, and whether these are positive and distinct from the next.
+
+    Rows of about equal length are compared together, so that few places of the table are empty.
+    """
     lengths = np.diff(starts)
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    places = np.arange(len(scores)) - np.repeat(starts[:-1], lengths)
-    shape = (len(lengths), max(count + 1, int(lengths.max(initial=0))))
-    table, names = np.full(shape, -np.inf, np.float32), np.zeros(shape, np.int64)
-    table[rows, places], names[rows, places] = scores, items
-    values, best = torch.from_numpy(table).topk(count + 1)
-    is_known = (values[:, count - 1] > 0) & (values[:, count - 1] > values[:, count])
-    values, found = values[:, :count], torch.from_numpy(names).gather(1, best[:, :count])
-    found, order = found.sort(1)
-    order = values.gather(1, order).sort(dim=1, descending=True, stable=True).indices
-    return found.gather(1, order).numpy(), is_known.numpy()
+    found, is_known = np.full((len(lengths), count), UNKNOWN), np.zeros(len(lengths), bool)
+    order = lengths.argsort(kind="stable")
+    order = order[lengths[order] > count]
+    for begin in range(0, len(order), ROWS_AT_ONCE):
+        some = order[begin : begin + ROWS_AT_ONCE]
+        own = lengths[some]
+        rows = np.repeat(np.arange(len(some)), own)
+        places = np.arange(len(rows)) - np.repeat(own.cumsum() - own, own)
+        table = np.full((len(some), own[-1]), -np.inf, np.float32)
+        table[rows, places] = scores[np.repeat(starts[some], own) + places]
+        values, best = torch.from_numpy(table).topk(count + 1)
+        is_known[some] = ((values[:, count - 1] > 0) & (values[:, count - 1] > values[:, count])).numpy()
+        best = np.minimum(best[:, :count].numpy(), own[:, None] - 1)
+        ids, by_id = torch.from_numpy(items[starts[some, None] + best].astype(np.int64)).sort(1)
+        by_score = values[:, :count].gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
+        found[some] = ids.gather(1, by_score).numpy()
+    return found, is_known
