@@ -228,8 +228,8 @@ def score_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 def _first_items_of_all(scores: Tensor, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
     """Return the same where the scores are those of all users, `[items]`: the items are ranked once.
 
-    With the ranks s_0 < s_1 < ... of what a user has seen, the k-th of the others has the rank k plus the number of
-    i with s_i - i <= k.
+    A user has seen the ranks s_0 < s_1 < ... The k-th other item has the rank k + n, where n is the number of i with
+    s_i - i <= k.
     """
     lowest, highest = np.searchsorted(seen.users, [users, users + 1])
     lengths = highest - lowest
