@@ -13,7 +13,6 @@ skypilot:                # further prices: US dollars
 
 import csv
 import platform
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -91,51 +90,21 @@ class Prices(_Part):
                 return price
         if is_here and machine in self.nodes:
             return self.nodes[machine]
-        return None if self.skypilot is None else skypilot_price(self.skypilot, accelerator.model)
-
-
-def skypilot_price(prices: SkyPilotPrices, model: str) -> float | None:
-    """Return the lowest hourly price of one accelerator with its host, over regions and machine sizes; None if unknown.
-
-    Args:
-        prices: SkyPilot file, region and kind of price.
-        model: Name of the accelerator, as its vendor or the catalogue writes it.
-
-    Raises:
-        RequestError: the file cannot be read, or lacks a column.
-    """
-    wanted = row_name(model)
-    return min(
-        (
-            price
-            for name, row, price in _skypilot_offers(prices)
-            if name == model or (wanted is not None and row == wanted)
-        ),
-        default=None,
-    )
+        return None if self.skypilot is None else skypilot_prices(self.skypilot).get(row or accelerator.model)
 
 
 def skypilot_prices(prices: SkyPilotPrices) -> dict[str, float]:
-    """Return the lowest hourly price of each catalogue accelerator that the file has, as `skypilot_price`.
+    """Return the lowest hourly price of one accelerator with its host, by its catalogue row or else by its own name.
+
+    The price of a machine with several accelerators is divided by their number. Rows without an instance type are
+    skipped, because there the host is priced separately.
 
     Raises:
         RequestError: the file cannot be read, or lacks a column.
     """
-    found: dict[str, float] = {}
-    for _, row, price in _skypilot_offers(prices):
-        if row is not None:
-            found[row] = min(price, found.get(row, price))
-    return found
-
-
-def _skypilot_offers(prices: SkyPilotPrices) -> Iterator[tuple[str, str | None, float]]:
-    """Yield name, catalogue row and price of one accelerator of each machine in the selected region.
-
-    The price of a machine with several accelerators is divided by their number. Rows without an instance type are
-    skipped, because there the host is priced separately.
-    """
     column = "SpotPrice" if prices.spot else "Price"
-    rows: dict[str, str | None] = {}
+    rows: dict[str, str] = {}
+    found: dict[str, float] = {}
     try:
         with prices.file.open(newline="") as file:
             for row in csv.DictReader(file):
@@ -143,14 +112,15 @@ def _skypilot_offers(prices: SkyPilotPrices) -> Iterator[tuple[str, str | None, 
                 if not (name and instance and row[column] and prices.region in (None, region)):
                     continue
                 if name not in rows:
-                    rows[name] = row_name(name)
+                    rows[name] = row_name(name) or name
                 price = float(row[column]) / float(row["AcceleratorCount"])
                 if price > 0:
-                    yield name, rows[name], price
+                    found[rows[name]] = min(price, found.get(rows[name], price))
     except OSError as error:
         raise RequestError(f"SkyPilot's prices {prices.file} cannot be read ({error.strerror}).") from error
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise RequestError(f"SkyPilot's prices {prices.file} lack a column or a number ({error}).") from error
+    return found
 
 
 class PriceUpdate(NamedTuple):
@@ -181,7 +151,7 @@ def update_catalogue_prices(prices: SkyPilotPrices, catalogue_file: Path) -> tup
         RequestError: a file cannot be read, or the prices name no accelerator of the catalogue.
     """
     rows = {row.name: row for row in load_catalogue().accelerators}
-    found = skypilot_prices(prices)
+    found = {name: price for name, price in skypilot_prices(prices).items() if name in rows}
     if not found:
         raise RequestError(f"{prices.file} has no price of an accelerator of the catalogue: give a vms.csv of a cloud.")
     content: dict[str, Any] = dict(load_yaml(yaml_text(catalogue_file)) or {}) if catalogue_file.is_file() else {}
