@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 LOG = "command.log"
 TAKEN = ("quality.", "training.", "learning_rate.", "model.", "ensemble.")  # metrics that do not hang on the time taken
 MODEL = "shunter"
-
+NO_IDLE = {"SHUNTER_SERVER_IDLE_MINUTES": "0"}  # what a kill leaves behind is counted
 
 _CORES = cycle(sorted(os.sched_getaffinity(0)))
 
@@ -56,7 +56,13 @@ class Started:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "shunter.flows.cli", *arguments],
                 cwd=home,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "SHUNTER_HOME": str(home), **(environment or {})},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "SHUNTER_HOME": str(home),
+                    **NO_IDLE,
+                    **(environment or {}),
+                },
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

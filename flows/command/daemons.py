@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -196,8 +197,9 @@ def _lock_file(name: str) -> Path:
 
 
 def _key(login: str) -> str:
-    """Return the digest of what decides whether a server suits: versions, interpreter, login, Prefect's settings."""
+    """Return the digest of what a server must share with its command: versions, login, Prefect's settings, limits."""
+    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
     own = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
     own = {name: value for name, value in own.items() if not name.endswith(("API_URL", "AUTH_STRING"))}
     versions = [version("prefect"), version("shunter"), sys.executable, PROGRAM.read_text()]
-    return hashlib.sha256(json.dumps([versions, own, login], sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps([versions, own, login, limits], sort_keys=True).encode()).hexdigest()[:12]
