@@ -400,6 +400,10 @@ class Budget:
         joules = self._meter.joules_so_far()
         return None if joules is None else self._used_joules + joules
 
+    def joules_since(self, earlier: float | None) -> float | None:
+        """Return the joules since an earlier value of `joules`; None if one of the two is unknown."""
+        return None if (now := self.joules) is None or earlier is None else now - earlier
+
     @property
     def left_joules(self) -> float | None:
         """Joules left for training runs; None without a limit, or if no meter can count them."""

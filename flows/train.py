@@ -80,6 +80,7 @@ class TrainSummary(BaseModel):
         energy: Energy of the same time.
         energy_parts: Energy of each part of it: `start`, before the choice of the placement; `work`, which the limits
             count; `report`.
+        training_joules: Joules of search and training in this attempt; None without a meter.
         registered: Version in MLflow's registry.
         run_id: Parent run in MLflow.
         tracking_uri: Address of the MLflow store, without its secrets.
@@ -129,6 +130,7 @@ class TrainSummary(BaseModel):
     minutes: str | None = None
     repeat: Repeat | None = None
     quality: tuple[QualityFigure, ...] = ()
+    training_joules: float | None = None
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -318,6 +320,7 @@ def _train_tracked(job: _Job, held: Reservation, better: ComputeTarget | None) -
             minutes=outcome.minutes,
             repeat=repeat,
             quality=outcome.quality,
+            training_joules=outcome.training_joules,
             findings=findings,
             **totals,
         )

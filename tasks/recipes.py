@@ -78,6 +78,7 @@ class Outcome:
         minutes: Use of the minutes of the search, as text; None without a limit.
         stop_reason: Reason that ended the search early; None if there is none.
         quality: Metrics of click models on the test part, with their intervals.
+        training_joules: Joules of search and training; None without a meter.
     """
 
     tuned: TuneResult | None
@@ -92,6 +93,7 @@ class Outcome:
     minutes: str | None = None
     stop_reason: StopReason | None = None
     quality: tuple[QualityFigure, ...] = ()
+    training_joules: float | None = None
 
 
 class Recipe(ABC):
@@ -127,10 +129,12 @@ class EnsembleRecipe(Recipe):
         with clock.step("baselines"), minutes.clock.counting(BASELINES):
             ended = minutes.baselines_ended if minutes.is_limited else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
+        joules_before = run.budget.joules
         with clock.step("tune"):
             tuned = _tuned(run, minutes)
         with clock.step("train"):
             members, noise, spent = _members(run, tuned, minutes)
+        training_joules = run.budget.joules_since(joules_before)
         with clock.step("ensemble"):
             candidates = _candidates(run, tuned, members, baselines, minutes)
             result = _combined(run, candidates, placement)
@@ -174,6 +178,7 @@ class EnsembleRecipe(Recipe):
             minutes=spent,
             stop_reason=tuned.stop_reason,
             quality=tuple(figure for task in card.quality for figure in task.figures),
+            training_joules=training_joules,
         )
 
 
@@ -270,12 +275,14 @@ class RankerRecipe(Recipe):
         reserve_ending(minutes, run, clock)
         with clock.step("baselines"):
             baselines = train_rankers(run)
+        joules_before = run.budget.joules
         with clock.step("tune"):
             tried = try_settings(run, minutes)
         with clock.step("train"):  # the requested model is trained again like the baselines, even if one is better
             within = run.within(minutes.command_exhausted)
             asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
             record_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
+        training_joules = run.budget.joules_since(joules_before)
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])
         reason, tags = _why_kept(best, tried, baselines), ranker_tags([best])
         with clock.step("ensemble"):
@@ -303,6 +310,7 @@ class RankerRecipe(Recipe):
             registered=registered,
             baselines=compared,
             reason=reason,
+            training_joules=training_joules,
         )
 
 

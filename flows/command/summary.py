@@ -50,21 +50,20 @@ def figures_table(summary: TrainSummary) -> TextTable:
     """Return quality beside the best baseline, and time and energy beside their predictions."""
     decision = summary.decision
     work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
+    used, foreseen = duration(work), f"~{duration(decision.hours * 3600)}"
+    if summary.training_joules is not None:  # of the same steps as the prediction
+        used = f"{used}, {energy(summary.training_joules, summary.energy.method)}"
+        joules = None if decision.kwh is None else decision.kwh * 3.6e6
+        foreseen = ", ".join(filter(None, (foreseen, energy(joules, "predicted"))))
     word = "at most, by plan" if decision.is_upper_estimate else "predicted"
-    predicted = "" if summary.resumed else f"~{duration(decision.hours * 3600)} {word}"
-    joules = None if decision.kwh is None else decision.kwh * 3.6e6
+    predicted = "" if summary.resumed else f"{foreseen} {word}"
     by = "fastest" if decision.objective == "time" else f"best by {decision.objective}"
     ranked = isinstance(summary.result, TrainedRanker)
     rows = [
         *(_ranking_rows(summary) if ranked else _click_rows(summary)),
-        ("Search and training", duration(work), "", predicted),
+        ("Search and training", used, "", predicted),
         ("Whole command", duration(summary.total_seconds), "", ""),
-        (
-            "Energy",
-            energy(summary.energy.joules, summary.energy.method) or "unknown",
-            "",
-            "" if joules is None else f"{energy(joules, 'predicted')} {word} for search and training",
-        ),
+        ("Energy", energy(summary.energy.joules, summary.energy.method) or "unknown", "", ""),
         ("Placement", decision.placement.label, "", f"{by} of {decision.considered}: {_as_text(decision.placement)}"),
     ]
     return TextTable(("", "this run", "95 % interval", "compared with"), rows)

@@ -39,6 +39,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
                 "joules": summary.energy.joules,
                 "method": summary.energy.method,
                 "source": summary.energy.source,
+                "training_joules": summary.training_joules,
                 "parts": {
                     part: {"joules": one.joules, "method": one.method} for part, one in summary.energy_parts.items()
                 },

@@ -83,6 +83,7 @@ def test_any_family_within_minutes_and_where_these_went(in_that_home) -> None:
 
 
 def test_the_summary_is_a_table_of_few_lines(in_that_home) -> None:
+    from shunter.flows.command.rendering import energy
     from shunter.flows.command.summary import detail_rows, figures_table, outcome_rows, print_summary
     from shunter.masked_console import Console
 
@@ -93,6 +94,12 @@ def test_the_summary_is_a_table_of_few_lines(in_that_home) -> None:
     assert float(low) <= in_that_home.result.test.auc <= float(high)
     assert figures["Test NE"][2].endswith((" baseline lr", " baseline fm"))
     assert figures["Energy"][0].startswith("~") == (in_that_home.energy.method != "measured")
+    work = in_that_home.training_joules
+    assert work is not None
+    assert 0 < work < in_that_home.energy.joules
+    assert figures["Search and training"][0].endswith(energy(work, in_that_home.energy.method))
+    kwh = in_that_home.decision.kwh
+    assert energy(3.6e6 * kwh, "predicted") in figures["Search and training"][2]
     assert figures["Placement"][0] == in_that_home.decision.placement.label
     assert dict(outcome_rows(in_that_home))["Report"] == f"shunter report {in_that_home.run_id[:8]}"
     assert dict(detail_rows(in_that_home))["Placement"] == in_that_home.decision.reason
