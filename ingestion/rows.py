@@ -37,7 +37,7 @@ def read_rows(
 
     Args:
         data: CSV, Parquet or Criteo files, as for `--data` of a training run: a file, a folder, a glob or a
-            comma-separated list of these, or several of them. CSV and Criteo files may be compressed with gzip.
+            comma-separated list of these, or several of them. CSV and Criteo files may be compressed.
         columns: Columns to read.
         optional: Columns to read only if the file has them.
         block_rows: Rows of each block; the last block of a file may be shorter.

@@ -64,7 +64,7 @@ class TextChunk:
 
 @dataclass(frozen=True)
 class CriteoSource:
-    """Source of Criteo files, plain or compressed with gzip."""
+    """Source of Criteo files, plain or compressed."""
 
     name: str
     schema: Schema

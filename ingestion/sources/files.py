@@ -1,14 +1,18 @@
-"""Functions that open the files of a source, plain or gzip, with one-sentence error messages."""
+"""Functions that open the files of a source, plain or compressed, with one-sentence error messages."""
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
 
 from shunter.errors import DataError
 from shunter.ingestion.fields import UTF_8
@@ -16,19 +20,26 @@ from shunter.ingestion.sources.guard import Budget, CountedStream, open_checked
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE_BYTES = 64 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
-_LARGEST_EMPTY_BYTES = 300  # largest size of an empty gzip archive, whose header may hold a file name
+_COMPRESSIONS: dict[bytes, Callable[[Any], Any]] = {  # by the first bytes of a file
+    rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
+    rb"\xfd7zXZ\x00": lzma.LZMAFile,
+    rb"\x28\xb5\x2f\xfd": lambda file: pa.CompressedInputStream(file, "zstd"),
+    rb"\x04\x22\x4d\x18": lambda file: pa.CompressedInputStream(file, "lz4"),
+}
+_MAGIC_BYTES = 10
+_LARGEST_EMPTY_BYTES = 300  # largest size of an empty archive, whose header may hold a file name
 
 
 @contextmanager
 def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file for reading and decompress gzip content, regardless of the file name.
+    """Open a file for reading and decompress its content, regardless of the file name.
 
     Args:
         path: Path of the file.
         budget: Budget that counts the decompressed bytes; None for a new budget.
-        start: First byte to read; must be 0 for gzip.
-        end: End of the range to read, exclusive; None for the end of the file, and for gzip.
+        start: First byte to read; must be 0 for a compressed file.
+        end: End of the range to read, exclusive; None for the end of the file, and for a compressed file.
 
     Raises:
         DataError: The file is empty, unreadable or larger than the budget, or the archive is truncated or damaged.
@@ -36,22 +47,20 @@ def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: i
     try:
         with ExitStack() as stack:
             file = stream = cast("BinaryIO", stack.enter_context(open_checked(path)))
-            magic = stream.read(len(_GZIP_MAGIC))
+            magic = stream.read(_MAGIC_BYTES)
             if not magic:
                 raise DataError(f"{path} is empty: give a file with rows.")
             stream.seek(0)
-            if magic == _GZIP_MAGIC:
+            if (decompress := _compression(magic)) is not None:
                 assert (start, end) == (0, None)
-                stream = stack.enter_context(cast("BinaryIO", gzip.GzipFile(fileobj=file)))
+                stream = stack.enter_context(cast("BinaryIO", decompress(file)))
             elif (start, end) != (0, None):
                 stream.seek(start)
                 stream = cast("BinaryIO", _Beginning(stream, None if end is None else end - start))
             counted = CountedStream(stream, budget or Budget.of_settings(), path, file)
             yield cast("BinaryIO", io.BufferedReader(counted, BLOCK_BYTES))
-    except EOFError as error:
-        raise DataError(f"{path} is a truncated gzip archive: fetch or write it again.") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip archive ({error}): fetch or write it again.") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path} is a truncated or damaged archive ({error}): fetch or write it again.") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
 
@@ -127,17 +136,22 @@ def read_blocks(
             yield rest + b"\n"
 
 
+def _compression(magic: bytes) -> Callable[[Any], Any] | None:
+    """Return the function that decompresses a file with these first bytes; None for a plain file."""
+    return next((opener for pattern, opener in _COMPRESSIONS.items() if re.match(pattern, magic)), None)
+
+
 def is_plain(path: Path) -> bool:
-    """Return True if a file is no gzip archive and can be read from any offset; raise `DataError` if unreadable."""
+    """Return True if a file is not compressed and can be read from any offset; raise `DataError` if unreadable."""
     try:
         with open_checked(path) as stream:
-            return stream.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC
+            return _compression(stream.read(_MAGIC_BYTES)) is None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
 
 
 def holds_nothing(path: Path) -> bool:
-    """Return True if a file or the content of a gzip archive is empty."""
+    """Return True if a file or the content of an archive is empty."""
     if not path.is_file() or not 0 < path.stat().st_size <= _LARGEST_EMPTY_BYTES:
         return path.is_file() and path.stat().st_size == 0
     with open_binary(path) as stream:

@@ -22,10 +22,8 @@ class LineSource(TableSource):
 
     def header(self, path: Path) -> list[str]:
         """Return the names of the columns in the first block of a file."""
-        for text in read_blocks(path):
-            table, _ = self.parse_lines([line for line in text.split(b"\n") if line.strip()])
-            return table.columns
-        return []
+        lines = next(read_blocks(path), b"").split(b"\n")
+        return self.parse_lines([line for line in lines if line.strip()])[0].columns
 
     def tables(
         self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
@@ -41,9 +39,8 @@ class LineSource(TableSource):
             for name in columns:
                 if name in table.columns and table[name].dtype in (pl.Object, pl.Struct):
                     raise ColumnError(name, path, "holds values of several types: leave it out of the schema")
-            absent = [pl.lit(None).alias(name) for name in columns if name not in table.columns]
-            kept = np.delete(numbers, list(bad))
-            yield TableChunk(path, table.with_columns(absent).select(columns), kept, rejected)
+            rows = table.select(name if name in table.columns else pl.lit(None).alias(name) for name in columns)
+            yield TableChunk(path, rows, np.delete(numbers, list(bad)), rejected)
             before += len(lines)
 
     def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:

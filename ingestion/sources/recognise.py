@@ -10,7 +10,7 @@ from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_text
 
 CRITEO_FIELDS = 40
-COMPRESSED_SUFFIXES = (".gz",)
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 _HEAD_BYTES = 1 << 20
 _ENCODING_BYTES = 16 << 20
 _LINES = 20
@@ -19,9 +19,6 @@ _MAGIC = {
     b"PAR1": "a Parquet file: name it .parquet, or add --format parquet",
     b"PK\x03\x04": "a zip archive or a spreadsheet: save it as CSV",
     b"\xd0\xcf\x11\xe0": "a spreadsheet: save it as CSV",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it, or pack it with gzip",
-    b"BZh": "compressed with bzip2: unpack it, or pack it with gzip",
-    b"\xfd7zXZ": "compressed with xz: unpack it, or pack it with gzip",
     b"\xff\xfe": "a text in UTF-16: save it in UTF-8",
     b"\xfe\xff": "a text in UTF-16: save it in UTF-8",
 }

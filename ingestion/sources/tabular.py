@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 import polars as pl
@@ -94,12 +94,6 @@ class TableSource:
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""
         return parse_table(chunk, self.schema, self.reading)
-
-    @classmethod
-    def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any] | None:
-        """Return the keys of the schema that the format itself implies; None if it implies none."""
-        del paths
-        return None
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ JUNK = random.Random(0).randbytes(5_000)
         (JUNK, "holds no text but binary data"),
         (b"PK\x03\x04" + JUNK, "a zip archive or a spreadsheet: save it as CSV"),
         (b"PAR1" + JUNK, "a Parquet file: name it .parquet"),
-        (b"\x28\xb5\x2f\xfd" + JUNK, "compressed with zstd"),
+        (b"\x28\xb5\x2f\xfd" + JUNK, "cannot be read"),
         ("click,user\n1,a\n".encode("utf-16"), "UTF-16: save it in UTF-8"),
         (b"\xe9\xe8\x01,\x02\n1,2\n", "lacks the columns click, price"),
         (b"click;price;user\n1;2;3\n" * 3, "lacks the columns"),

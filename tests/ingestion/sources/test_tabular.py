@@ -1,20 +1,28 @@
 """CSV and Parquet: values, rejected rows, and what is wrong with a file."""
 
+import bz2
 import csv
 import gzip
+import lzma
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from shunter.engine.data.dataset import SPLITS, Dataset
 from shunter.errors import ColumnError, DataError
+from shunter.ingestion.batch import Unit
 from shunter.ingestion.encoding.columns import numbers, numbers_of
 from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.open import open_source
 from shunter.ingestion.sources.tabular import CsvSource
 from tests.ingestion.conftest import Ingest
 
@@ -302,3 +310,39 @@ def test_many_columns_are_read_as_each_alone() -> None:
         assert np.array_equal(values, alone, equal_nan=True)
         assert np.array_equal(bad, alone_bad)
     assert numbers(texts)[1].tolist() == [False, False, False, False, True, True, False, True]
+
+
+def compressed_by_arrow(content: bytes, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": partial(compressed_by_arrow, codec="zstd"),
+    "lz4": partial(compressed_by_arrow, codec="lz4"),
+}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_compressed_texts_are_read_and_truncated_ones_refused(tmp_path: Path, suffix: str) -> None:
+    path, schema = tmp_path / f"log.csv.{suffix}", tmp_path / "schema.yaml"
+    schema.write_text("label: click\nnumeric: [price]")
+    content = b"click,price\n" + b"".join(b"%d,%d\n" % (row % 2, row * 7919 % 10_007) for row in range(50_000))
+    packed = COMPRESSIONS[suffix]
+    path.write_bytes(packed(content[:300_000]) + packed(content[300_000:]))
+
+    source = open_source(str(path), None, str(schema), tmp_path)
+    assert [*source.units(1000)] == [Unit(path)]
+    assert sum(len(source.parse(chunk).labels) for chunk in source.chunks()) == 50_000
+    path.write_bytes(packed(content)[:-500])
+    with pytest.raises(DataError):
+        list(source.chunks())
+    budget = Budget(max_bytes=10_000, max_rows=None)
+    path.write_bytes(packed(content))
+    with pytest.raises(DataError):
+        list(source.chunks(budget=budget))
