@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from shunter.errors import ShunterError
-from shunter.tracking.registry.named import export_increment
+from shunter.tracking.registry.named import INCREMENTS, export_increment
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import open_run
 
@@ -16,7 +16,7 @@ def keep_increment(run_id: str, name: str, version: int, since: int) -> None:
     """Store a new version as an increment of the one before in a run's artifacts, if the increment is smaller.
 
     The registry still stores each version whole, so a rollback or the removal of an old version breaks no chain. An
-    error here is only logged.
+    error here is only logged. Nothing is stored where no increments are installed.
 
     Args:
         run_id: Run that registered the version.
@@ -24,6 +24,8 @@ def keep_increment(run_id: str, name: str, version: int, since: int) -> None:
         version: The new version.
         since: Version that the increment starts from.
     """
+    if not INCREMENTS.names:
+        return
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary, FOLDER)

@@ -14,8 +14,7 @@ from shunter.serving.metrics import Metrics
 from shunter.serving.served import ServedModel
 from shunter.serving.table import Table
 from shunter.tracking.registry.best_items import BestItems, Seen
-from shunter.tracking.registry.increments import chain_upon
-from shunter.tracking.registry.named import NAMED, digest_of_model, open_model
+from shunter.tracking.registry.named import INCREMENTS, NAMED, digest_of_model, open_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
 from shunter.tracking.registry.versions import CHAMPION, version_by_alias
 
@@ -109,7 +108,7 @@ class Keeper:
         """
         chain: tuple[Path, ...] = ()
         try:
-            chain = tuple(chain_upon(self._digest, folder))
+            chain = tuple(INCREMENTS.load("chain")(self._digest, folder))
         except (ShunterError, OSError) as error:
             self._log_once(str(folder), error)
         for length in range(len(chain), len(self._laid), -1):

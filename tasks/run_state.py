@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from shunter.checked_json import read_or_quarantine
 from shunter.engine.checkpoint.checked_files import write_json
-from shunter.engine.checkpoint.remote import check_address, remove_copies
+from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import DamagedFileError, RequestError, ShunterError, find_cause
 from shunter.quarantine import quarantine
@@ -197,15 +197,16 @@ def check_copies(request: TrainRequest) -> None:
 
     Raises:
         RequestError: The address cannot be written to.
+        MissingExtensionError: Nothing installed copies checkpoints.
     """
     if request.checkpoints.checkpoint_copy is not None:
-        check_address(request.checkpoints.checkpoint_copy)
+        CHECKPOINT_COPIES.load_part("remote", "check")(request.checkpoints.checkpoint_copy)
 
 
 def forget_copies(request: TrainRequest, dataset: Dataset) -> None:
     """Remove the checkpoint copies of a run whose result is stored."""
     if (address := copies_address(request, dataset)) is not None:
-        remove_copies(address)
+        CHECKPOINT_COPIES.load_part("remote", "remove")(address)
 
 
 def _key_text(request: TrainRequest) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
+from shunter.engine.checkpoint.changed_rows import ROW_TRACKERS
 from shunter.engine.executors.registry import EXECUTORS
 from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.job import ClickJob
@@ -73,7 +74,7 @@ def planner() -> Planner:
 
 
 def check_is_installed(request: TrainRequest) -> None:
-    """Raise if the requested processes, plan or cluster cannot be used, before anything is read or measured.
+    """Raise if the requested processes, plan, cluster or checkpoints cannot be used, before anything is read.
 
     Raises:
         MissingExtensionError: They belong to an extension that is not installed.
@@ -83,6 +84,8 @@ def check_is_installed(request: TrainRequest) -> None:
         EXECUTORS.entry("process_group")
     if request.nodes.cluster is not None:
         EXECUTORS.entry("cluster")
+    if request.checkpoints.is_incremental:
+        ROW_TRACKERS.entry("changed_rows")
 
 
 def processes_of(request: TrainRequest) -> int:

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from shunter.engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
+from shunter.engine.checkpoint.changed_rows import ROW_TRACKERS, ChangedRows, GivenUpError, RowsToKeep
 from shunter.engine.checkpoint.checked_files import write_json
+from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy, Layout
 from shunter.engine.checkpoint.generations import (
     NEWEST,
     Generation,
@@ -31,20 +33,15 @@ from shunter.engine.checkpoint.generations import (
     StoredFile,
     generation_path,
     generation_paths,
-    hash_of,
     kept_bytes,
-    kept_upon,
     remove_older,
 )
-from shunter.engine.checkpoint.growth import Content
 from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
-from shunter.engine.checkpoint.pieces import Piece, decode, encode, filled, put_into
-from shunter.engine.checkpoint.remote import Layout, RemoteCopy
-from shunter.engine.checkpoint.snapshot import GivenUpError
 from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_tensors
-from shunter.engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
 from shunter.engine.checkpoint.training_tensors import (
     bags_of,
+    bytes_of,
+    check_finite,
     collect,
     distribute,
     embedding_tables,
@@ -52,13 +49,11 @@ from shunter.engine.checkpoint.training_tensors import (
     weights_among,
 )
 from shunter.engine.memory import available_memory_bytes
-from shunter.errors import CheckpointError, TrainingError
-from shunter.models.embeddings.role import EmbeddingTables
+from shunter.errors import CheckpointError
 
 log = logging.getLogger(__name__)
 
 Trained = TypeVar("Trained", bound=nn.Module)
-VALUES_CHECKED_AT_ONCE = 1 << 14
 # Limit of copies: this many bytes, or this share of the tables if that is more, and at most this share of the free
 # memory. A training run thus takes hardly more memory than without checkpoints, as predicted. Rows that steps change
 # before a slow disk has them may fill that share of the free memory, so that steps do not wait for the disk.
@@ -91,7 +86,7 @@ class CheckpointDirectory(Generic[Trained]):
         self._writer = BackgroundWriter()
         self._counted_until = time.process_time()
         self._throttle = Throttle(keeping.bytes_per_second)
-        self._tables: ChangingTables | None = None
+        self._tables: ChangedRows | None = None
         self._number = 0
         self._parts: tuple[Part, ...] = ()
         self._best: StoredFile | None = None
@@ -104,12 +99,17 @@ class CheckpointDirectory(Generic[Trained]):
 
         self._copy = self._copy_of(GenerationsLayout())
 
-    def _copy_of(self, layout: Layout) -> RemoteCopy | None:
-        """Return the remote copy, or None if the policy has no remote address."""
+    def _copy_of(self, layout: Layout) -> CheckpointCopy | None:
+        """Return the remote copy, or None if the policy has no remote address.
+
+        Raises:
+            MissingExtensionError: Nothing installed copies checkpoints.
+        """
         if self.keeping.copied_to is None:
             return None
         throttle = Throttle(self.keeping.bytes_per_second)
-        return RemoteCopy(self.keeping.copied_to, self._identity, layout, self.keeping.generations, throttle)
+        copy_of = CHECKPOINT_COPIES.load("remote")
+        return copy_of(self.keeping.copied_to, self._identity, layout, self.keeping.generations, throttle)
 
     def fetch(self) -> None:
         """Download the newest state from the remote copy if this folder has no checkpoint.
@@ -131,7 +131,7 @@ class CheckpointDirectory(Generic[Trained]):
         """
         tables = tables_of(model)
         if tables is not None and self.keeping.is_incremental(bytes_of(tables)):
-            self._tables = ChangingTables(tables, next(model.parameters()).device, self.keeping)
+            self._tables = self._new_tracker(model)
             self._bags_of = bags_of(model)
 
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
@@ -175,13 +175,7 @@ class CheckpointDirectory(Generic[Trained]):
         path = self.directory / self._best.name
         tensors = read_tensors(path, self._best.sha256)
         if self._best_parts:
-            tables = self._tables_in(model)
-            if any(part.left_out for part in self._best_parts):
-                tables.draw_again()
-            shards = list(tables.begun_shards())
-            for _, piece in self._read_pieces(self._best_parts):
-                put_into(shards, piece)
-            tables.forget_rows()
+            (self._tables or self._new_tracker(model)).put_best(self.directory, self._best_parts)
             tensors = weights_among(tensors)
         load_weights(model, tensors, path, without_tables=bool(self._best_parts))
 
@@ -330,9 +324,9 @@ class CheckpointDirectory(Generic[Trained]):
         started = time.perf_counter()
         number, parts = self._number + 1, self._parts
         for name, tensor in tensors.items():
-            _check_finite(name, tensor, state["step"])
+            check_finite(name, tensor, state["step"])
         if rows is not None:
-            parts = self._write_rows(rows, number, state["step"])
+            parts = rows.write(number, state["step"], parts, self._write_file)
         figures = self.figures
         figures.written += 1
         figures.full += rows is None or rows.are_all
@@ -364,30 +358,6 @@ class CheckpointDirectory(Generic[Trained]):
     def _remove_older(self) -> None:
         spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
         remove_older(self.directory, self.keeping.generations, spared)
-
-    def _write_rows(self, rows: RowsToKeep, number: int, step: int) -> tuple[Part, ...]:
-        """Write changed rows on top of the parts of the last generation; return all current parts of the tables."""
-        chains = [kept_upon(content, self._parts, place) for place, content in enumerate(rows.contents)]
-        files: list[list[StoredFile]] = [[] for _ in chains]
-        for position, (place, tensors) in enumerate(filled(self._encoded(rows, step))):
-            name = f"rows-{number:06d}-{position:04d}.safetensors"
-            files[place].append(self._write_file(name, tensors, {"upon": hash_of(chains[place])}))
-        parts: list[Part] = []
-        for place, (chain, its_files) in enumerate(zip(chains, files, strict=True)):
-            content = rows.contents[place]
-            parts += chain
-            if its_files or content == "full":  # otherwise no row of the range has changed
-                left_out = rows.left_out if content == "full" else ""
-                parts.append(
-                    Part(content=content, upon=hash_of(chain), files=tuple(its_files), range=place, left_out=left_out)
-                )
-        return tuple(parts)
-
-    def _encoded(self, rows: RowsToKeep, step: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        for number, (place, piece) in enumerate(rows.pieces):
-            if isinstance(piece.weight, Tensor):
-                _check_finite(f"table {piece.table}", piece.weight, step)
-            yield place, encode(piece, rows.bits, number)
 
     def _write_file(self, name: str, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> StoredFile:
         path = self.directory / name
@@ -423,22 +393,20 @@ class CheckpointDirectory(Generic[Trained]):
 
     def _lay_rows(self, model: Trained, generation: Generation) -> None:
         """Load the parts of a generation into the tables."""
-        changing = self._tables or ChangingTables(self._tables_in(model), next(model.parameters()).device, self.keeping)
-        changing.put_back(self._read_pieces(generation.parts), generation.history)
+        (self._tables or self._new_tracker(model)).put_back(self.directory, generation.parts, generation.history)
         if self._tables is not None:
             self._parts = generation.parts
 
-    def _tables_in(self, model: Trained) -> EmbeddingTables:
+    def _new_tracker(self, model: Trained) -> ChangedRows:
+        """Return a tracker of a model's tables, which may also only load rows.
+
+        Raises:
+            MissingExtensionError: Nothing installed reads rows that are stored apart.
+        """
         tables = tables_of(model)
         if tables is None:
             raise CheckpointError(f"{self.path} has embedding tables, the model has none: start a new training run.")
-        return tables
-
-    def _read_pieces(self, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:
-        for part in parts:
-            for file in part.files:
-                for piece in decode(read_tensors(self.directory / file.name, file.sha256)):
-                    yield part.content, piece
+        return ROW_TRACKERS.load("changed_rows")(tables, next(model.parameters()).device, self.keeping)
 
     @contextmanager
     def _stall(self) -> Iterator[None]:
@@ -477,14 +445,3 @@ def _bytes_for_rows(taken_bytes: int) -> float:
 
 def _free_bytes() -> float:
     return COPIED_SHARE_OF_FREE_MEMORY * available_memory_bytes(torch.device("cpu"))
-
-
-def _check_finite(name: str, tensor: Tensor, step: int) -> None:
-    """Raise TrainingError if a value is not finite; checks part by part, as a mapped table may exceed memory."""
-    if not tensor.is_floating_point():
-        return
-    if not all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE)):
-        raise TrainingError(
-            f"After step {step} {name} holds a value that is not finite: lower the learning rates; "
-            f"the last good checkpoint is kept."
-        )

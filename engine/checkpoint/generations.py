@@ -16,11 +16,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from shunter.checked_json import json_object, unseal
 from shunter.engine.checkpoint.checked_files import check_file, read_json, write_text
-from shunter.engine.checkpoint.growth import Content
 from shunter.errors import CheckpointError
 from shunter.models.embeddings.initial_weights import RULE
 from shunter.record import Record
@@ -29,6 +28,8 @@ FORMAT = 3
 READ_FORMATS = (1, 2, FORMAT)  # format 1: tables in the file of the state; format 2: all rows as one range
 NEWEST = "checkpoint.json"
 PATTERNS = ("state-*", "best-*", "rows-*", "*.tmp")
+
+Content = Literal["full", "since_full", "since_last"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +234,7 @@ def kept_bytes(directory: Path) -> int:
 
 
 class GenerationsLayout:
-    """Layout of generations in a folder, for the remote copy (`shunter.engine.checkpoint.remote.Layout`)."""
+    """Layout of generations in a folder, for the remote copy (`shunter.engine.checkpoint.copies.Layout`)."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
         """Return the names of generations' files, the newest first."""

@@ -19,11 +19,9 @@ checkpoint.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-Policy = Literal["auto", "full", "one-shot", "consecutive", "intermittent"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
-Content = Literal["full", "since_full", "since_last"]
+from shunter.engine.checkpoint.generations import Content
+from shunter.engine.checkpoint.keeping import Policy
 
 # `auto` writes the rows since the last full checkpoint if they are at most this many times those since the last one.
 SAME_ROWS = 1.1

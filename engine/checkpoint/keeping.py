@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from shunter.engine.checkpoint.growth import Policy
+from shunter.engine.checkpoint.changed_rows import ROW_TRACKERS
 
+Policy = Literal["auto", "full", "one-shot", "consecutive", "intermittent"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 StoredBits = Literal[32, 8, 4, 3, 2]
 STORED_BITS: tuple[StoredBits, ...] = get_args(StoredBits)
 FULL_PRECISION = 32
@@ -53,9 +55,20 @@ class Keeping:
     copied_to: str | None = None
 
     def is_incremental(self, table_bytes: int) -> bool:
-        """Return True if tables are stored apart from the other state, piece by piece."""
-        is_asked_for = self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
-        return is_asked_for or table_bytes >= INCREMENTAL_FROM_BYTES
+        """Return True if tables are stored apart from the other state, piece by piece.
+
+        Raises:
+            MissingExtensionError: This was asked for, and nothing installed does it.
+        """
+        if self.is_asked_for:
+            ROW_TRACKERS.entry("changed_rows")
+            return True
+        return table_bytes >= INCREMENTAL_FROM_BYTES and "changed_rows" in ROW_TRACKERS.names
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Return True if the policy or the bits need incremental checkpoints, whatever the size of the tables."""
+        return self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
 
     def hangs_on_restores(self, table_bytes: int) -> bool:
         """Return True if the bits depend on the number of restores; False if `auto` always uses the same bits."""

@@ -13,13 +13,14 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from shunter.engine.checkpoint.background import BackgroundWriter, Throttle
 from shunter.engine.checkpoint.checked_files import check_file
+from shunter.engine.checkpoint.copies import Layout
 from shunter.engine.checkpoint.keeping import CheckpointFigures
 from shunter.errors import CheckpointError, RequestError
 from shunter.secrets import without_secrets
@@ -27,31 +28,10 @@ from shunter.secrets import without_secrets
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_SECONDS = 120.0  # wait at the end for a running upload, which may hang
-Read = Callable[[str], bytes]
-
-
-class Layout(Protocol):
-    """Layout of the states of a training run in a folder."""
-
-    def lists(self, names: Iterable[str]) -> list[str]:
-        """Return the names that are lists of the files of a state, the newest first."""
-        ...
-
-    def files(self, name: str, read: Read) -> Mapping[str, str | None]:
-        """Return the files that a list names, in the order of the transfer, with their sha256 or None.
-
-        Raises:
-            CheckpointError: The list is damaged.
-        """
-        ...
-
-    def fetched(self, directory: Path, name: str) -> None:
-        """Finish the download of a state into a folder; called after all its files have arrived."""
-        ...
 
 
 class RemoteCopy:
-    """Remote copy of one training run's checkpoints.
+    """Remote copy of one training run's checkpoints; a `shunter.engine.checkpoint.copies.CheckpointCopy`.
 
     Args:
         address: Address of the copies, for instance `s3://bucket/checkpoints`.

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shunter.engine.checkpoint.changed_rows import GivenUpError
 from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece
 from shunter.models.embeddings.role import EmbeddingTables
 
@@ -29,10 +30,6 @@ NUMBERS_AT_ONCE = 1 << 14
 # Copies are written when they fill half of that half or the number of bytes below, and in portions of that size.
 SHARE_BEFORE_WRITING = 0.5
 MOST_BEFORE_WRITING_BYTES = 64 << 20
-
-
-class GivenUpError(Exception):
-    """Snapshot abandoned before its end; its rows are still to be stored."""
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,20 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.changed_rows import WriteFile
+from shunter.engine.checkpoint.generations import Content, Part, StoredFile, hash_of, kept_upon
 from shunter.engine.checkpoint.heat import HOT_BITS, HotRows
 from shunter.engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
-from shunter.engine.checkpoint.pieces import Piece, StoredRows, put_into
+from shunter.engine.checkpoint.pieces import Piece, StoredRows, decode, encode, filled, put_into
 from shunter.engine.checkpoint.snapshot import Snapshot
+from shunter.engine.checkpoint.storage import read_tensors
 from shunter.engine.checkpoint.touched import History, Intervals, TouchedRows
+from shunter.engine.checkpoint.training_tensors import bytes_of, check_finite
 from shunter.models.embeddings.initial_weights import RULE
 from shunter.models.embeddings.role import EmbeddingTables
 
@@ -23,7 +27,7 @@ RANGES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class RowsToKeep:
-    """Rows of the tables in the next checkpoint.
+    """Rows of the tables in the next checkpoint; a `shunter.engine.checkpoint.changed_rows.RowsToKeep`.
 
     Attributes:
         contents: Selection of the rows of each range.
@@ -44,9 +48,33 @@ class RowsToKeep:
         """Return True if all rows are stored."""
         return set(self.contents) == {"full"}
 
+    def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
+        """Write the rows on top of the parts of the last generation; return all current parts of the tables."""
+        chains = [kept_upon(content, parts, place) for place, content in enumerate(self.contents)]
+        files: list[list[StoredFile]] = [[] for _ in chains]
+        for position, (place, tensors) in enumerate(filled(self._encoded(step))):
+            name = f"rows-{number:06d}-{position:04d}.safetensors"
+            files[place].append(write_file(name, tensors, {"upon": hash_of(chains[place])}))
+        written: list[Part] = []
+        for place, (chain, its_files) in enumerate(zip(chains, files, strict=True)):
+            content = self.contents[place]
+            written += chain
+            if its_files or content == "full":  # otherwise no row of the range has changed
+                left_out = self.left_out if content == "full" else ""
+                written.append(
+                    Part(content=content, upon=hash_of(chain), files=tuple(its_files), range=place, left_out=left_out)
+                )
+        return tuple(written)
+
+    def _encoded(self, step: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        for number, (place, piece) in enumerate(self.pieces):
+            if isinstance(piece.weight, Tensor):
+                check_finite(f"table {piece.table}", piece.weight, step)
+            yield place, encode(piece, self.bits, number)
+
 
 class ChangingTables:
-    """Tracker of the rows that the next checkpoint must store.
+    """Tracker of the rows that the next checkpoint must store; a `shunter.engine.checkpoint.changed_rows.ChangedRows`.
 
     Args:
         tables: Live tables.
@@ -134,20 +162,37 @@ class ChangingTables:
                 for one in (part,) if hot_rows is None else hot_rows.divide(part):
                     yield number, one
 
-    def put_back(self, pieces: Iterator[tuple[Content, Piece]], history: Sequence[Sequence[float]]) -> None:
+    def put_best(self, directory: Path, parts: Sequence[Part]) -> None:
+        """Load the parts of the best weights into the tables; nothing is recorded."""
+        if any(part.left_out for part in parts):
+            self._tables.draw_again()
+        shards = list(self._tables.begun_shards())
+        for _, piece in _read_pieces(directory, parts):
+            put_into(shards, piece)
+        self._tables.forget_rows()
+
+    def put_back(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
         """Load parts into the tables in their order, and continue the intervals from that state.
 
         Args:
-            pieces: Pieces of all parts in their order, with the content of their part.
+            directory: Folder of the files.
+            parts: Parts in their order.
             history: `history` at the time when the last part was written.
         """
         shards = list(self._tables.begun_shards())
-        for content, piece in pieces:
+        for content, piece in _read_pieces(directory, parts):
             put_into(shards, piece, self._stored)
             if content != "full":
                 self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
         self._tables.forget_rows()
         self._intervals.go_on(history)
+
+
+def _read_pieces(directory: Path, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:
+    for part in parts:
+        for file in part.files:
+            for piece in decode(read_tensors(directory / file.name, file.sha256)):
+                yield part.content, piece
 
 
 def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
@@ -157,9 +202,3 @@ def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
         if shard.starts is not None:
             shard.starts.keep_begun(part)
     return all(shard.starts is None for shard in shards)
-
-
-def bytes_of(tables: EmbeddingTables) -> int:
-    """Return the bytes of the local rows of tables, and of their optimizer state."""
-    held = tables.held_bytes()
-    return held.weights + held.optimizer

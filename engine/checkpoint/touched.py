@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.growth import Content, Growth, Policy, next_contents
+from shunter.engine.checkpoint.generations import Content
+from shunter.engine.checkpoint.growth import Growth, next_contents
+from shunter.engine.checkpoint.keeping import Policy
 from shunter.models.embeddings.role import EmbeddingTables
 
 

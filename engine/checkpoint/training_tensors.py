@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer
 from shunter.engine.checkpoint.random_state import random_tensors, restore_random
 from shunter.engine.checkpoint.storage import load_weights
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, TrainingError
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.recommender import Recommender
 
 WEIGHTS = "model."
+VALUES_CHECKED_AT_ONCE = 1 << 14
 
 
 def embedding_tables(model: nn.Module) -> list[tuple[str, EmbeddingTables]]:
@@ -86,3 +87,20 @@ def distribute(
 def weights_among(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors that are weights, by their names in the model."""
     return {name.removeprefix(WEIGHTS): value for name, value in tensors.items() if name.startswith(WEIGHTS)}
+
+
+def bytes_of(tables: EmbeddingTables) -> int:
+    """Return the bytes of the local rows of tables, and of their optimizer state."""
+    held = tables.held_bytes()
+    return held.weights + held.optimizer
+
+
+def check_finite(name: str, tensor: Tensor, step: int) -> None:
+    """Raise TrainingError if a value is not finite; checks part by part, as a mapped table may exceed memory."""
+    if not tensor.is_floating_point():
+        return
+    if not all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE)):
+        raise TrainingError(
+            f"After step {step} {name} holds a value that is not finite: lower the learning rates; "
+            f"the last good checkpoint is kept."
+        )

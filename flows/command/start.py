@@ -142,14 +142,15 @@ def _check(request: Request) -> None:
         if isinstance(request, TrainRequest):
             request.search.check_is_installed()
             request.ensemble.check_is_installed()
-            if request.training.processes > 1 or request.training.plan or request.nodes.cluster:
+            is_divided = request.training.processes > 1 or request.training.plan or request.nodes.cluster
+            if is_divided or request.checkpoints.is_incremental:
                 from shunter.tasks.training_plans import check_is_installed
 
                 check_is_installed(request)
         if isinstance(request, TrainRequest) and request.checkpoints.checkpoint_copy is not None:
-            from shunter.engine.checkpoint.remote import check_address
+            from shunter.tasks.run_state import check_copies
 
-            check_address(request.checkpoints.checkpoint_copy)
+            check_copies(request)
         _check_files(request)
     elif isinstance(request, ProfileRequest):
         from shunter.tasks.profile import check_request

@@ -56,6 +56,12 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
         description="Address of a copy of the checkpoints, from which another machine can resume.",
     )
 
+    @property
+    def is_incremental(self) -> bool:
+        """Return True if changed rows alone, or rows in few bits, are asked for."""
+        is_quantised = self.checkpoint_bits not in (CheckpointBits.AUTO, CheckpointBits.FULL)
+        return is_quantised or self.checkpoint_policy not in (CheckpointPolicy.AUTO, CheckpointPolicy.FULL)
+
     @field_validator("checkpoint_copy")
     @classmethod
     def _holds_no_password(cls, address: str | None) -> str | None:

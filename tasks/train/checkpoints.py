@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shunter.engine.checkpoint.checked_files import CHOICES
-from shunter.engine.checkpoint.growth import POLICIES
-from shunter.engine.checkpoint.keeping import Keeping, stored_bits
+from shunter.engine.checkpoint.keeping import POLICIES, Keeping, stored_bits
 from shunter.engine.job import Checkpointing, TrainingJob
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.planner.predict.observe import Expectation

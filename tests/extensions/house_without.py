@@ -19,6 +19,9 @@ from typer.testing import CliRunner  # noqa: E402
 import shunter.flows.cli  # noqa: E402
 import shunter.flows.profiling  # noqa: E402
 import shunter.flows.train  # noqa: E402, F401
+from shunter.engine.checkpoint.changed_rows import ROW_TRACKERS  # noqa: E402
+from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES  # noqa: E402
+from shunter.engine.checkpoint.keeping import Keeping  # noqa: E402
 from shunter.engine.checkpoint.storage import WEIGHT_PACKINGS  # noqa: E402
 from shunter.engine.config import Execution, Schedule  # noqa: E402
 from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
@@ -49,11 +52,13 @@ from shunter.tasks.accelerators import MOVES, installed_move  # noqa: E402
 from shunter.tasks.doctor import HOME_PARTS, parts  # noqa: E402
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request  # noqa: E402
 from shunter.tasks.training_plans import PLANNERS, check_is_installed  # noqa: E402
+from shunter.tracking.registry.named import INCREMENTS  # noqa: E402
 
 CORE = (
-    *(ALTERATIONS, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS, JOB_REQUESTS),
-    *(MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES, PLANNERS, PROCESS_MEASUREMENTS, REPORT_SECTIONS, RESULT_LIMITS),
-    *(SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
+    *(ALTERATIONS, CHECKPOINT_COPIES, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS),
+    *(INCREMENTS, JOB_REQUESTS, MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES, PLANNERS, PROCESS_MEASUREMENTS),
+    *(REPORT_SECTIONS, RESULT_LIMITS, ROW_TRACKERS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
+    *(TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
 )
 
 
@@ -160,6 +165,13 @@ def check_processes() -> None:
         assert refused_extension(check_is_installed, TrainRequest(**options)) == missing
 
 
+def check_checkpoints() -> None:
+    """Checkpoints hold all rows where nothing tracks the changed ones."""
+    missing = "incremental_checkpoints" if is_deleted("incremental_checkpoints") else None
+    assert refused_extension(check_is_installed, TrainRequest(checkpoint_policy="one-shot")) == missing
+    assert Keeping().is_incremental(1 << 30) == (missing is None)
+
+
 def check_commands() -> None:
     """Help is printed; a command of a deleted folder is refused with the code of the error."""
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
@@ -175,6 +187,7 @@ check_models()
 check_layers()
 check_machine()
 check_processes()
+check_checkpoints()
 check_commands()
 left = {name for one in DELETED for name in (f"shunter.{one}", f"shunter.extensions.{one}") if name in sys.modules}
 assert not left, left

@@ -13,7 +13,6 @@ import hashlib
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -33,8 +32,9 @@ from shunter.ingestion.encoding.vocabulary_increment import vocabulary_increment
 from shunter.models.altered_layers import is_altered
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
+from shunter.tracking.registry.named import LoadedModel
 from shunter.tracking.registry.ranking_serving import RankingScorer
-from shunter.tracking.registry.serving import Scorer, load_scorer
+from shunter.tracking.registry.serving import load_scorer
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, digest_of, sign_folder
 from shunter.tracking.registry.trusted import DATA, WEIGHTS, check_model_folder
 
@@ -89,32 +89,6 @@ class Increment(Frozen):
             ) from error
 
 
-@dataclass(frozen=True)
-class LoadedModel:
-    """Model in memory with its folder.
-
-    Attributes:
-        title: Name of the model in messages.
-        folder: Folder in MLflow's format.
-        scorer: Scorer of raw rows.
-    """
-
-    title: str
-    folder: Path
-    scorer: "Scorer | RankingScorer"
-
-    @property
-    def parts(self) -> tuple[Model | Ensemble, Encoder]:
-        """Model and encoder.
-
-        Raises:
-            RequestError: The model ranks items.
-        """
-        if isinstance(self.scorer, RankingScorer):
-            raise RequestError(f"{self.title} ranks items, and increments are of models of clicks: export it whole.")
-        return self.scorer.model, self.scorer.encoder
-
-
 def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bits = FULL_PRECISION) -> Increment:
     """Write the increment from one model to another, and verify that applying the increment gives the new model.
 
@@ -129,7 +103,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
         CheckpointError: A file cannot be written, or applying the increment does not give the new model.
         OSError: A file cannot be written.
     """
-    (model, encoder), (former, former_encoder) = now.parts, since.parts
+    (model, encoder), (former, former_encoder) = _parts(now), _parts(since)
     for one, title in ((model, now.title), (former, since.title)):
         if is_altered(one):
             raise RequestError(f"{title} is compressed, and increments are of models as trained: export it whole.")
@@ -230,9 +204,20 @@ def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedMod
         return LoadedModel(described.title, target, load_scorer(data / "model", data / "encoder"))
 
 
+def _parts(model: LoadedModel) -> tuple[Model | Ensemble, Encoder]:
+    """Return model and encoder.
+
+    Raises:
+        RequestError: The model ranks items.
+    """
+    if isinstance(model.scorer, RankingScorer):
+        raise RequestError(f"{model.title} ranks items, and increments are of models of clicks: export it whole.")
+    return model.scorer.model, model.scorer.encoder
+
+
 def _lay(described: Increment, folder: Path, since: LoadedModel, target: Path) -> None:
     """Write the folder of the new model to `target` from the base model and the increment."""
-    former, former_encoder = since.parts
+    former, former_encoder = _parts(since)
     tensors = read_tensors(folder / TENSORS, described.sha256)
     shutil.copytree(folder / MODEL, target)
     data = target / DATA

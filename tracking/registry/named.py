@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
+from shunter.registry import Entry, Registry
 from shunter.tracking.listing import find_version
-from shunter.tracking.registry.increments import Increment, LoadedModel, apply_increment, write_increment
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, digest_of
 from shunter.tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
 from shunter.tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 NAMED = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>\d+))?")
 READ_ME = "README.txt"
+
+# Operations on increments of models: write one, apply one, and find the chain of a folder that starts at a model.
+INCREMENTS = Registry(
+    "operation on increments of models",
+    {
+        name: Entry(target=f"shunter.tracking.registry.increments:{function}")
+        for name, function in (("write", "write_increment"), ("apply", "apply_increment"), ("chain", "chain_upon"))
+    },
+    group="shunter.model_increments",
+)
 
 
 @dataclass(frozen=True)
@@ -45,15 +55,30 @@ class ExportedIncrement:
 
     Attributes:
         earlier: Name of the base model for `open_model`.
-        described: Description of the increment.
+        described: Description of the increment, as its extension writes it.
         size: Size of the increment in bytes.
         whole: Size of the whole new model in bytes.
     """
 
     earlier: str
-    described: Increment
+    described: Any
     size: int
     whole: int
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """Model in memory with its folder.
+
+    Attributes:
+        title: Name of the model in messages.
+        folder: Folder in MLflow's format.
+        scorer: Scorer of raw rows.
+    """
+
+    title: str
+    folder: Path
+    scorer: "Scorer | RankingScorer"
 
 
 @dataclass(frozen=True)
@@ -102,6 +127,7 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
         RequestError: The model does not exist, or an increment has another base model.
         CheckpointError: An increment is damaged.
         TrackingError: The model could run code of its own or does not match its signature, or the store fails.
+        MissingExtensionError: Nothing installed applies increments.
     """
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
         title, source = _local(named) or _registered(named, Path(temporary, "fetched"))
@@ -113,7 +139,7 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
         check_model_folder(copy, title)
         model = NamedModel(title, copy)
         for number, increment in enumerate(increments):
-            new = apply_increment(model.loaded(), increment, Path(temporary, f"model-{number}"))
+            new: LoadedModel = INCREMENTS.load("apply")(model.loaded(), increment, Path(temporary, f"model-{number}"))
             model = NamedModel(new.title, new.folder)
         yield model
 
@@ -156,7 +182,7 @@ def export_increment(
         folder: Folder to create.
         since: Name or folder of the earlier model, see `open_model`, or another version number of the same model.
         increments: Increments to apply to the earlier model first.
-        bits: Bits per number in the stored rows; see `shunter.tracking.registry.increments.write_increment`.
+        bits: Bits per number in the stored rows; `auto` is 32 for tables below 1 GiB, and then 8.
 
     Raises:
         RequestError: A model does not exist or ranks items, or the folder cannot be created.
@@ -171,7 +197,7 @@ def export_increment(
         open_model(earlier, increments) as before,
     ):
         partial.mkdir()
-        described = write_increment(now.loaded(), before.loaded(), partial, bits)
+        described = INCREMENTS.load("write")(now.loaded(), before.loaded(), partial, bits)
         return ExportedIncrement(earlier, described, bytes_below(partial), bytes_below(now.folder))
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,7 +26,6 @@ from shunter.engine.checkpoint.checked_files import check_file
 from shunter.engine.checkpoint.directory import (
     COPIED_SHARE_OF_FREE_MEMORY,
     LONG_FROM_BYTES,
-    VALUES_CHECKED_AT_ONCE,
     CheckpointDirectory,
 )
 from shunter.engine.checkpoint.generations import check_upon, history_of
@@ -34,16 +33,15 @@ from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, Checkp
 from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from shunter.engine.checkpoint.random_state import random_tensors, restore_random
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint, load_weights, read_tensors
-from shunter.engine.checkpoint.tables import bytes_of
+from shunter.engine.checkpoint.training_tensors import bytes_of, check_finite
 from shunter.engine.memory import available_memory_bytes
-from shunter.errors import CheckpointError, ShunterError, TrainingError
+from shunter.errors import CheckpointError, ShunterError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.agreement import all_do, from_all
 from shunter.extensions.distributed.training.blocks import Block, StoredBlocks, fill_shards
 from shunter.extensions.distributed.training.folder_writer import FolderWriter
 from shunter.extensions.distributed.training.folders import Folders, files_in
 from shunter.extensions.distributed.training.host_model import HostModel
-from shunter.extensions.distributed.training.rows import DividedRows, OwnRows, lay_into
 from shunter.extensions.distributed.training.stored import (
     BEST,
     DENSE,
@@ -61,6 +59,9 @@ from shunter.extensions.distributed.training.stored import (
 )
 from shunter.extensions.distributed.training.tiered import TieredShards
 from shunter.models.registry import Model
+
+if TYPE_CHECKING:
+    from shunter.extensions.distributed.training.rows import DividedRows, OwnRows
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +147,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             return
         table_bytes = sum(from_all(bytes_of(tables)))
         if self.keeping.is_incremental(table_bytes):
+            from shunter.extensions.distributed.training.rows import DividedRows
+
             self._rows = DividedRows(tables, next(model.parameters()).device, self.keeping, table_bytes)
             self._bags_of = model.bags_of
 
@@ -213,7 +216,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         own, dense = self._own_blocks(model), {**_dense_weights(model), **_full_state(optimizer)}
         may_copy = self._may_copy(model, {**own, **dense})
         if not may_copy:
-            all_do(lambda: _check_finite([*own.items(), *dense.items()], state["step"]), self._group)
+            all_do(lambda: _check_all_finite([*own.items(), *dense.items()], state["step"]), self._group)
         blocks: dict[str, Tensor] = own
         rows: OwnRows | None = None
         if self._rows is not None:
@@ -242,14 +245,14 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         own: dict[str, Tensor],
         dense: dict[str, Tensor],
         values: dict[str, Any],
-        rows: OwnRows | None,
+        rows: "OwnRows | None",
     ) -> None:
         """Write a checkpoint, then remove old generations."""
         started, processor_started = time.perf_counter(), time.thread_time()
         pieces = rows.pieces if rows is not None and isinstance(rows.pieces, list) else []
         copied = [(f"table {one.table}", one.weight) for one in pieces if isinstance(one.weight, Tensor)]
         named = [*own.items(), *dense.items(), *copied]
-        all_do(lambda: _check_finite(named, values["state"]["step"]), self._group)
+        all_do(lambda: _check_all_finite(named, values["state"]["step"]), self._group)
         newest = next(iter(checkpoints(self.directory)), None)
         name = checkpoint_name(number_of(newest) + 1 if newest else 0)
         figures = self.figures
@@ -384,6 +387,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         layers = {key.removeprefix(LAYERS): value for key, value in dense.items() if key.startswith(LAYERS)}
         load_weights(model.layers, layers, folder / DENSE)
         if parts := parts_of(index):
+            from shunter.extensions.distributed.training.rows import lay_into
+
             lay_into(list(model.embeddings.begun_shards()), self.directory, parts)
         else:
             fill_shards(model.embeddings.begun_shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
@@ -391,14 +396,9 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         return dense
 
 
-def _check_finite(tensors: Iterable[tuple[str, Tensor]], step: int) -> None:
+def _check_all_finite(tensors: Iterable[tuple[str, Tensor]], step: int) -> None:
     for name, value in tensors:
-        parts = value.reshape(-1).split(VALUES_CHECKED_AT_ONCE)  # a memory-mapped file may be larger than the memory
-        if not all(bool(torch.isfinite(part).all()) for part in parts):
-            raise TrainingError(
-                f"After step {step} {name} holds a value that is not finite: lower the learning rates; "
-                f"the last good checkpoint is kept."
-            )
+        check_finite(name, value, step)
 
 
 def _dense_weights(model: Model) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch import distributed as dist
@@ -13,13 +13,15 @@ from torch import distributed as dist
 from shunter.engine.checkpoint.background import Throttle
 from shunter.engine.checkpoint.checked_files import PARTIAL, write_json
 from shunter.engine.checkpoint.generations import Part, StoredFile, hash_of, kept_upon
-from shunter.engine.checkpoint.pieces import Piece, encode, filled
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.extensions.distributed.training.agreement import all_do, from_all
 from shunter.extensions.distributed.training.folders import Folders
-from shunter.extensions.distributed.training.rows import OwnRows
 from shunter.extensions.distributed.training.stored import DENSE, FORMAT, INDEX, bytes_in, file_of
 from shunter.files import sync_directory
+
+if TYPE_CHECKING:
+    from shunter.engine.checkpoint.pieces import Piece
+    from shunter.extensions.distributed.training.rows import OwnRows
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class FolderWriter:
         dense: dict[str, Tensor],
         values: dict[str, Any],
         *,
-        rows: OwnRows | None = None,
+        rows: "OwnRows | None" = None,
         before: Sequence[Part] = (),
     ) -> Written:
         """Write a folder with the part of each process.
@@ -118,7 +120,9 @@ class FolderWriter:
         self._throttle.wrote(path.stat().st_size * self._processes)
         return {"sha256": checksum, "keys": list(tensors)}
 
-    def _row_files(self, pieces: Iterable[Piece], bits: int) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    def _row_files(self, pieces: "Iterable[Piece]", bits: int) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        from shunter.engine.checkpoint.pieces import encode, filled
+
         encoded = ((0, encode(piece, bits, number)) for number, piece in enumerate(pieces))
         for position, (_, tensors) in enumerate(filled(encoded)):
             yield f"rows{self._rank}-{position:04d}.safetensors", tensors

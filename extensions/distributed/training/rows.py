@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from shunter.engine.checkpoint.generations import Part
-from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.generations import Content, Part
 from shunter.engine.checkpoint.heat import HOT_BITS, HotRows
 from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision

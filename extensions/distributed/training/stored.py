@@ -109,7 +109,7 @@ def remove_newer(directory: Path, folder: Path) -> None:
 
 
 class StoredLayout:
-    """Layout of checkpoints of several processes, for copies (`engine.checkpoint.remote.Layout`)."""
+    """Layout of checkpoints of several processes, for copies (`engine.checkpoint.copies.Layout`)."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
         """Indexes of states, the newest first."""

@@ -19,8 +19,7 @@ from pathlib import Path
 import torch
 
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.growth import POLICIES
-from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.keeping import POLICIES, Keeping
 from shunter.errors import CheckpointError
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features

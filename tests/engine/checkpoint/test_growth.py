@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.engine.checkpoint.growth import Content, Growth, Policy, next_contents
+from shunter.engine.checkpoint.generations import Content
+from shunter.engine.checkpoint.growth import Growth, next_contents
+from shunter.engine.checkpoint.keeping import Policy
 
 
 def contents(policy: Policy, since_last: list[float], since_full: list[float]) -> list[Content]:

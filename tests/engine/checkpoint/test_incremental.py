@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.growth import POLICIES, Policy
-from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.keeping import POLICIES, Keeping, Policy
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset

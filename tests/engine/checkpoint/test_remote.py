@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from shunter.checked_json import unseal
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.keeping import Keeping
-from shunter.engine.checkpoint.remote import check_address, remove_copies
+from shunter.engine.checkpoint.remote import RemoteCopy, check_address, remove_copies
 from shunter.errors import RequestError
 from shunter.models.registry import Model
 from tests.engine.checkpoint.test_incremental import fresh, tables_of, touch
@@ -180,7 +180,7 @@ def test_an_address_that_fails_is_said_once_and_tried_again(
     model, optimizer, kept = begun(tmp_path / "here")
     for step in range(4):
         steps(model, optimizer, kept, range(step, step + 1))
-        assert kept._copy is not None
+        assert isinstance(kept._copy, RemoteCopy)
         kept._copy._writer.wait()
     assert caplog.text.count("no route to host") == 1
     Elsewhere.fails = False

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shunter.engine.checkpoint.growth import Policy
-from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.keeping import Keeping, Policy
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shunter.engine.checkpoint.growth import Policy
-from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.keeping import Keeping, Policy
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import SPLITS, Dataset, SplitStatistics
 from shunter.engine.data.loader import mean_ids_per_sample

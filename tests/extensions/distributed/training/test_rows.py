@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shunter.engine.checkpoint.generations import Part, StoredFile
-from shunter.engine.checkpoint.growth import Content
+from shunter.engine.checkpoint.generations import Content, Part, StoredFile
 from shunter.engine.checkpoint.pieces import StoredRows, encode, full_precision
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.errors import CheckpointError

@@ -1,0 +1,91 @@
+"""Changed rows of embedding tables, which a checkpoint stores apart from the other state of a training run."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from shunter.engine.checkpoint.generations import Part, StoredFile
+from shunter.registry import Entry, Registry
+
+# Classes of the tables, the device of the batches and the checkpoint policy (`shunter.engine.checkpoint.keeping`).
+ROW_TRACKERS = Registry(
+    "checkpoint of changed rows",
+    {"changed_rows": Entry(target="shunter.engine.checkpoint.tables:ChangingTables")},
+    group="shunter.row_trackers",
+)
+
+WriteFile = Callable[[str, dict[str, Tensor], dict[str, str] | None], StoredFile]
+
+
+class GivenUpError(Exception):
+    """Rows abandoned before all were written; they are still to be stored."""
+
+
+class RowsToKeep(Protocol):
+    """Rows of the tables in the next checkpoint."""
+
+    @property
+    def are_all(self) -> bool:
+        """Return True if all rows are stored."""
+        ...
+
+    def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
+        """Write the rows on top of the parts of the last generation; return all current parts of the tables.
+
+        Args:
+            number: Number of the generation.
+            step: Number of the last step.
+            parts: Parts of the last generation.
+            write_file: Function that writes named tensors with metadata, and returns the file.
+
+        Raises:
+            TrainingError: A weight is not finite.
+            GivenUpError: Rows change faster than the disk takes them.
+        """
+        ...
+
+
+class ChangedRows(Protocol):
+    """Tracker of the rows that the next checkpoint must store."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the local rows and of their optimizer state."""
+        ...
+
+    @property
+    def history(self) -> Sequence[Sequence[float]]:
+        """Input of the checkpoint policy, for each range of rows."""
+        ...
+
+    def note(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Record the rows of a batch, right before its training step, and return them."""
+        ...
+
+    def before_step(self, rows: Tensor) -> None:
+        """Copy the rows that a step is about to change and that are still to be written."""
+        ...
+
+    def next_rows(
+        self, restores: int, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False
+    ) -> RowsToKeep:
+        """Return the rows of the next checkpoint, and start a new interval."""
+        ...
+
+    def close(self) -> None:
+        """Discard the rows of `next_rows` that are still to be written."""
+        ...
+
+    def undo(self) -> None:
+        """Mark the rows of the last `next_rows`, which were not written, as to be stored."""
+        ...
+
+    def put_back(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
+        """Load the parts of a generation into the tables, and continue from that state."""
+        ...
+
+    def put_best(self, directory: Path, parts: Sequence[Part]) -> None:
+        """Load the parts of the best weights into the tables; nothing is recorded."""
+        ...
