@@ -60,6 +60,7 @@ SLOW = (
     "tests/extensions/distributed/links/test_processes.py",
     "tests/extensions/distributed/test_table_planner.py",
     "tests/extensions/distributed/training",
+    "tests/extensions/incremental_checkpoints",
     "tests/extensions/nas/reinforce",
     "tests/extensions/nas/supernet/test_network.py",
     "tests/extensions/nas/test_architecture_search.py",

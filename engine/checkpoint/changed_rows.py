@@ -12,7 +12,7 @@ from shunter.registry import Entry, Registry
 # Classes of the tables, the device of the batches and the checkpoint policy (`shunter.engine.checkpoint.keeping`).
 ROW_TRACKERS = Registry(
     "checkpoint of changed rows",
-    {"changed_rows": Entry(target="shunter.engine.checkpoint.tables:ChangingTables")},
+    {"changed_rows": Entry(target="shunter.extensions.incremental_checkpoints.changing_tables:ChangingTables")},
     group="shunter.row_trackers",
 )
 

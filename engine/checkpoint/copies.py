@@ -13,10 +13,10 @@ CHECKPOINT_COPIES = Registry(
     "copy of checkpoints",
     {
         "remote": Entry(
-            target="shunter.engine.checkpoint.remote:RemoteCopy",
+            target="shunter.extensions.incremental_checkpoints.remote_copy:RemoteCopy",
             capabilities={
-                "check": "shunter.engine.checkpoint.remote:check_address",
-                "remove": "shunter.engine.checkpoint.remote:remove_copies",
+                "check": "shunter.extensions.incremental_checkpoints.remote_copy:check_address",
+                "remove": "shunter.extensions.incremental_checkpoints.remote_copy:remove_copies",
             },
         )
     },

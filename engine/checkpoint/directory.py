@@ -1,9 +1,9 @@
 """Checkpoint directory of an unfinished training run, valid at any time the process is killed.
 
 Small state is copied at once. Of the tables only those rows are copied that steps change before the rows are written
-(`shunter.engine.checkpoint.snapshot`). A writer thread quantises and writes the data file by file, under names that no
-kept generation uses. The list of the files (`shunter.engine.checkpoint.generations`) is replaced last and atomically,
-so that it always names complete files. Files that no kept generation names are removed afterwards.
+(`shunter.extensions.incremental_checkpoints.snapshot`). A writer thread quantises and writes the data file by file,
+under names that no kept generation uses. The list of the files (`shunter.engine.checkpoint.generations`) is replaced
+last and atomically, so that it always names complete files. Files that no kept generation names are removed afterwards.
 
 Where tables are in a file, or the other state is too large for a copy, the same files are written while training waits.
 """

@@ -70,7 +70,8 @@ class Generation:
         state: All state besides weights, optimizer and random state, as plain values.
         tensors: File of the layers.
         parts: Parts of the tables; empty if the tables are in `tensors`.
-        history: Input of the policy of the parts, for each range (`shunter.engine.checkpoint.touched`).
+        history: Input of the policy of the parts, for each range
+            (`shunter.extensions.incremental_checkpoints.touched`).
         best: Weights with the best validation so far; with `best_parts` the layers of the generation with these
             weights.
         best_parts: Tables of that generation, kept while its weights are the best; empty if the tables are in `best`.

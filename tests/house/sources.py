@@ -29,11 +29,6 @@ ROOMS = (
         r"engine/tier_blocks|embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
         r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",
     ),
-    (
-        "incremental_checkpoints",
-        r"checkpoint/(quantise|growth|heat|touched|pieces|snapshot|tables|model_increment|remote)"
-        r"|registry/increments|retraining/shipping|vocabulary_increment|tasks/copies",
-    ),
     ("retraining", r"^retraining/"),
     ("serving", r"^serving/"),
     ("operation", r"^operation/"),

@@ -29,7 +29,7 @@ READ_ME = "README.txt"
 INCREMENTS = Registry(
     "operation on increments of models",
     {
-        name: Entry(target=f"shunter.tracking.registry.increments:{function}")
+        name: Entry(target=f"shunter.extensions.incremental_checkpoints.increments:{function}")
         for name, function in (("write", "write_increment"), ("apply", "apply_increment"), ("chain", "chain_upon"))
     },
     group="shunter.model_increments",

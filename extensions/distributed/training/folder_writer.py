@@ -20,8 +20,8 @@ from shunter.extensions.distributed.training.stored import DENSE, FORMAT, INDEX,
 from shunter.files import sync_directory
 
 if TYPE_CHECKING:
-    from shunter.engine.checkpoint.pieces import Piece
     from shunter.extensions.distributed.training.rows import OwnRows
+    from shunter.extensions.incremental_checkpoints.pieces import Piece
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class FolderWriter:
         return {"sha256": checksum, "keys": list(tensors)}
 
     def _row_files(self, pieces: "Iterable[Piece]", bits: int) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        from shunter.engine.checkpoint.pieces import encode, filled
+        from shunter.extensions.incremental_checkpoints.pieces import encode, filled
 
         encoded = ((0, encode(piece, bits, number)) for number, piece in enumerate(pieces))
         for position, (_, tensors) in enumerate(filled(encoded)):

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch import distributed as dist
 
 from shunter.engine.checkpoint.generations import Content, Part
-from shunter.engine.checkpoint.heat import HOT_BITS, HotRows
 from shunter.engine.checkpoint.keeping import Keeping
-from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
 from shunter.engine.checkpoint.storage import read_tensors
-from shunter.engine.checkpoint.touched import History, Intervals, TouchedRows
 from shunter.errors import CheckpointError
+from shunter.extensions.incremental_checkpoints.heat import HOT_BITS, HotRows
+from shunter.extensions.incremental_checkpoints.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
+from shunter.extensions.incremental_checkpoints.touched import History, Intervals, TouchedRows
 from shunter.models.embeddings.initial_weights import RULE
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.shards import Shard

@@ -18,8 +18,8 @@ from shunter.models.embeddings import initial_weights
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
-from tests.engine.checkpoint.test_incremental import EXECUTION, RATES, SPEC
 from tests.engine.synthetic import memory_of_rows, write_dataset
+from tests.extensions.incremental_checkpoints.test_changing_tables import EXECUTION, RATES, SPEC
 
 SCHEDULE = Schedule(max_epochs=3, patience=4, seed=3)
 IN_PARTS = Keeping(bits=32, policy="consecutive")

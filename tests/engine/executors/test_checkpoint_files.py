@@ -7,7 +7,7 @@ import torch
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, read_checkpoint, write_checkpoint
-from tests.engine.checkpoint.test_incremental import fresh, tables_of, touch
+from tests.extensions.incremental_checkpoints.test_changing_tables import fresh, tables_of, touch
 
 
 def test_only_what_is_new_is_sent_and_all_arrives(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from shunter.engine.checkpoint.generations import Content, Part, StoredFile
-from shunter.engine.checkpoint.pieces import StoredRows, encode, full_precision
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.errors import CheckpointError
 from shunter.extensions.distributed.training.rows import _pieces, lay_into, pieces_of
+from shunter.extensions.incremental_checkpoints.pieces import StoredRows, encode, full_precision
 from shunter.models.embeddings.shards import Shard
 
 ROWS, WIDTH = 12, 8

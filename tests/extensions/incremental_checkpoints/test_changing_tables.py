@@ -291,8 +291,8 @@ def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shunter.engine.checkpoint.directory._bytes_for_rows", lambda _: 400.0)
-    monkeypatch.setattr("shunter.engine.checkpoint.snapshot.PIECE_BYTES", 80)
-    monkeypatch.setattr("shunter.engine.checkpoint.pieces.PIECE_BYTES", 80)
+    monkeypatch.setattr("shunter.extensions.incremental_checkpoints.snapshot.PIECE_BYTES", 80)
+    monkeypatch.setattr("shunter.extensions.incremental_checkpoints.pieces.PIECE_BYTES", 80)
     disk = threading.Event()
     disk.set()
 

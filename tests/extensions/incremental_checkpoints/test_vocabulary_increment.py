@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shunter.errors import DataError
+from shunter.extensions.incremental_checkpoints.vocabulary_increment import vocabulary_increment, write_extended
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
 from shunter.ingestion.encoding.learned import LearnedIds, group
 from shunter.ingestion.encoding.vocabulary import HashedIds, VocabularyIds
-from shunter.ingestion.encoding.vocabulary_increment import vocabulary_increment, write_extended
 
 keys = st.lists(st.integers(1, 2**64 - 1) | st.integers(1, 20), unique=True, max_size=12)
 KEYS = [7, 2**63 + 1, 9]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shunter.engine.checkpoint.generations import Content
-from shunter.engine.checkpoint.growth import Growth, next_contents
 from shunter.engine.checkpoint.keeping import Policy
+from shunter.extensions.incremental_checkpoints.growth import Growth, next_contents
 
 
 def contents(policy: Policy, since_last: list[float], since_full: list[float]) -> list[Content]:

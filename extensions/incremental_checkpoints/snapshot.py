@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from shunter.engine.checkpoint.changed_rows import GivenUpError
-from shunter.engine.checkpoint.pieces import PIECE_BYTES, Piece
+from shunter.extensions.incremental_checkpoints.pieces import PIECE_BYTES, Piece
 from shunter.models.embeddings.role import EmbeddingTables
 
 # Numbers read out of the tables at once: so few that torch uses only the calling thread, and a step waits only briefly.

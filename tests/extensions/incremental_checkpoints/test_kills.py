@@ -11,7 +11,7 @@ KILLS = 60
 
 
 def test_sixty_kills_lose_no_state_that_was_safe(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "tests.engine.checkpoint.killed", str(tmp_path), str(KILLS), "7"]
+    program = [sys.executable, "-m", "tests.extensions.incremental_checkpoints.killed", str(tmp_path), str(KILLS), "7"]
     done = subprocess.run(program, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

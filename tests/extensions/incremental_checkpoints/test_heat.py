@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.engine.checkpoint.heat import HOT_BITS, HOT_SHARE, HotRows
-from shunter.engine.checkpoint.pieces import Piece, decode, encode
+from shunter.extensions.incremental_checkpoints.heat import HOT_BITS, HOT_SHARE, HotRows
+from shunter.extensions.incremental_checkpoints.pieces import Piece, decode, encode
 from shunter.models.embeddings.shards import Shard
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from shunter.engine.checkpoint.keeping import FULL_PRECISION
-from shunter.engine.checkpoint.pieces import name_rows, read_rows
 from shunter.engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
 from shunter.engine.checkpoint.warm_start import SharedRows, tables_by_name
 from shunter.errors import CheckpointError
+from shunter.extensions.incremental_checkpoints.pieces import name_rows, read_rows
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 

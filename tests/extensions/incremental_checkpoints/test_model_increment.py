@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.engine.checkpoint.model_increment import difference, lay_upon
 from shunter.engine.checkpoint.warm_start import SharedRows, tables_by_name
 from shunter.errors import CheckpointError
+from shunter.extensions.incremental_checkpoints.model_increment import difference, lay_upon
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features

@@ -21,14 +21,14 @@ from pydantic import ValidationError
 
 from shunter.engine.checkpoint.checked_files import check_file, read_json, write_json
 from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits, Keeping
-from shunter.engine.checkpoint.model_increment import ModelIncrement, difference, lay_upon, members_of
 from shunter.engine.checkpoint.storage import build_described, read_tensors, write_tensors
 from shunter.engine.checkpoint.warm_start import tables_by_name
 from shunter.errors import CheckpointError, RequestError
+from shunter.extensions.incremental_checkpoints.model_increment import ModelIncrement, difference, lay_upon, members_of
+from shunter.extensions.incremental_checkpoints.vocabulary_increment import vocabulary_increment, write_extended
 from shunter.frozen import Frozen
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
-from shunter.ingestion.encoding.vocabulary_increment import vocabulary_increment, write_extended
 from shunter.models.altered_layers import is_altered
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
@@ -52,7 +52,7 @@ class Increment(Frozen):
         title: Title of the new model.
         digest: Digest of the new model.
         bits: Bits per number in the stored rows.
-        origins: See `shunter.engine.checkpoint.model_increment.ModelIncrement`.
+        origins: See `shunter.extensions.incremental_checkpoints.model_increment.ModelIncrement`.
         sha256: Checksum of the tensors.
         rows: Number of rows of all tables of the new model.
         changed_rows: Number of rows in the increment.

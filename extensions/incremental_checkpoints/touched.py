@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from shunter.engine.checkpoint.generations import Content
-from shunter.engine.checkpoint.growth import Growth, next_contents
 from shunter.engine.checkpoint.keeping import Policy
+from shunter.extensions.incremental_checkpoints.growth import Growth, next_contents
 from shunter.models.embeddings.role import EmbeddingTables
 
 

@@ -16,10 +16,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from shunter.checked_json import unseal
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.keeping import Keeping
-from shunter.engine.checkpoint.remote import RemoteCopy, check_address, remove_copies
 from shunter.errors import RequestError
+from shunter.extensions.incremental_checkpoints.remote_copy import RemoteCopy, check_address, remove_copies
 from shunter.models.registry import Model
-from tests.engine.checkpoint.test_incremental import fresh, tables_of, touch
+from tests.extensions.incremental_checkpoints.test_changing_tables import fresh, tables_of, touch
 
 IDENTITY = {"data fingerprint": "1", "seed": 0}
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import shunter.engine.checkpoint.snapshot as snapshots
-from shunter.engine.checkpoint.pieces import Piece
-from shunter.engine.checkpoint.snapshot import Snapshot
+import shunter.extensions.incremental_checkpoints.snapshot as snapshots
+from shunter.extensions.incremental_checkpoints.pieces import Piece
+from shunter.extensions.incremental_checkpoints.snapshot import Snapshot
 from shunter.models.embeddings.mixed import MixedEmbeddings
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.torch_kernel import TorchEmbeddings

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.changed_rows import WriteFile
 from shunter.engine.checkpoint.generations import Content, Part, StoredFile, hash_of, kept_upon
-from shunter.engine.checkpoint.heat import HOT_BITS, HotRows
 from shunter.engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
-from shunter.engine.checkpoint.pieces import Piece, StoredRows, decode, encode, filled, put_into
-from shunter.engine.checkpoint.snapshot import Snapshot
 from shunter.engine.checkpoint.storage import read_tensors
-from shunter.engine.checkpoint.touched import History, Intervals, TouchedRows
 from shunter.engine.checkpoint.training_tensors import bytes_of, check_finite
+from shunter.extensions.incremental_checkpoints.heat import HOT_BITS, HotRows
+from shunter.extensions.incremental_checkpoints.pieces import Piece, StoredRows, decode, encode, filled, put_into
+from shunter.extensions.incremental_checkpoints.snapshot import Snapshot
+from shunter.extensions.incremental_checkpoints.touched import History, Intervals, TouchedRows
 from shunter.models.embeddings.initial_weights import RULE
 from shunter.models.embeddings.role import EmbeddingTables
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.pieces import Piece, rows_at
+from shunter.extensions.incremental_checkpoints.pieces import Piece, rows_at
 from shunter.models.embeddings.shards import Shard
 
 HOT_SHARE = 0.1
