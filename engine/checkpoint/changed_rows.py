@@ -68,9 +68,7 @@ class ChangedRows(Protocol):
         """Copy the rows that a step is about to change and that are still to be written."""
         ...
 
-    def next_rows(
-        self, restores: int, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False
-    ) -> RowsToKeep:
+    def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> RowsToKeep:
         """Return the rows of the next checkpoint, and start a new interval."""
         ...
 

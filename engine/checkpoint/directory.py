@@ -277,7 +277,6 @@ class CheckpointDirectory(Generic[Trained]):
         rows = None
         if tables is not None:
             rows = tables.next_rows(
-                self.figures.restores,
                 _bytes_for_rows(_bytes_of(tensors)),
                 is_best=is_best,
                 may_give_up=may_skip and not self._was_given_up and self._newest is not None,
@@ -330,7 +329,7 @@ class CheckpointDirectory(Generic[Trained]):
         figures = self.figures
         figures.written += 1
         figures.full += rows is None or rows.are_all
-        figures.bits = self.keeping.bits_of(self._tables.bytes, figures.restores) if self._tables else FULL_PRECISION
+        figures.bits = self.keeping.bits_of(self._tables.bytes) if self._tables else FULL_PRECISION
         stored = self._write_file(f"state-{number:06d}.safetensors", tensors)
         if is_best:
             self._best, self._best_parts = stored, parts

@@ -23,12 +23,9 @@ def stored_bits(asked: str) -> Bits:
 # changed rows are written, in the background. From the second size on `auto` writes the rows in few bits.
 INCREMENTAL_FROM_BYTES = 1 << 20
 QUANTISED_FROM_BYTES = 1 << 30
-# Number of restores without loss of quality, by bits, from Check-N-Run (NSDI 2022); more restores need 8 bits. On the
-# sample of Criteo's log 2, 3 and 4 bits cost more than the accepted 0.01 % of NE (`benchmarks/checkpoints.py`).
-# `auto` therefore uses at least 8 bits until larger data show otherwise.
-ALLOWED_RESTORES = {2: 1, 3: 3, 4: 20}
-MOST_RESTORES_BITS = 8
-FEWEST_BITS_OF_AUTO = 8
+# Check-N-Run (NSDI 2022) takes 2, 3 or 4 bits where few restores are expected. On the sample of Criteo's log these cost
+# more than the accepted 0.01 % of NE (`benchmarks/checkpoints.py`), so `auto` takes 8 until larger data show otherwise.
+BITS_OF_AUTO = 8
 # Bits of the final weights: in 8 bits the NE of the model on Criteo's sample rises by 0.0004 %, in 4 bits by 0.06 %.
 FEWEST_BITS_OF_BEST = 8
 
@@ -38,12 +35,11 @@ class Keeping:
     """Checkpoint policy.
 
     Attributes:
-        bits: Bits of a number in the tables. `auto` is 32 for small tables, otherwise as few as the expected restores
-            allow, at least 8. With 32 a resumed training run equals an uninterrupted one bit for bit.
+        bits: Bits of a number in the tables. `auto` is 32 for tables below 1 GiB, otherwise 8. With 32 a resumed
+            training run equals an uninterrupted one bit for bit.
         policy: Selection of the rows of each checkpoint.
         generations: Number of states to keep: the newest, and earlier ones in case the newest is damaged.
         bytes_per_second: Largest write rate; None is no limit.
-        expected_restores: Expected number of interruptions of the training run.
         copied_to: Address of `fsspec` for a remote copy; None makes no copy.
     """
 
@@ -51,7 +47,6 @@ class Keeping:
     policy: Policy = "auto"
     generations: int = 2
     bytes_per_second: float | None = None
-    expected_restores: float = 1.0
     copied_to: str | None = None
 
     def is_incremental(self, table_bytes: int) -> bool:
@@ -70,25 +65,11 @@ class Keeping:
         """Return True if the policy or the bits need incremental checkpoints, whatever the size of the tables."""
         return self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
 
-    def hangs_on_restores(self, table_bytes: int) -> bool:
-        """Return True if the bits depend on the number of restores; False if `auto` always uses the same bits."""
-        return FEWEST_BITS_OF_AUTO < MOST_RESTORES_BITS and self._is_chosen(table_bytes)
-
-    def _is_chosen(self, table_bytes: int) -> bool:
-        return self.bits == "auto" and table_bytes >= QUANTISED_FROM_BYTES
-
-    def bits_of(self, table_bytes: int, restores: int) -> int:
-        """Return the bits of a number in the next checkpoint.
-
-        Args:
-            table_bytes: Bytes of all tables and their optimizer state.
-            restores: Number of times the training run was resumed from a checkpoint.
-        """
-        if not self._is_chosen(table_bytes):
-            return FULL_PRECISION if self.bits == "auto" else self.bits
-        needed = max(self.expected_restores, restores)
-        bits = next((bits for bits, allowed in ALLOWED_RESTORES.items() if needed <= allowed), MOST_RESTORES_BITS)
-        return max(bits, FEWEST_BITS_OF_AUTO)
+    def bits_of(self, table_bytes: int) -> int:
+        """Return the bits of a number in the checkpoints of tables with these bytes, optimizer state included."""
+        if self.bits != "auto":
+            return self.bits
+        return BITS_OF_AUTO if table_bytes >= QUANTISED_FROM_BYTES else FULL_PRECISION
 
 
 BY_DEFAULT = Keeping()

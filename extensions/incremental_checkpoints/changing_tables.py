@@ -111,13 +111,10 @@ class ChangingTables:
         """Bytes of the local rows and of their optimizer state."""
         return bytes_of(self._tables)
 
-    def next_rows(
-        self, restores: int, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False
-    ) -> RowsToKeep:
+    def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> RowsToKeep:
         """Return the rows of the next checkpoint, and start a new interval.
 
         Args:
-            restores: Number of times the training run was resumed.
             copied_bytes: Limit in bytes of the copies of rows that steps change before they are written.
             is_best: Whether the rows are the best weights so far, which are stored in at least 8 bits.
             may_give_up: Whether the checkpoint is abandoned (`GivenUpError`) instead of letting steps wait.
@@ -126,7 +123,7 @@ class ChangingTables:
             since_last = self._intervals.touched.since_last()
             for table, rows in enumerate(since_last.split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
-        bits = self._keeping.bits_of(self.bytes, restores)
+        bits = self._keeping.bits_of(self.bytes)
         hot_rows = HotRows(self._tables.begun_shards()) if bits < HOT_BITS and not is_best else None
         wanted = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
         is_complete = keep_begun(self._tables, wanted.rows)

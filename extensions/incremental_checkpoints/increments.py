@@ -111,7 +111,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
         if read_json(one.folder / DATA / "model" / "model.json").get("packed"):
             raise RequestError(f"{one.title} is stored in few bits, and increments are of whole rows: export it whole.")
     tables = sum(table.nbytes for member in members_of(model) for table in tables_by_name(member).values())
-    width = Keeping(bits=bits).bits_of(tables, restores=0)
+    width = Keeping(bits=bits).bits_of(tables)
     increment, figures = difference(model, former, shared_rows(encoder, former_encoder), width)
     values = {name: torch.from_numpy(array) for name, array in vocabulary_increment(encoder, former_encoder).items()}
     tensors = {f"{LAYERS}{name}": tensor for name, tensor in increment.tensors.items()}

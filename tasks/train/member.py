@@ -95,7 +95,7 @@ def train_model(
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:
             with periodic(energy.save):
-                result = executor.run(prepared, hooks, checkpointing_of(checkpoints, folder, job, expected))
+                result = executor.run(prepared, hooks, checkpointing_of(checkpoints, folder))
         except BaseException as error:
             energy.save()
             record.log_failure(run, error)

@@ -220,7 +220,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         blocks: dict[str, Tensor] = own
         rows: OwnRows | None = None
         if self._rows is not None:
-            blocks, rows = {}, self._rows.next(self.rank, self.figures.restores)
+            blocks, rows = {}, self._rows.next(self.rank)
             if may_copy:
                 rows = replace(rows, pieces=list(rows.pieces))
         if may_copy:

@@ -72,12 +72,11 @@ class DividedRows:
         """Record the rows of this process's part of a batch, right before the training step."""
         self._intervals.touched.note(self._tables.rows_of_batch(values, offsets))
 
-    def next(self, rank: int, restores: int) -> OwnRows:
+    def next(self, rank: int) -> OwnRows:
         """Return the rows to write next, and start a new interval of changes.
 
         Args:
             rank: Number of this process; a replicated table is written by the first process.
-            restores: Number of times the training was resumed.
         """
         touched = self._intervals.touched
         of_all = touched.since_last().to(self._device, torch.uint8)
@@ -90,7 +89,7 @@ class DividedRows:
         by_table = wanted.rows.split(self._tables.rows)
         shards = [shard for shard in self._tables.begun_shards() if rank == 0 or not shard.replicated]
         pieces = (part for piece in _pieces(shards, by_table) for part in self._stored.divide(piece))
-        bits = self._keeping.bits_of(self._table_bytes, restores)
+        bits = self._keeping.bits_of(self._table_bytes)
         if bits < HOT_BITS:
             hot_rows = HotRows(shards)
             pieces = (one for piece in pieces for one in hot_rows.divide(piece))

@@ -1,8 +1,7 @@
-"""What a request says of checkpoints reaches the engine, and few bits go by how often trainings were interrupted."""
+"""What a request says of checkpoints reaches the engine, and each run has its place among the copies."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from shunter.errors import RequestError
 from shunter.models.registry import model_spec
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.tasks.run_state import check_copies, copies_address, forget_copies
-from shunter.tasks.train.checkpoints import checkpointing_of, expected_restores
+from shunter.tasks.train.checkpoints import checkpointing_of
 from tests.engine.synthetic import write_dataset
 
 
@@ -24,7 +23,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob[Any, Any, Any]:
     return TrainingJob(dataset, spec, Hyperparameters(), Execution(batch_size=70), schedule)
 
 
-def test_options_reach_the_engine(job: TrainingJob[Any, Any, Any], tmp_path: Path) -> None:
+def test_options_reach_the_engine(tmp_path: Path) -> None:
     asked = TrainRequest(
         data="synthetic:100",
         checkpoint_minutes=0.5,
@@ -34,12 +33,12 @@ def test_options_reach_the_engine(job: TrainingJob[Any, Any, Any], tmp_path: Pat
         checkpoint_rate=2,
         checkpoint_copy="memory://copies",
     ).checkpoints
-    found = checkpointing_of(asked, tmp_path, job, None)
+    found = checkpointing_of(asked, tmp_path)
     assert (found.directory, found.seconds) == (tmp_path, 30.0)
     assert found.keeping == Keeping(
         bits=4, policy="one-shot", generations=3, bytes_per_second=2 * 2**20, copied_to="memory://copies"
     )
-    assert checkpointing_of(CheckpointRequest(), tmp_path, job, None).keeping == Keeping()
+    assert checkpointing_of(CheckpointRequest(), tmp_path).keeping == Keeping()
 
 
 def test_a_run_has_a_place_of_its_own_among_the_copies_which_goes_with_it(
@@ -65,17 +64,3 @@ def test_an_address_with_a_password_or_that_cannot_be_written_to_is_refused() ->
         TrainRequest(data="synthetic:100", checkpoint_copy="ftp://me:secret@host/copies")
     with pytest.raises(RequestError, match="Checkpoints cannot be copied to nowhere://copies"):
         check_copies(TrainRequest(data="synthetic:100", checkpoint_copy="nowhere://copies"))
-
-
-def test_expected_restores_follow_the_interruptions_of_the_past(job: TrainingJob[Any, Any, Any]) -> None:
-    expected = cast("Any", SimpleNamespace(prediction=SimpleNamespace(step_seconds=36.0)))  # an hour in all
-
-    def past(*restores: float) -> list[Any]:
-        metrics = [{"checkpoint.restores": count, "time.train_seconds": 3_600.0} for count in restores]
-        return [SimpleNamespace(metrics=each) for each in ({"time.train_seconds": 9e9}, *metrics)]
-
-    assert expected_restores(job, None, past(3, 3)) == 1.0
-    assert expected_restores(job, expected, past()) == 1.0
-    assert expected_restores(job, expected, past(*[0] * 50)) == 0.0
-    often = [expected_restores(job, expected, past(*[count] * 50)) for count in (1, 4, 20)]
-    assert often == [2.0, 7.0, 26.0]  # the 90 % quantile of a Poisson distribution of as many
