@@ -39,8 +39,8 @@ def shared_bytes(trainings: Trainings, owner: "TrainedModel", members: int) -> i
     """Bytes of so many members over the tables of one, in 8 bits a number: the tables once, layers of each."""
     from shunter.engine.checkpoint.storage import load_model
     from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES
+    from shunter.extensions.compression.memory_limit import row_uses
     from shunter.extensions.compression.packing import TABLES, Form, pack, stored_bytes
-    from shunter.extensions.compression.row_uses import row_uses
     from shunter.models.ensemble import Ensemble
 
     model = load_model(owner.directory)

@@ -285,7 +285,7 @@ def _inside(prediction: Prediction, seconds: float) -> bool:
 
 def measure_all(plan: Plan) -> dict[str, Any]:
     """Measure the machine, the steps and the memory."""
-    from shunter.engine.profiling.measure import measure
+    from shunter.engine.profiling.profiles import measure
     from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 
     accelerators = local_accelerators()

@@ -9,6 +9,7 @@ import numpy as np
 from shunter.engine.checkpoint.checked_files import WEIGHTS
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution, SelectBy
+from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.combined import PackedResult, combined_as
 from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, select_ensemble
@@ -25,9 +26,9 @@ from shunter.extensions.compression.packing import unpack
 from shunter.extensions.compression.robustness.injection import MemoryErrors
 from shunter.extensions.compression.robustness.memory import Memory
 from shunter.extensions.compression.robustness.trial import ANSWERS, CANARY_ROWS, Withstood, withstand
-from shunter.extensions.compression.row_uses import row_uses
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
+from shunter.models.spec import ModelSpec
 
 JUDGED_BATCHES = 3  # of 4,096 rows, for the evaluation under bit flips
 
@@ -216,3 +217,29 @@ def _single(member: TrainedModel) -> Model:
     model = load_model(member.directory)
     assert not isinstance(model, Ensemble), f"{member.directory} holds an ensemble, expected a single model"
     return model
+
+
+IDS_AT_ONCE = 1 << 22
+
+
+def row_uses(dataset: Dataset, spec: ModelSpec) -> list[np.ndarray]:
+    """Return the lookups of each row in one pass over the training part, int64 `[rows]` for each table.
+
+    Args:
+        dataset: Data set.
+        spec: Architecture, which defines where ids share rows.
+
+    Raises:
+        DataError: An array is missing.
+    """
+    features = dataset.features
+    counts = [np.zeros(shape.rows, dtype=np.int64) for shape in spec.tables(features)]
+    single = [field.name for field in features.categorical if not field.multi_valued]
+    for position, (field, table) in enumerate(zip(features.categorical, features.table_of, strict=True)):
+        name = f"train.bag{position}.values.npy" if field.multi_valued else "train.categorical.npy"
+        ids = read_array(dataset.directory / name)
+        column = ids if field.multi_valued else ids[:, single.index(field.name)]
+        rows = len(counts[table])
+        for start in range(0, len(column), IDS_AT_ONCE):
+            counts[table] += np.bincount(column[start : start + IDS_AT_ONCE] % rows, minlength=rows)
+    return counts

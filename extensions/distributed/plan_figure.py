@@ -1,5 +1,6 @@
-"""Figure of the simulated step of a plan: a line for each device and link, and a bar for each task."""
+"""Figure and Chrome trace of the simulated step of a plan: a line for each device and link, a bar for each task."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,3 +69,30 @@ def _told_of_proposals(report: PlanReport) -> list[str]:
     """Return a line on changes that would train more samples a second but alter what the model learns."""
     told = ", ".join(f"{one.name} {one.speedup:.2f} x" for one in report.proposals)
     return [f"samples a second with what changes the model: {told}"] if told else []
+
+
+MICROSECONDS = 1e6
+
+
+def chrome_trace(report: PlanReport) -> str:
+    """The trace: a line for each device and link, a complete event for each task, in microseconds."""
+    resources = list(dict.fromkeys(event.resource for event in report.events))
+    names = [
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": name}}
+        for number, name in enumerate(resources)
+    ]
+    events = [
+        {
+            "name": event.name,
+            "cat": event.phase,
+            "ph": "X",
+            "pid": 0,
+            "tid": resources.index(event.resource),
+            "ts": event.start_seconds * MICROSECONDS,
+            "dur": event.seconds * MICROSECONDS,
+            "args": {"on the critical path": event.is_critical},
+        }
+        for event in report.events
+    ]
+    title = {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "simulated step"}}
+    return json.dumps({"traceEvents": [title, *names, *events], "displayTimeUnit": "ms"})

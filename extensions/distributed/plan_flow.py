@@ -10,13 +10,12 @@ from prefect.runtime import flow_run
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.overrides import read_overrides
 from shunter.errors import RequestError
-from shunter.extensions.distributed.plan_figure import draw_plan
+from shunter.extensions.distributed.plan_figure import chrome_trace, draw_plan
 from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.extensions.distributed.planning.calibration import read_executed
 from shunter.extensions.distributed.planning.plan import plan_text
 from shunter.extensions.distributed.planning.proposals import find_plan
 from shunter.extensions.distributed.planning.report import PlanReport
-from shunter.extensions.distributed.planning.trace import chrome_trace
 from shunter.extensions.distributed.tracked_plans import log_plan
 from shunter.hardware.types import HardwareProfile
 from shunter.ingestion.sources.guard import is_foreign_request

@@ -1,15 +1,22 @@
 """Stalls of one training run on this machine: from the request to the report."""
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.private_files import read_private, write_private
 from shunter.errors import HardwareError
 from shunter.extensions.distributed.links.network import Link
+from shunter.extensions.distributed.links.processes import run_group
 from shunter.extensions.distributed.training import Machine, Sharding
-from shunter.extensions.stalls.plan import StallPlan
+from shunter.extensions.stalls.plan import StallMeasurements, StallPlan
 from shunter.extensions.stalls.report import StallReport, build_report
 from shunter.extensions.stalls.useful_share import useful_share
+from shunter.extensions.stalls.worker import PLAN, RESULT
 from shunter.hardware.types import HardwareProfile
 from shunter.models.registry import check_spec, model_spec
 from shunter.requests import ProfileRequest
@@ -51,7 +58,7 @@ def stalls_of(
         RequestError: The model is unknown, or a step needs more samples than the data has.
         HardwareError: There are too few devices, or a process failed.
     """
-    from shunter.extensions.stalls.launch import measure_stalls
+    from shunter.extensions.stalls.search import measure_stalls
 
     plan = make_plan(dataset, request, profile)
     report = build_report(plan, measure_stalls(plan, on_progress), profile)
@@ -104,3 +111,33 @@ def _cuda_devices() -> int:
     import torch
 
     return torch.cuda.device_count()
+
+
+MODULE = "shunter.extensions.stalls.worker"
+
+
+def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = None) -> StallMeasurements:
+    """Run all measurements of a plan in separate processes.
+
+    Args:
+        plan: Plan of the measurements.
+        on_progress: Called with a description of the current measurement.
+
+    Raises:
+        RequestError: The model cannot be built, or a step needs more samples than the data has.
+        HardwareError: There are too few devices, or a process failed.
+    """
+    if plan.execution.device.startswith("cuda") and plan.processes > torch.cuda.device_count():
+        raise HardwareError(
+            f"{plan.processes} processes want a CUDA device each, and there are {torch.cuda.device_count()}: use fewer."
+        )
+
+    def keep(kind: str, value: str) -> None:
+        if on_progress is not None:
+            on_progress(value)
+
+    with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+        folder = Path(name)
+        write_private(plan, folder / PLAN)
+        run_group(MODULE, folder, plan.processes, threads=plan.execution.threads, on_report=keep)
+        return read_private(folder / RESULT)

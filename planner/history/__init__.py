@@ -2,9 +2,8 @@
 
 from shunter.planner.history.epochs import EpochCount, estimate_epochs
 from shunter.planner.history.fleet import with_fleet
-from shunter.planner.history.gaussian_process import Posterior
+from shunter.planner.history.gaussian_process import QUANTILES, Posterior, knowledge_gradient
 from shunter.planner.history.machines import Drift
-from shunter.planner.history.policy import QUANTILES, knowledge_gradient
 from shunter.planner.history.quality import QualityOutlook
 from shunter.planner.history.reader import History, read_history
 from shunter.planner.history.runs import Exclusion, PastRun, data_key

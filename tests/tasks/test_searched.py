@@ -12,7 +12,7 @@ from shunter.planner.describe import describe
 from shunter.requests import JobRequest, SearchSpaceName, TrainRequest
 from shunter.search.space.learning import FIRST_BINS
 from shunter.search.space.settings import SearchSpace
-from shunter.tasks.select.searched import MOST, drawn_specs, searched_workloads
+from shunter.tasks.select import MOST, drawn_specs, searched_workloads
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 

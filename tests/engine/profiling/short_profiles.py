@@ -3,7 +3,7 @@
 import pytest
 
 from shunter.engine.profiling.cache import ProfileKey, write_profiles
-from shunter.engine.profiling.measure import measure
+from shunter.engine.profiling.profiles import measure
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 from shunter.hardware.devices.identity import machine_id
 from shunter.hardware.types import HardwareProfile

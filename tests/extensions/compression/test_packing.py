@@ -13,8 +13,8 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError
+from shunter.extensions.compression.memory_limit import row_uses
 from shunter.extensions.compression.packing import Form, hidden_units, pack, stored_bytes, unpack
-from shunter.extensions.compression.row_uses import row_uses
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_model, model_spec

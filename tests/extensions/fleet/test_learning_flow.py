@@ -7,10 +7,10 @@ import pytest
 from shunter.errors import RequestError
 from shunter.extensions.fleet.learned.file import load_policy
 from shunter.extensions.fleet.learning.request import check_learning, kept_at, read_learning
+from shunter.extensions.fleet.learning_flow import learn_policy
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
 from shunter.extensions.fleet.policies import make_policy, policy_names, trained_policies
 from shunter.extensions.fleet.simulator import simulate
-from shunter.extensions.fleet.tasks.learning import learn_policy
 from shunter.tracking.runs import finish, start_run
 
 CLUSTER = "machines: [{name: a, accelerator: odd, count: 1}, {name: b, accelerator: strange, count: 1}]"

@@ -11,8 +11,8 @@ from shunter.errors import RequestError
 from shunter.extensions.distributed.links.network import Link, transfer_seconds
 from shunter.extensions.distributed.links.processes import run_group
 from shunter.extensions.distributed.training.plan import Machine, Sharding
-from shunter.extensions.stalls.launch import measure_stalls
 from shunter.extensions.stalls.plan import RUNS, StallMeasurements, StallPlan
+from shunter.extensions.stalls.search import measure_stalls
 from shunter.extensions.stalls.worker import PLAN, RESULT
 from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shunter.engine.config import Execution
-from shunter.extensions.towers.field_interactions import field_interactions
+from shunter.extensions.towers.partitions import field_interactions
 from tests.engine.synthetic import write_dataset
 
 

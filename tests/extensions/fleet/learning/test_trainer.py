@@ -13,10 +13,9 @@ from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.learned.choosers import Voters
 from shunter.extensions.fleet.learned.networks import scores
 from shunter.extensions.fleet.learned.planner import AGENTS, PLACEMENT
-from shunter.extensions.fleet.learning.learn import learn, warm_up
+from shunter.extensions.fleet.learning.learn import Traces, learn, split, warm_up
 from shunter.extensions.fleet.learning.rollouts import exploit
 from shunter.extensions.fleet.learning.torch_networks import Networks, padded
-from shunter.extensions.fleet.learning.traces import Traces, split
 from shunter.extensions.fleet.learning.trainer import EXPLORATION, LEARNING, Plan, Trainer, cyclic_rate
 
 CLUSTER = Cluster(machines=(Machine(name="a", accelerator="new"), Machine(name="b", accelerator="old")))
