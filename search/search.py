@@ -2,16 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.resolution import too_few_to_choose
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.role import ComputeTarget
+from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import RunClock, ShouldStop, StopKind, StoppedError, StopReason
 from shunter.engine.stopping_text import stop_text
-from shunter.errors import InfeasibleError, QualityNotReachedError, TrainingError
+from shunter.errors import InfeasibleError, QualityNotReachedError, RequestError, TrainingError
+from shunter.hardware.types import Placement
+from shunter.model_families import MODEL_FAMILIES
 from shunter.periodic import periodic
-from shunter.requests import SearchCost
+from shunter.requests import SEARCH_SPACES, SearchCost, SearchSpaceName, TrainRequest
 from shunter.search.budget import BudgetMeter
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
 from shunter.search.context import PastStudy, SearchContext
@@ -21,13 +26,15 @@ from shunter.search.methods.registry import PAST_SEARCHES, build_method
 from shunter.search.minutes import TRIALS, Minutes
 from shunter.search.protocol import Space
 from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
-from shunter.search.space.choose import check_not_empty, space_for
+from shunter.search.space.learning import usual_rates, weights_of_tasks
+from shunter.search.space.settings import SearchSpace
 from shunter.search.study.address import storage_address
 from shunter.search.study.kept import KeptModels
 from shunter.search.study.loop import Loop, Progress
 from shunter.search.study.storage import failures, open_study, storage_errors, trials_with_result
 from shunter.search.study.trial import TrialContext
 from shunter.search.study.workers import open_executors
+from shunter.tracking.runs import open_run
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -205,3 +212,47 @@ def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
     if min_auc is not None and least > NEAR_AUC:
         raise QualityNotReachedError(message, min_auc - least)
     raise InfeasibleError(message)
+
+
+def space_for(
+    dataset: Dataset, request: TrainRequest, placement: Placement, directory: Path, parent_run_id: str
+) -> Space:
+    """Return the search space of a request, for the size of the data.
+
+    Args:
+        dataset: The data.
+        request: Request with the name of the space and the model family.
+        placement: Placement of the trials; if the family has towers, their field partitions are learned there.
+        directory: Folder of the search.
+        parent_run_id: MLflow run of the search.
+
+    Raises:
+        RequestError: The family or a task with a weight is unknown, or the space is empty.
+        MissingExtensionError: The space belongs to an extension that is not installed.
+    """
+    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
+    overrides = read_overrides(request.model, request.architecture.set)
+    if request.search.space == SearchSpaceName.ARCHITECTURE:
+        space, rates = SEARCH_SPACES.load(SearchSpaceName.ARCHITECTURE), usual_rates(placement.batch_size)
+        return space.for_dataset(dataset, task_weights=weights, overrides=overrides, hyperparameters=rates)
+    partitions_of = MODEL_FAMILIES.load_part(request.model, "field_partitions")
+    partitions = partitions_of(dataset, request, placement, directory, open_run(parent_run_id)) if partitions_of else {}
+    is_wide = request.search.space == SearchSpaceName.WIDE
+    in_file = placement.embedding_memory_bytes is not None
+    space = SearchSpace.for_dataset(dataset, request.model, weights, overrides, is_wide=is_wide, in_file=in_file)
+    space = space.at_batch_size(placement.batch_size)
+    return space.model_copy(update={"tower_partitions": partitions})
+
+
+def check_not_empty(space: Space) -> None:
+    """Raise if a factor of the space has no values, or if the space has no factors and the user fixed none.
+
+    Raises:
+        RequestError: The space is empty.
+    """
+    factors = space.factors()
+    for name, values in factors.items():
+        if not values:
+            raise RequestError(f"The search space is empty, since {name} has no values: give at least one.")
+    if not factors and not (isinstance(space, SearchSpace) and space.fixed_architecture):
+        raise RequestError("The search space is empty, since it has no factors: give at least one.")

@@ -32,13 +32,7 @@ class RowsToKeep(Protocol):
         ...
 
     def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
-        """Write the rows on top of the parts of the last generation; return all current parts of the tables.
-
-        Args:
-            number: Number of the generation.
-            step: Number of the last step.
-            parts: Parts of the last generation.
-            write_file: Function that writes named tensors with metadata, and returns the file.
+        """Write the rows of a generation by `write_file` on top of the last one's parts; return all current parts.
 
         Raises:
             TrainingError: A weight is not finite.

@@ -23,8 +23,6 @@ CHECKPOINT_COPIES = Registry(
     group="shunter.checkpoint_copies",
 )
 
-Read = Callable[[str], bytes]
-
 
 class Layout(Protocol):
     """Layout of the states of a training run in a folder."""
@@ -33,7 +31,7 @@ class Layout(Protocol):
         """Return the names that are lists of the files of a state, the newest first."""
         ...
 
-    def files(self, name: str, read: Read) -> Mapping[str, str | None]:
+    def files(self, name: str, read: Callable[[str], bytes]) -> Mapping[str, str | None]:
         """Return the files that a list names, in the order of the transfer, with their sha256 or None.
 
         Raises:

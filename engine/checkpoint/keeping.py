@@ -50,20 +50,9 @@ class Keeping:
     copied_to: str | None = None
 
     def is_incremental(self, table_bytes: int) -> bool:
-        """Return True if tables are stored apart from the other state, piece by piece.
-
-        Raises:
-            MissingExtensionError: This was asked for, and nothing installed does it.
-        """
-        if self.is_asked_for:
-            ROW_TRACKERS.entry("changed_rows")
-            return True
-        return table_bytes >= INCREMENTAL_FROM_BYTES and "changed_rows" in ROW_TRACKERS.names
-
-    @property
-    def is_asked_for(self) -> bool:
-        """Return True if the policy or the bits need incremental checkpoints, whatever the size of the tables."""
-        return self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
+        """Return True if tables are stored apart from the other state, piece by piece."""
+        is_requested = self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
+        return is_requested or (table_bytes >= INCREMENTAL_FROM_BYTES and "changed_rows" in ROW_TRACKERS.names)
 
     def bits_of(self, table_bytes: int) -> int:
         """Return the bits of a number in the checkpoints of tables with these bytes, optimizer state included."""

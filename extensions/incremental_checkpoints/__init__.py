@@ -1,1 +1,1 @@
-"""Check-N-Run: checkpoints of the table rows that have changed, copies of them elsewhere, and increments of models."""
+"""Check-N-Run: checkpoints of the table rows that have changed, their remote copies, and increments of models."""

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
 
 from shunter.database import fault_of, quarantine_database
@@ -10,7 +11,6 @@ from shunter.files import check_room, make_private
 from shunter.flows.command import empty_database
 from shunter.flows.command.daemons import stop_idle_servers
 from shunter.flows.command.prefect_settings import ignore_settings_files
-from shunter.flows.command.proxies import keep_loopback_direct
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
 
@@ -112,3 +112,17 @@ def _mend_prefect(database: Path) -> None:
             f"Prefect's database {database} is damaged ({reason}) and in use: stop its server with `shunter down`, and "
             "run the command again, which begins a new one."
         )
+
+
+LOOPBACKS = ("127.0.0.1", "localhost", "::1")
+PROXIES = frozenset(f"{scheme}_proxy" for scheme in ("all", "http", "https", "ws", "wss"))
+
+
+def keep_loopback_direct(variables: MutableMapping[str, str] = os.environ) -> None:
+    """Let every library, also in child processes, connect to the servers of this machine without a proxy."""
+    if not any(name.lower() in PROXIES and value for name, value in variables.items()):
+        return
+    given = variables.get("no_proxy") or variables.get("NO_PROXY") or ""
+    listed = [host.strip() for host in given.split(",") if host.strip()]
+    hosts = dict.fromkeys((*listed, *LOOPBACKS, Settings().host))
+    variables["no_proxy"] = variables["NO_PROXY"] = ",".join(hosts)

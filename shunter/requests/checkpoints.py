@@ -58,7 +58,7 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
 
     @property
     def is_incremental(self) -> bool:
-        """Return True if changed rows alone, or rows in few bits, are asked for."""
+        """Return True if the request is for changed rows alone, or for rows in few bits."""
         is_quantised = self.checkpoint_bits not in (CheckpointBits.AUTO, CheckpointBits.FULL)
         return is_quantised or self.checkpoint_policy not in (CheckpointPolicy.AUTO, CheckpointPolicy.FULL)
 

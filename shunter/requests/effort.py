@@ -28,7 +28,6 @@ class Repeats(StrEnum):
     KEEP = "keep"
 
 
-RANKING_FIGURES = (SelectBy.NDCG20, SelectBy.RECALL20)
 # Baseline families that train within seconds: for click models, and for ranking models.
 CLICK_BASELINES = ("lr", "fm")
 RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")

@@ -14,7 +14,7 @@ import requests
 
 from shunter.errors import ServerTimeoutError
 from shunter.flows.command import services
-from shunter.flows.command.proxies import keep_loopback_direct
+from shunter.flows.command.environment import keep_loopback_direct
 from shunter.flows.command.services import Service, free_port, wait_until_ready
 from shunter.operation.servers import running
 from tests.faults.household import SHUNTER

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
 from shunter.extensions.fleet.policies import dally
-from shunter.extensions.fleet.policies.fifo import Fifo, FifoSkip
+from shunter.extensions.fleet.policies.fifo import Fifo, FifoSkip, LeastAttained, ShortestRemaining
 from shunter.extensions.fleet.policies.gandiva import Gandiva
 from shunter.extensions.fleet.policies.gavel import Gavel, GavelFifo
 from shunter.extensions.fleet.policies.moving import Moving
 from shunter.extensions.fleet.policies.pollux import Pollux
 from shunter.extensions.fleet.policies.role import Policy
 from shunter.extensions.fleet.policies.shares import max_min, max_min_heterogeneous, min_makespan
-from shunter.extensions.fleet.policies.shortest import LeastAttained, ShortestRemaining
 from shunter.extensions.fleet.policies.sia import Sia
 from shunter.extensions.fleet.policies.tiresias import Tiresias
 from shunter.validation import unknown

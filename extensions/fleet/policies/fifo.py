@@ -1,7 +1,7 @@
-"""First in, first out, with and without overtaking: the baselines."""
+"""Policies that run jobs in one order: by arrival, with and without overtaking, or by remaining or attained service."""
 
 from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.policies.role import by_priority, start_in_order
+from shunter.extensions.fleet.policies.role import by_priority, run_in_order, seconds_left, start_in_order
 
 
 class Fifo:
@@ -28,3 +28,28 @@ class FifoSkip:
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
         start_in_order(list(by_priority(board.waiting.values(), board)), board, skipping=True)
+
+
+LAS_ROUND_SECONDS = 360.0
+
+
+class ShortestRemaining:
+    """Shortest remaining time first, with preemption; a bound, since real remaining times are unknown."""
+
+    name = "srtf"
+    round_seconds = None
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        run_in_order(board, lambda state: seconds_left(state, board))
+
+
+class LeastAttained:
+    """Least attained service first: at each round, jobs are ordered by their accelerator-seconds so far."""
+
+    name = "las"
+    round_seconds = LAS_ROUND_SECONDS
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        run_in_order(board, lambda state: state.service_seconds_at(board.now))

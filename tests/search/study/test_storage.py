@@ -13,7 +13,7 @@ import pytest
 from shunter.errors import RequestError, TrackingError
 from shunter.search.protocol import Outcome
 from shunter.search.result import ranked
-from shunter.search.space.choose import check_not_empty
+from shunter.search.search import check_not_empty
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study import storage as studies
 from shunter.search.study.address import storage_address
