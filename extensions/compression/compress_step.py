@@ -19,8 +19,8 @@ from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, CompressRequest
 from shunter.extensions.compression.compressed_versions import COMPRESSION_BY, COMPRESSION_OF, call_challenger
 from shunter.extensions.compression.compression_card import CompressionCard, card_of
-from shunter.extensions.compression.few_choices import search_choices
 from shunter.extensions.compression.fine_tune import FineTuning
+from shunter.extensions.compression.points import search_choices
 from shunter.extensions.compression.rivals import try_rivals
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, members_of
 from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows

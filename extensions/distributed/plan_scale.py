@@ -3,19 +3,25 @@
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
-from shunter.extensions.distributed.plan_scale_request import PlanScaleRequest
 from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
 from shunter.quiet import is_verbose
+from shunter.requests.architecture import ModelRequest
+from shunter.requests.groups import Request
+from shunter.requests.source import DataRequest
 
 if TYPE_CHECKING:
     from shunter.extensions.distributed.planning.scale import ScaleReport
+
+DPI = 130
+LABELS = {"searched": "searched, tables as they are"}  # the other ways divide the tables evenly
 
 OUT = inspect.Parameter(
     "out",
@@ -29,6 +35,30 @@ NOTES = (
     "divide all tables evenly. Compare searched plans by how they grow. Towers are another model: its quality is not "
     "simulated, so train both."
 )
+
+
+class PlanScaleRequest(Request, frozen=True, title="Plan of scale"):
+    """Training speed of a model on growing numbers of hosts, for several ways to divide it."""
+
+    source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
+    architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
+    accelerator: str = Field(default="NVIDIA A100 SXM4 40GB", min_length=1, description="Accelerator of the catalogue.")
+    devices_per_host: int = Field(default=8, ge=1, le=64, description="Accelerators of each host.")
+    network_gbit: float = Field(
+        default=1600.0, gt=0, allow_inf_nan=False, description="Network of each host, in Gbit/s."
+    )
+    most_hosts: int = Field(default=128, ge=1, le=512, description="Most hosts; 1, 2, 4 and so on are simulated.")
+    batch_per_device: int = Field(default=2048, ge=1, description="Samples of a step on each accelerator.")
+    precision: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="Precision of the dense layers and their gradients."
+    )
+    compression: float = Field(
+        default=4.0, ge=1, le=64, description="Factor by which towers compress what crosses hosts."
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...
 
 
 @with_options(PlanScaleRequest, OUT, AS_JSON)
@@ -90,7 +120,6 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
 
 def _draw(report: "ScaleReport", out: Path) -> None:
     from shunter.errors import RequestError
-    from shunter.extensions.distributed.scale_figure import draw_scale
 
     try:
         draw_scale(report, out)
@@ -131,3 +160,37 @@ def scale_table(report: "ScaleReport", ways: Sequence[str]) -> TextTable:
         for point in report.points
     ]
     return TextTable(("hosts", "devices", *ways), rows, "Milliseconds of a step, and efficiency")
+
+
+def draw_scale(report: "ScaleReport", path: Path) -> Path:
+    """Plot samples per second over devices, both logarithmic, with a line for each way; return the PNG file."""
+    from matplotlib.figure import Figure
+
+    from shunter.extensions.distributed.planning.scale import WAYS
+
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for way in WAYS:
+        points = [point for point in report.points if way in point.step_seconds]
+        if points:
+            devices = [point.devices for point in points]
+            rates = [point.devices * report.batch_per_device / point.step_seconds[way] for point in points]
+            axes.plot(devices, rates, marker="o", label=LABELS.get(way, way))
+    first = report.points[0]
+    ideal = max(first.devices * report.batch_per_device / seconds for seconds in first.step_seconds.values())
+    axes.plot(
+        [point.devices for point in report.points],
+        [ideal * point.devices / first.devices for point in report.points],
+        color="grey",
+        linestyle=":",
+        label="as on one host",
+    )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("devices")
+    axes.set_ylabel("samples a second (simulated)")
+    axes.set_title(f"{report.model} on {report.data}, {report.batch_per_device:,} samples of each device in a step")
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DPI)
+    return path
