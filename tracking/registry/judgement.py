@@ -82,11 +82,11 @@ class Judgement(Frozen):
 
     def explain(self) -> str:
         """Return the reason for the judgement, in one sentence."""
-        relation = "more" if self.is_better else "not more"
+        relation = "above" if self.is_better else "not above"
         return (
             f"On {self.rows:,} rows the challenger has log loss {self.challenger_logloss:.5f} against "
-            f"{self.champion_logloss:.5f} of the champion; with probability {self.confidence:.0%} it saves more than "
-            f"{self.saving_low:.5f}, {relation} than the {self.needed:.5f} asked for."
+            f"{self.champion_logloss:.5f} of the champion; with probability {self.confidence:.0%} the saving "
+            f"is above {self.saving_low:+.5f}, {relation} the {self.needed:.5f} asked for."
         )
 
 

@@ -70,11 +70,11 @@ class RankingJudgement(Frozen):
 
     def explain(self) -> str:
         """Return the reason for the judgement, in one sentence."""
-        relation = "more" if self.is_better else "not more"
+        relation = "above" if self.is_better else "not above"
         return (
             f"Of {self.users:,} users that both know the challenger has NDCG@20 {self.challenger_ndcg20:.4f} against "
-            f"{self.champion_ndcg20:.4f} of the champion; with probability {self.confidence:.0%} it gains more than "
-            f"{self.gain_low:.4f}, {relation} than the {self.needed:.4f} asked for."
+            f"{self.champion_ndcg20:.4f} of the champion; with probability {self.confidence:.0%} the gain is "
+            f"above {self.gain_low:+.4f}, {relation} the {self.needed:.4f} asked for."
         )
 
     def figures(self) -> dict[str, float]:
