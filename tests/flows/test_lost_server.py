@@ -78,7 +78,7 @@ def test_a_flow_that_cannot_reach_it_says_to_give_the_command_again(
         yield None
 
     monkeypatch.setattr(starting, "server_starting", of_somebody_else)
-    with pytest.raises(ShunterError, match=r"went away .* give the same command again"):
+    with pytest.raises(ShunterError, match=r"stopped during the run .* give the same command again"):
         starting.start("lost_flow:lost", TrainRequest())
 
 

@@ -91,7 +91,7 @@ def test_a_champion_that_cannot_be_loaded_is_told_once_and_the_old_one_goes_on(
         finally:
             for path, content in kept.items():
                 path.write_bytes(content)
-        assert caplog.text.count("shop/2 goes on: ") == 1
+        assert caplog.text.count("shop/2 stays in use: ") == 1
         answer = httpx.post(f"http://127.0.0.1:{server.port}/invocations", json=body_of(rows.head(2)))
         assert answer.status_code == 200
 
