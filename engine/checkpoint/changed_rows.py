@@ -7,14 +7,6 @@ from typing import Protocol
 from torch import Tensor
 
 from shunter.engine.checkpoint.generations import Part, StoredFile
-from shunter.registry import Entry, Registry
-
-# Classes of the tables, the device of the batches and the checkpoint policy (`shunter.engine.checkpoint.keeping`).
-ROW_TRACKERS = Registry(
-    "checkpoint of changed rows",
-    {"changed_rows": Entry(target="shunter.extensions.incremental_checkpoints.changing_tables:ChangingTables")},
-    group="shunter.row_trackers",
-)
 
 WriteFile = Callable[[str, dict[str, Tensor], dict[str, str] | None], StoredFile]
 

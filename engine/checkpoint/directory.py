@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from shunter.engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
-from shunter.engine.checkpoint.changed_rows import ROW_TRACKERS, ChangedRows, GivenUpError, RowsToKeep
+from shunter.engine.checkpoint.changed_rows import ChangedRows, GivenUpError, RowsToKeep
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy, Layout
 from shunter.engine.checkpoint.generations import (
@@ -36,7 +36,7 @@ from shunter.engine.checkpoint.generations import (
     kept_bytes,
     remove_older,
 )
-from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
+from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, ROW_TRACKERS, CheckpointFigures, Keeping
 from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_tensors
 from shunter.engine.checkpoint.training_tensors import (
     bags_of,

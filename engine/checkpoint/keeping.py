@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from shunter.engine.checkpoint.changed_rows import ROW_TRACKERS
+from shunter.registry import Entry, Registry
+
+# Classes of the tables, the device of the batches and the policy; each a `changed_rows.ChangedRows`.
+ROW_TRACKERS = Registry(
+    "checkpoint of changed rows",
+    {"changed_rows": Entry(target="shunter.extensions.incremental_checkpoints.changing_tables:ChangingTables")},
+    group="shunter.row_trackers",
+)
 
 Policy = Literal["auto", "full", "one-shot", "consecutive", "intermittent"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)

@@ -19,9 +19,8 @@ from typer.testing import CliRunner  # noqa: E402
 import shunter.flows.cli  # noqa: E402
 import shunter.flows.profiling  # noqa: E402
 import shunter.flows.train  # noqa: E402, F401
-from shunter.engine.checkpoint.changed_rows import ROW_TRACKERS  # noqa: E402
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES  # noqa: E402
-from shunter.engine.checkpoint.keeping import Keeping  # noqa: E402
+from shunter.engine.checkpoint.keeping import ROW_TRACKERS, Keeping  # noqa: E402
 from shunter.engine.checkpoint.storage import WEIGHT_PACKINGS  # noqa: E402
 from shunter.engine.config import Execution, Schedule  # noqa: E402
 from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
