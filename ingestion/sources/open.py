@@ -124,7 +124,7 @@ def description_of(paths: tuple[Path, ...], data_format: str | None, schema_file
         return described(data_format) if FORMATS.capability(data_format, "is_described") else None
     found = None if schema_file else recognise(paths)
     if found is not None:
-        log.info("Format %s recognised: %s", found.name, found.description)
+        log.warning("Format %s recognised: %s", found.name, found.description)
     return found
 
 
