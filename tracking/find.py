@@ -2,10 +2,13 @@
 
 import difflib
 import re
+import sqlite3
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
-from shunter.tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
+from shunter.tracking.history import OF_EXPERIMENT
+from shunter.tracking.store import EXPERIMENT, has_store, open_store, read_store
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -27,26 +30,26 @@ def find_run(text: str = LATEST) -> str:
         RequestError: No run matches (the message names the most similar run), or several runs match.
         TrackingError: the store cannot be read.
     """
-    if FULL_ID.fullmatch(text) and (whole := _search(f"attributes.run_id = '{text}'")):
-        return whole[0].info.run_id
+    if FULL_ID.fullmatch(text) and (whole := _search(text)):
+        return whole[0].run_id
     runs = _search()
     if not runs:
         raise RequestError("There is no run yet in the tracking store: train first with `shunter train`.")
     if text == LATEST:
-        trainings = [run for run in runs if run.data.tags.get("run.kind") == "train"]
+        trainings = [run for run in runs if run.kind == "train"]
         if not trainings:
             raise RequestError("There is no training yet in the tracking store: train first with `shunter train`.")
-        finished = [run for run in trainings if run.info.status == "FINISHED"]
+        finished = [run for run in trainings if run.status == "FINISHED"]
         if not finished:
             raise RequestError(
                 f"No training job has finished yet: name one of `shunter runs`, such as "
-                f"{trainings[0].info.run_id[:12]}, instead of {LATEST}."
+                f"{trainings[0].run_id[:12]}, instead of {LATEST}."
             )
-        return finished[0].info.run_id
-    exact = [run for run in runs if text == run.info.run_name]
+        return finished[0].run_id
+    exact = [run for run in runs if text == run.name]
     if exact:
-        return exact[0].info.run_id
-    by_prefix = [run.info.run_id for run in runs if run.info.run_id.startswith(text.lower())]
+        return exact[0].run_id
+    by_prefix = [run.run_id for run in runs if run.run_id.startswith(text.lower())]
     if len(text) >= SHORTEST_PREFIX and len(by_prefix) == 1:
         return by_prefix[0]
     if len(by_prefix) > 1:
@@ -58,40 +61,65 @@ def find_run(text: str = LATEST) -> str:
     )
 
 
-def _search(condition: str = "") -> list["MlflowRun"]:
+@dataclass(frozen=True)
+class _Run:
+    run_id: str
+    name: str
+    status: str
+    kind: str
+
+
+def _search(run_id: str | None = None) -> list[_Run]:
     """Return Shunter's runs (about `MOST_RUNS` at most), newest first; empty if no store exists yet.
 
     Args:
-        condition: Filter of MLflow's search.
+        run_id: Id of the only run to return; None for all.
     """
     if not has_store():
         return []
+    return read_store(lambda tables: _search_tables(tables, run_id), lambda: _search_mlflow(run_id))
+
+
+def _search_tables(tables: sqlite3.Connection, run_id: str | None) -> list[_Run]:
+    rows = tables.execute(
+        "SELECT run_uuid, name, status,"
+        " (SELECT value FROM tags WHERE tags.run_uuid = runs.run_uuid AND key = 'run.kind') AS kind"
+        f" FROM runs WHERE lifecycle_stage = 'active' AND {OF_EXPERIMENT} AND run_uuid = coalesce(?, run_uuid)"
+        " ORDER BY start_time DESC, run_uuid LIMIT ?",
+        (EXPERIMENT, run_id, MOST_RUNS),
+    )
+    return [_Run(row["run_uuid"], row["name"] or "", row["status"], row["kind"] or "") for row in rows]
+
+
+def _search_mlflow(run_id: str | None) -> list[_Run]:
     client = open_store().mlflow
     found: list[MlflowRun] = []
-    with tracking_errors():
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        token = None
-        while experiment is not None and len(found) < MOST_RUNS:
-            page = client.search_runs(
-                [experiment.experiment_id],
-                filter_string=condition,
-                max_results=1_000,
-                order_by=["attributes.start_time DESC"],
-                page_token=token,
-            )
-            found += page
-            token = page.token
-            if not token:
-                break
-    return found
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    token = None
+    while experiment is not None and len(found) < MOST_RUNS:
+        page = client.search_runs(
+            [experiment.experiment_id],
+            filter_string="" if run_id is None else f"attributes.run_id = '{run_id}'",
+            max_results=1_000,
+            order_by=["attributes.start_time DESC"],
+            page_token=token,
+        )
+        found += page
+        token = page.token
+        if not token:
+            break
+    return [
+        _Run(one.info.run_id, one.info.run_name or "", one.info.status, one.data.tags.get("run.kind", ""))
+        for one in found
+    ]
 
 
-def _nearest(text: str, runs: list["MlflowRun"]) -> str:
+def _nearest(text: str, runs: list[_Run]) -> str:
     """Return id and name of the run whose id prefix or name is most similar to `text`."""
 
-    def likeness(run: "MlflowRun") -> float:
-        names = (run.info.run_id[: max(len(text), SHORTEST_PREFIX)], run.info.run_name or "")
+    def likeness(run: _Run) -> float:
+        names = (run.run_id[: max(len(text), SHORTEST_PREFIX)], run.name)
         return max(difflib.SequenceMatcher(None, text.lower(), name.lower()).ratio() for name in names)
 
     best = max(runs, key=likeness)
-    return f"{best.info.run_id[:12]} ({best.info.run_name})"
+    return f"{best.run_id[:12]} ({best.name})"

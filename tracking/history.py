@@ -1,15 +1,25 @@
 """Past training runs, read from MLflow."""
 
+import math
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shunter.tracking.convention import RunKind
-from shunter.tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
+from shunter.tracking.outbox import Outbox
+from shunter.tracking.store import EXPERIMENT, has_store, open_store, read_store, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
+
+# Conditions on the table `runs` of a SQLite store.
+OF_EXPERIMENT = "experiment_id IN (SELECT experiment_id FROM experiments WHERE name = ?)"
+HAS_KIND = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'run.kind' AND value = ?)"
+WITH_ID = "run_uuid = ?"
+OF_PARENT = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId' AND value = ?)"
+MOST_IDS = 500  # in one query
 
 
 @dataclass(frozen=True)
@@ -51,13 +61,19 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
     """
     if not has_store():
         return []
-    client = open_store().mlflow
-    with tracking_errors():
+
+    def of_tables(tables: sqlite3.Connection) -> list[TrackedRun]:
+        return [run for kind in kinds for run in _of_kind(tables, kind, limit)]
+
+    def of_mlflow() -> list[TrackedRun]:
+        client = open_store().mlflow
         experiment = client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
             return []
         found = [run for kind in kinds for run in _newest(client, experiment.experiment_id, kind, limit)]
-    return list(map(tracked_run, found))
+        return list(map(tracked_run, found))
+
+    return read_store(of_tables, of_mlflow)
 
 
 def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> list[TrackedRun]:
@@ -71,12 +87,77 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
     Raises:
         TrackingError: the store cannot be read, or holds no such run.
     """
-    client = open_store()
-    parent_run_id = client.real_id(parent_run_id)
-    with tracking_errors():
-        experiment_id = client.mlflow.get_run(parent_run_id).info.experiment_id
+    parent_run_id = Outbox(tracking_uri()).real_id(parent_run_id)
+
+    def of_tables(tables: sqlite3.Connection) -> list[TrackedRun]:
+        if not select_runs(tables, WITH_ID, (parent_run_id,)):
+            return of_mlflow()  # raises
+        return select_runs(tables, f"{OF_PARENT} AND {HAS_KIND}", (parent_run_id, kind), limit=limit)
+
+    def of_mlflow() -> list[TrackedRun]:
+        client = open_store().mlflow
+        experiment_id = client.get_run(parent_run_id).info.experiment_id
         below = f"tags.mlflow.parentRunId = '{parent_run_id}'"
-        return list(map(tracked_run, _newest(client.mlflow, experiment_id, kind, limit, also=below)))
+        return list(map(tracked_run, _newest(client, experiment_id, kind, limit, also=below)))
+
+    return read_store(of_tables, of_mlflow)
+
+
+def select_runs(
+    tables: sqlite3.Connection, where: str, values: Sequence[str], *, limit: int = -1, oldest_first: bool = False
+) -> list[TrackedRun]:
+    """Return the runs that meet a condition, deleted ones left out, from the tables of a SQLite store.
+
+    Args:
+        tables: Open store.
+        where: Condition on the columns of the table `runs`.
+        values: Values of the condition.
+        limit: Largest number of runs; -1 for all.
+        oldest_first: Whether the runs are in the order of their start, not newest first.
+    """
+    order = "ASC" if oldest_first else "DESC"
+    rows = tables.execute(
+        f"SELECT run_uuid, status, start_time, end_time FROM runs WHERE lifecycle_stage = 'active' AND {where}"
+        f" ORDER BY start_time {order}, run_uuid LIMIT ?",
+        (*values, limit),
+    ).fetchall()
+    ids = [row["run_uuid"] for row in rows]
+    params, tags = (_entries(tables, table, ids) for table in ("params", "tags"))
+    metrics = _entries(tables, "latest_metrics", ids, also=", is_nan")
+    return [
+        TrackedRun(
+            run_id=run_id,
+            kind=tags[run_id].get("run.kind", ""),
+            parent_run_id=tags[run_id].get("mlflow.parentRunId"),
+            status=row["status"],
+            started_at=row["start_time"] / 1000,
+            ended_at=None if row["end_time"] is None else row["end_time"] / 1000,
+            params=params[run_id],
+            metrics=metrics[run_id],
+            tags=tags[run_id],
+        )
+        for run_id, row in zip(ids, rows, strict=True)
+    ]
+
+
+def _of_kind(tables: sqlite3.Connection, kind: RunKind, limit: int) -> list[TrackedRun]:
+    return select_runs(tables, f"{OF_EXPERIMENT} AND {HAS_KIND}", (EXPERIMENT, kind), limit=limit)
+
+
+def metric_value(row: sqlite3.Row) -> float:
+    """Return the value of a row of a table of metrics, which has a column for NaN."""
+    return math.nan if row["is_nan"] else row["value"]
+
+
+def _entries(tables: sqlite3.Connection, table: str, ids: Sequence[str], also: str = "") -> dict[str, dict[str, Any]]:
+    """Return the entries of a table by run and name."""
+    found: dict[str, dict[str, Any]] = {run_id: {} for run_id in ids}
+    for start in range(0, len(ids), MOST_IDS):
+        some = ids[start : start + MOST_IDS]
+        marks = ",".join("?" * len(some))
+        for row in tables.execute(f"SELECT run_uuid, key, value{also} FROM {table} WHERE run_uuid IN ({marks})", some):
+            found[row["run_uuid"]][row["key"]] = metric_value(row) if also else row["value"]
+    return found
 
 
 def tracked_run(run: "MlflowRun") -> TrackedRun:

@@ -1,17 +1,12 @@
-"""Short lists of past training runs and registered models, for commands that must answer at once.
-
-The import of MLflow's client takes seconds of CPU time. The tables of a SQLite store, which is the default, are
-therefore read directly. Tables of another schema version and stores on a server are read by MLflow's client.
-"""
+"""Short lists of past training runs and registered models, for commands that must answer at once."""
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from shunter.tracking.store import EXPERIMENT, failure, has_store, open_store, store_file, tracking_errors
+from shunter.tracking.store import EXPERIMENT, has_store, open_store, open_tables, read_store, store_file
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -114,7 +109,7 @@ def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path]
     file = store_file() if has_store() else None
     if file is None:
         return None
-    with contextlib.suppress(sqlite3.OperationalError), _tables(file) as tables:
+    with contextlib.suppress(sqlite3.OperationalError), open_tables(file) as tables:
         numbered = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
         row = tables.execute(
             "SELECT version, coalesce(storage_location, source) AS location FROM model_versions"
@@ -137,28 +132,7 @@ def _completed(row: Row) -> Row:
 
 
 def _listed(of_tables: Callable[[sqlite3.Connection], list[Row]], of_mlflow: Callable[[], list[Row]]) -> list[Row]:
-    if not has_store():
-        return []
-    if file := store_file():
-        with (
-            contextlib.suppress(sqlite3.OperationalError),
-            _tables(file) as tables,
-        ):  # no such table: of another version
-            return of_tables(tables)
-    with tracking_errors():
-        return of_mlflow()
-
-
-@contextlib.contextmanager
-def _tables(file: Path) -> Iterator[sqlite3.Connection]:
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as tables:
-            tables.row_factory = sqlite3.Row
-            yield tables
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.Error as error:
-        raise failure(error) from error
+    return read_store(of_tables, of_mlflow) if has_store() else []
 
 
 def _trainings_of(tables: sqlite3.Connection, limit: int) -> list[Row]:

@@ -6,10 +6,11 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from shunter.collection import loading
 from shunter.database import enable_wal
@@ -24,6 +25,7 @@ from shunter.tracking.store_schema import ensure_schema
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+Found = TypeVar("Found")
 EXPERIMENT = "shunter/train"
 SQLITE = "sqlite:///"
 
@@ -222,3 +224,41 @@ def _former_root(connection: sqlite3.Connection, experiment: str) -> str | None:
     except sqlite3.Error:  # no tables yet, or locked: opening the store reports the error
         return None
     return found[0] if found else None
+
+
+def read_store(of_tables: Callable[[sqlite3.Connection], Found], of_mlflow: Callable[[], Found]) -> Found:
+    """Return what the tables of a SQLite store hold; without such tables, what MLflow's client finds.
+
+    The import of MLflow's client takes seconds. Tables of another schema version and stores on a server need it.
+
+    Args:
+        of_tables: Reads the tables of an existing SQLite store.
+        of_mlflow: Reads any store by MLflow's client.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    if file := store_file():
+        # No such table: of another version.
+        with contextlib.suppress(sqlite3.OperationalError), open_tables(file) as tables:
+            return of_tables(tables)
+    with tracking_errors():
+        return of_mlflow()
+
+
+@contextlib.contextmanager
+def open_tables(file: Path) -> Iterator[sqlite3.Connection]:
+    """Open a SQLite store to read its tables.
+
+    Raises:
+        sqlite3.OperationalError: The store has no such file or table.
+        TrackingError: The file is damaged.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as tables:
+            tables.row_factory = sqlite3.Row
+            yield tables
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.Error as error:
+        raise failure(error) from error

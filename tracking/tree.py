@@ -1,13 +1,16 @@
 """Run with its children, curves and artifacts, read from the store for reports."""
 
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
 from shunter.tracking.convention import QUALITY_METRICS
-from shunter.tracking.history import TrackedRun, tracked_run
-from shunter.tracking.store import open_store, tracking_errors, tracking_uri
+from shunter.tracking.history import OF_PARENT, WITH_ID, TrackedRun, metric_value, select_runs, tracked_run
+from shunter.tracking.outbox import Outbox
+from shunter.tracking.store import open_store, prepare_store, read_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -18,6 +21,9 @@ CURVES = (
     *("quality.train.logloss", "quality.train.bpr_loss", "energy.watts"),
 )
 LARGEST_ARTIFACT_BYTES = 8 << 20
+MOST_CHILDREN = 1_000
+FOLDERS = ("", "config", "model_card")  # of a run's artifacts
+TEXTS = frozenset((".json", ".md", ".txt", ".svg"))
 Point = tuple[int, float]
 
 
@@ -51,24 +57,39 @@ def read_tree(run_id: str) -> RunTree:
     Raises:
         TrackingError: the store cannot be read, or holds no such run.
     """
-    store = open_store()
-    client = store.mlflow
-    with tracking_errors():
-        run = client.get_run(store.real_id(run_id))
-        above = run.data.tags.get("mlflow.parentRunId")
-        if above:
-            run = client.get_run(above)
-        parent = tracked_run(run)
-        found = client.search_runs(
-            [run.info.experiment_id],
-            f"tags.mlflow.parentRunId = '{parent.run_id}'",
-            max_results=1_000,
-            order_by=["attributes.start_time ASC"],
-        )
-        children = tuple(map(tracked_run, found))
-        curves = {run.run_id: _curves(client, run) for run in (parent, *children)}
-        texts = _texts(client, parent.run_id)
-    return RunTree(parent, children, curves, texts)
+    prepare_store()  # whose artifacts may have moved
+    run_id = Outbox(tracking_uri()).real_id(run_id)
+
+    def of_tables(tables: sqlite3.Connection) -> RunTree:
+        found = select_runs(tables, WITH_ID, (run_id,))
+        if found and found[0].parent_run_id:
+            found = select_runs(tables, WITH_ID, (found[0].parent_run_id,))
+        folder = _folder(tables, found[0].run_id) if found else None
+        if folder is None:
+            return _tree_of_mlflow(run_id)
+        children = tuple(select_runs(tables, OF_PARENT, (found[0].run_id,), limit=MOST_CHILDREN, oldest_first=True))
+        curves = {run.run_id: _curves_in(tables, run) for run in (found[0], *children)}
+        return RunTree(found[0], children, curves, _texts_in(folder))
+
+    return read_store(of_tables, lambda: _tree_of_mlflow(run_id))
+
+
+def _tree_of_mlflow(run_id: str) -> RunTree:
+    client = open_store().mlflow
+    run = client.get_run(run_id)
+    above = run.data.tags.get("mlflow.parentRunId")
+    if above:
+        run = client.get_run(above)
+    parent = tracked_run(run)
+    found = client.search_runs(
+        [run.info.experiment_id],
+        f"tags.mlflow.parentRunId = '{parent.run_id}'",
+        max_results=MOST_CHILDREN,
+        order_by=["attributes.start_time ASC"],
+    )
+    children = tuple(map(tracked_run, found))
+    curves = {run.run_id: _curves(client, run) for run in (parent, *children)}
+    return RunTree(parent, children, curves, _texts(client, parent.run_id))
 
 
 def read_artifact(run_id: str, path: str) -> str | None:
@@ -77,11 +98,42 @@ def read_artifact(run_id: str, path: str) -> str | None:
     Raises:
         TrackingError: the store cannot be read.
     """
+    prepare_store()
+    real_id = Outbox(tracking_uri()).real_id(run_id)
+    if (found := read_store(lambda tables: _folder(tables, real_id), lambda: None)) is not None:
+        file = found / path
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
     client = open_store()
     folder = path.rpartition("/")[0]
     with tracking_errors():
         there = {file.path for file in client.list_artifacts(run_id, folder or None)}
         return _text(client.mlflow, client.real_id(run_id), path) if path in there else None
+
+
+def _folder(tables: sqlite3.Connection, run_id: str) -> Path | None:
+    """Return the folder of a run's artifacts; None if it is not on this machine."""
+    row = tables.execute(f"SELECT artifact_uri FROM runs WHERE {WITH_ID}", (run_id,)).fetchone()
+    address = urlparse(row["artifact_uri"] or "mlflow-artifacts:") if row is not None else None
+    return Path(unquote(address.path)) if address is not None and address.scheme in {"", "file"} else None
+
+
+def _curves_in(tables: sqlite3.Connection, run: TrackedRun) -> dict[str, tuple[Point, ...]]:
+    names = [name for name in CURVES if name in run.metrics]
+    query = "SELECT step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ? ORDER BY step, timestamp"
+    return {
+        name: tuple((row["step"], metric_value(row)) for row in tables.execute(query, (run.run_id, name)))
+        for name in names
+    }
+
+
+def _texts_in(root: Path) -> dict[str, str]:
+    """Return the small text artifacts as `_texts`."""
+    return {
+        file.relative_to(root).as_posix(): file.read_text(encoding="utf-8", errors="replace")
+        for folder in FOLDERS
+        for file in sorted((root / folder).glob("*"))
+        if file.suffix in TEXTS and file.is_file() and file.stat().st_size <= LARGEST_ARTIFACT_BYTES
+    }
 
 
 def _curves(client: "MlflowClient", run: TrackedRun) -> dict[str, tuple[Point, ...]]:
@@ -97,9 +149,9 @@ def _curves(client: "MlflowClient", run: TrackedRun) -> dict[str, tuple[Point, .
 def _texts(client: "MlflowClient", run_id: str) -> dict[str, str]:
     """Return the small text artifacts by path: tables, configuration, notes and figures in SVG."""
     texts = {}
-    for folder in (None, "config", "model_card"):
-        for file in client.list_artifacts(run_id, folder):
-            is_text = Path(file.path).suffix in {".json", ".md", ".txt", ".svg"}
+    for folder in FOLDERS:
+        for file in client.list_artifacts(run_id, folder or None):
+            is_text = Path(file.path).suffix in TEXTS
             if is_text and not file.is_dir and (file.file_size or 0) <= LARGEST_ARTIFACT_BYTES:
                 texts[file.path] = _text(client, run_id, file.path)
     return texts

@@ -58,7 +58,7 @@ LATER = {
         }
         for module in (
             *("shunter.tracking.leftovers", "shunter.tasks.retention", "shunter.reporting.page.publish"),
-            "shunter.tasks.rollback",
+            *("shunter.tracking.find", "shunter.tasks.rollback"),
         )
     },
     "shunter.ingestion.worker": {

@@ -1,9 +1,11 @@
 """The short lists, read from the tables, say what MLflow says; and they are what the convention names."""
 
+import json
 import shutil
 import sqlite3
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
-from shunter.tracking import convention, listing
+from shunter.tracking import convention, listing, store
+from shunter.tracking.find import find_run
+from shunter.tracking.history import read_children, read_runs
 from shunter.tracking.links import runs_table_link
 from shunter.tracking.listing import list_trainings, list_versions
 from shunter.tracking.registry.client import open_registry
@@ -22,6 +26,7 @@ from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.versions import make_champion
 from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
 from shunter.tracking.store import open_store
+from shunter.tracking.tree import read_artifact, read_tree
 from tests.engine.synthetic import write_dataset
 
 HEAVY = {"torch", "prefect", "mlflow", "optuna", "polars", "pandas", "pyarrow", "numpy", "sqlalchemy", "scipy"}
@@ -54,7 +59,7 @@ def filled(tracking_root: Path, tmp_path: Path) -> list[str]:
 
 def test_what_is_read_from_the_tables_is_what_mlflow_says(filled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     trainings, versions = list_trainings(), list_versions()
-    monkeypatch.setattr(listing, "store_file", lambda: None)
+    monkeypatch.setattr(store, "store_file", lambda: None)
     assert (list_trainings(), list_versions()) == (trainings, versions)
     assert sorted(run["run_id"] for run in trainings) == sorted(filled[:2])
     [first] = [run for run in trainings if run["run_id"] == filled[0]]
@@ -144,6 +149,31 @@ def test_short_commands_import_nothing_heavy(command: str, tmp_path: Path, empty
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_runs_and_their_trees_are_read_from_the_tables_as_mlflow_reads_them(
+    filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_run(filled[0])
+    run.log_series({"quality.ne": [1.0, 0.9]})
+    run.log_metrics({"time.wait_seconds": float("inf")})
+    run.client.log_text(filled[0], "{}", "config/request.json")
+
+    def read() -> list[str]:
+        tree = read_tree(filled[0])
+        found = [read_runs(("train", "trial")), read_children(filled[0], "trial"), tree.parent, tree.children]
+        values = [[asdict(one) for one in (some if isinstance(some, list | tuple) else [some])] for some in found]
+        texts = [read_artifact(filled[0], path) for path in ("config/request.json", "config/absent.json")]
+        return [json.dumps(one, sort_keys=True) for one in (values, tree.curves, tree.artifacts, texts, find_run())]
+
+    of_tables = read()
+    assert filled[0] in of_tables[-1]
+    assert json.loads(of_tables[1])[filled[0]] == {"quality.ne": [[1, 1.0], [2, 0.9]]}
+    for prefix in (filled[1][:8], filled[1]):
+        assert find_run(prefix) == filled[1]
+    monkeypatch.setattr(store, "store_file", lambda: None)
+    assert read() == of_tables
+    assert find_run(filled[1]) == filled[1]
 
 
 def test_the_table_of_runs_has_an_address_once_there_is_a_run(filled: list[str], tmp_path: Path) -> None:
