@@ -7,11 +7,12 @@ finished ones (`shunter.search.ranking`).
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
+from shunter.engine.checkpoint.checked_files import CHOICES
 from shunter.engine.config import Schedule
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
@@ -31,6 +32,7 @@ from shunter.requests import baselines_of
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.ranking import RankingSearch
 from shunter.search.space.ranking import RankingSpace
+from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep_ranking, reuse_ranking
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import train_member
 from shunter.tracking.convention import RunKind
@@ -145,14 +147,25 @@ def _compared(first: TrainedRanker, second: TrainedRanker, *, came_to_nothing: b
 def train_rankers(run: RunContext) -> list[RankedBaseline]:
     """Train the baselines: for each family the settings that the search tries first; return the best of each.
 
-    Baselines that do not fit into memory or into the limits of the run are left out. The time limit of an exploration
-    does not count for them.
+    A baseline that an earlier run has trained on the same data, with the same settings and code, is reused. Baselines
+    that do not fit into memory or into the limits of the run are left out. The time limit of an exploration does not
+    count for them.
     """
     found = []
     for family in baselines_of(run.request):
-        if family == run.request.model or run.baseline_stop.check():
+        if family == run.request.model:
             continue
         space = RankingSpace(family)
+        choice_path = run.directory / "rankers" / f"{family}{CHOICES.removeprefix('*')}"
+        choice = BaselineChoice.read(choice_path)
+        key = _key(run, space)
+        stored = reuse_ranking(key) if choice is None or choice.reused_of is not None else None
+        if stored is not None:
+            BaselineChoice(reused_of=stored.model.placement).save(choice_path)
+            found.append(stored)
+            continue
+        if run.baseline_stop.check():
+            continue
         spec = space.build(space.first()[0])[0]
         try:
             check_solvable(spec, read_graph(run.dataset), torch.device("cpu"))
@@ -160,9 +173,21 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
             log.warning("The baseline %s is left out: %s", family, error)
             continue
         purpose = Purpose("baseline", family, run.baseline_stop.check)
+        BaselineChoice().save(choice_path)
         tried = _try(run, space, len(space.first()), purpose, ended=lambda _: run.baseline_stop.check())
         found.append(best_again(run, tried, purpose))
+        ends = [one.stop_reason.kind in UNTIMED_ENDS for one in tried.trained]
+        if len(ends) == len(space.first()) and all(ends) and found[-1].model is not tried.best:
+            keep_ranking(key, found[-1])
     return found
+
+
+def _key(run: RunContext, space: RankingSpace) -> str:
+    """Return the digest of the trainings of a baseline; a family without steps does not depend on the placement."""
+    points = [[asdict(part) for part in space.build(point)] for point in space.first()]
+    batch_size = None if is_solved(space.family) else run.decision.placement.batch_size
+    schedule = asdict(_schedule(run, space))
+    return digest_key(run.dataset.fingerprint, space.family, points, schedule, batch_size)
 
 
 def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: bool = False) -> RankedBaseline:
@@ -208,17 +233,9 @@ def _try(
     ended: Callable[[Tried], StopReason | None],
 ) -> Tried:
     """Train settings until there are enough or the search ends; the first one is trained in any case."""
-    request = run.request
-    fixed = space.overrides.patience
-    select_by = request.training.select_by.value
-    schedule = Schedule(
-        max_epochs=request.longest_epochs,
-        patience=fixed or PATIENCE,
-        seed=request.seed,
-        select_by=select_by,
-        repeats=request.training.repeats.value,
-    )
-    search, tried = RankingSearch(space, trials, seed=request.seed), Tried()
+    schedule = _schedule(run, space)
+    select_by = schedule.select_by
+    search, tried = RankingSearch(space, trials, seed=schedule.seed), Tried()
     failure: Exception | None = None
     for number in range(trials or 10**6):
         tried.stop_reason = ended(tried) if tried.trained else None
@@ -248,6 +265,17 @@ def _try(
     if not tried.trained:
         raise failure or TrainingError("No setting was tried: raise the limits.")
     return tried
+
+
+def _schedule(run: RunContext, space: RankingSpace) -> Schedule:
+    request = run.request
+    return Schedule(
+        max_epochs=request.longest_epochs,
+        patience=space.overrides.patience or PATIENCE,
+        seed=request.seed,
+        select_by=request.training.select_by.value,
+        repeats=request.training.repeats.value,
+    )
 
 
 def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedule: Schedule) -> TrainingJob:

@@ -210,7 +210,7 @@ def _baseline(one: BaselineFigures | RankingBaseline) -> str:
     figures = [(label, getattr(one, name, None)) for label, name in named]
     shown = "   ".join(f"{label} {value:.4f}" for label, value in figures if value is not None)
     joules = "" if one.joules is None else f", {number(one.joules, 'J')}"
-    at = one.trained_at if isinstance(one, BaselineFigures) else None
+    at = one.trained_at
     trained = f", trained {at:%Y-%m-%d %H:%M} UTC" if at else ""
     return f"{one.name:<10}  {shown}   in {duration(one.train_seconds)}{joules}{trained}"
 

@@ -1,6 +1,7 @@
 """Baselines of a graph model: their rankings on the same test part, and whether the result is better."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import torch
 from pydantic import Field
@@ -26,6 +27,11 @@ class RankedBaseline(Frozen):
     tried: int = Field(description="Settings that were tried.")
     train_seconds: float = Field(description="Of all its training runs.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
+    trained_at: datetime | None = Field(
+        default=None,
+        description="When an earlier run trained it; None if the run did.",
+        exclude_if=lambda at: at is None,
+    )
 
 
 class RankingBaseline(Frozen):
@@ -43,6 +49,11 @@ class RankingBaseline(Frozen):
     gain_high: float
     is_result: bool = Field(default=False, description="Whether it is the result itself.")
     is_asked: bool = Field(default=False, description="Whether it is the requested model.")
+    trained_at: datetime | None = Field(
+        default=None,
+        description="When an earlier run trained it; None if the run did.",
+        exclude_if=lambda at: at is None,
+    )
 
     @property
     def summary(self) -> str:
@@ -128,6 +139,7 @@ def compare_rankings(
                 gain_high=high,
                 is_result=model.directory == result.directory,
                 is_asked=baseline.is_asked,
+                trained_at=baseline.trained_at,
             )
         )
     return tuple(found)

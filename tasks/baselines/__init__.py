@@ -21,7 +21,7 @@ from shunter.models.spec import Features, ModelSpec, TablePrecision
 from shunter.reporting.card.baselines import Rival, TrainedBaseline
 from shunter.requests import HALF_TABLES, TREES, TrainRequest, baselines_of
 from shunter.search.space.learning import FIRST_BINS, default_hyperparameters, weights_of_tasks
-from shunter.tasks.baselines.kept import WHOLE, BaselineChoice, digest_key, folder_of, keep, key_of, reuse
+from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, folder_of, keep, key_of, reuse
 from shunter.tasks.baselines.trees import train_trees
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import train_member
@@ -171,7 +171,7 @@ def _baseline(run: RunContext, family: str) -> TrainedBaseline | None:
         train_seconds=sum(one.train_seconds for one in trained),
         joules=sum(joules) if len(joules) == len(trained) else None,
     )
-    if len(trained) == len(jobs) and all(one.stop_reason.kind in WHOLE for one in trained):
+    if len(trained) == len(jobs) and all(one.stop_reason.kind in UNTIMED_ENDS for one in trained):
         keep(key, found, run.dataset)
     return found
 

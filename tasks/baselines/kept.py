@@ -1,24 +1,24 @@
 """Baselines in the home, stored by content: a second training run on the same data reuses them.
 
 A folder of `Settings().baselines_directory` has one baseline: its weights, its scores, and `baseline.json`, which is
-written last. The folder's name is a digest of everything that determines the baseline except its placement: data,
-settings, schedule, and the code that trains.
+written last. A ranking baseline has two models, in the folders `model` and `chosen`. The folder's name is a digest of
+everything that determines the baseline except its placement: data, settings, schedule, and the code that trains.
 """
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.engine.checkpoint.checked_files import MODEL_FILES, check_file, read_json, write_json
@@ -33,11 +33,16 @@ from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
 from shunter.quarantine import quarantine
 from shunter.reporting.card.baselines import TrainedBaseline
+from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.settings import settings
 
 FILE = "baseline.json"
 PARTIAL = ".partial"
-WHOLE = frozenset((StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.PRUNED))  # ends that depend on no clock
+# Ends that depend on no clock.
+UNTIMED_ENDS = frozenset((StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.PRUNED, StopKind.SOLVED))
+MODELS = ("model", "chosen")  # models of a ranking baseline
+
+Kept = TypeVar("Kept", bound=BaseModel)
 
 
 class BaselineChoice(Frozen):
@@ -92,32 +97,82 @@ def folder_of(key: str) -> Path:
 
 def reuse(key: str) -> TrainedBaseline | None:
     """Return the stored baseline; None if there is none, or it was damaged and is now quarantined."""
+    found = _read(key, TrainedBaseline, [""])
+    return found and found.model_copy(update={"model": found.model.model_copy(update={"directory": folder_of(key)})})
+
+
+def reuse_ranking(key: str) -> RankedBaseline | None:
+    """Return the stored ranking baseline; None as `reuse`."""
+    found = _read(key, RankedBaseline, MODELS)
+    if found is None:
+        return None
+    places = {name: folder_of(key) / name for name in MODELS}
+    return found.model_copy(
+        update={name: getattr(found, name).model_copy(update={"directory": place}) for name, place in places.items()}
+    )
+
+
+def keep(key: str, baseline: TrainedBaseline, dataset: Dataset) -> None:
+    """Store a baseline unless it is stored already; without disk space nothing is stored."""
+    model = baseline.model
+
+    def keep_scores(folder: Path) -> None:
+        take_scores(model.directory, folder, dataset, "validation", execution_of(model.placement))
+
+    _write(key, baseline, {"": model.directory}, keep_scores)
+
+
+def keep_ranking(key: str, baseline: RankedBaseline) -> None:
+    """Store a ranking baseline; see `keep`."""
+    _write(key, baseline, {name: getattr(baseline, name).directory for name in MODELS})
+
+
+def _read(key: str, kind: type[Kept], models: Sequence[str]) -> Kept | None:
+    """Return the description of a stored baseline whose models are undamaged; None if there is none.
+
+    Args:
+        key: Digest of the baseline.
+        kind: Class of the description.
+        models: Folders of the models.
+    """
     folder = folder_of(key)
-    found = read_or_quarantine(folder / FILE, TrainedBaseline.model_validate_json)
+    found = read_or_quarantine(folder / FILE, kind.model_validate_json)
     if found is None:
         return None
     try:
-        check_file(folder / MODEL_FILES[1], str(read_json(folder / MODEL_FILES[0])["sha256"]))
+        for model in models:
+            check_file(folder / model / MODEL_FILES[1], str(read_json(folder / model / MODEL_FILES[0])["sha256"]))
     except (CheckpointError, KeyError) as error:
         quarantine(folder, str(error))
         return None
     with suppress(OSError):
         os.utime(folder / FILE)  # records the use, so that unused baselines can be removed
-    return found.model_copy(update={"model": found.model.model_copy(update={"directory": folder})})
+    return found
 
 
-def keep(key: str, baseline: TrainedBaseline, dataset: Dataset) -> None:
-    """Store a baseline unless it is stored already; without disk space nothing is stored."""
-    folder, model = folder_of(key), baseline.model
+def _write(
+    key: str, baseline: BaseModel, models: Mapping[str, Path], add: Callable[[Path], None] = lambda _: None
+) -> None:
+    """Store a baseline unless it is stored already; without disk space nothing is stored.
+
+    Args:
+        key: Digest of the baseline.
+        baseline: Description of the baseline.
+        models: Folder of each model, by its folder in the store.
+        add: Writes further files into the given folder.
+    """
+    folder = folder_of(key)
     if (folder / FILE).exists():
         return
     with suppress(OSError):
         make_private(folder.parent)
         partial = Path(mkdtemp(prefix=f".{key}.", suffix=PARTIAL, dir=folder.parent))
         try:
-            for name in MODEL_FILES:
-                shutil.copyfile(model.directory / name, partial / name)
-            take_scores(model.directory, partial, dataset, "validation", execution_of(model.placement))
+            for name, model in models.items():
+                (partial / name).mkdir(exist_ok=True)
+                for file in MODEL_FILES:
+                    shutil.copyfile(model / file, partial / name / file)
+            add(partial)
             dated = baseline.model_copy(update={"trained_at": datetime.now(UTC)})
             write_checked(partial / FILE, dated.model_dump_json(indent=1))
             shutil.rmtree(folder, ignore_errors=True)  # remains of a quarantined description

@@ -27,6 +27,7 @@ from shunter.reporting.card.ranking_baselines import (
 )
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.search.minutes import Minutes
+from shunter.settings import Settings
 from shunter.tasks import fusion, rankers
 from shunter.tasks.fusion import fuse
 from shunter.tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
@@ -254,3 +255,41 @@ def test_baselines_are_compared_user_by_user_on_the_same_test_part(
     metrics = ranking_baseline_metrics(compared)
     assert metrics["baseline.ease.test.ndcg20"] == result.test.ndcg20
     assert metrics["baseline.itemknn.train_seconds"] == baselines[1].train_seconds
+
+
+def test_a_second_run_trains_no_baseline_and_says_since_when(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    first = train_rankers(run_of(dataset, tmp_path / "first"))
+    count = len(trained)
+    later = train_rankers(run_of(dataset, tmp_path / "second", exhausted=ENOUGH))  # without a second to spare
+    assert len(trained) == count
+    assert [one.trained_at is not None for one in (*first, *later)] == [False] * 3 + [True] * 3
+    assert [one.chosen.validation for one in later] == [one.chosen.validation for one in first]
+    for one, other in zip(later, first, strict=True):
+        for name in ("model", "chosen"):
+            stored, own = (load_ranker(getattr(each, name).directory).ranker.state_dict() for each in (one, other))
+            assert all(torch.equal(stored[key], own[key]) for key in own)
+    train_rankers(run_of(dataset, tmp_path / "seed", seed=1))
+    train_rankers(run_of(dataset, tmp_path / "metric", select_by="recall@20"))
+    assert len(trained) == 3 * count
+
+
+def test_what_a_limit_has_ended_is_not_stored(dataset: Dataset, trained: list[str], tmp_path: Path) -> None:
+    run = run_of(dataset, tmp_path, baselines="ease")
+    answers = iter([None] * 2)
+    run.baseline_stop.check = lambda: next(answers, ENOUGH)
+    assert len(train_rankers(run)) == 1
+    assert not Settings().baselines_directory.exists()
+
+
+def test_a_repeated_run_chooses_as_the_first_did(dataset: Dataset, trained: list[str], tmp_path: Path) -> None:
+    first = run_of(dataset, tmp_path / "first", baselines="ease")
+    train_rankers(first)
+    repeat = run_of(dataset, tmp_path / "repeat", baselines="ease")
+    choice = Path("rankers", "ease.choice.json")
+    (repeat.directory / "rankers").mkdir(parents=True)
+    (repeat.directory / choice).write_bytes((first.directory / choice).read_bytes())
+    count = len(trained)
+    (again,) = train_rankers(repeat)
+    assert (len(trained), again.trained_at) == (2 * count, None)
