@@ -183,7 +183,7 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
 
 
 def _key(run: RunContext, space: RankingSpace) -> str:
-    """Return the digest of the trainings of a baseline; a family without steps does not depend on the placement."""
+    """Return the digest of the training runs of a baseline; a family without steps does not depend on the placement."""
     points = [[asdict(part) for part in space.build(point)] for point in space.first()]
     batch_size = None if is_solved(space.family) else run.decision.placement.batch_size
     schedule = asdict(_schedule(run, space))
