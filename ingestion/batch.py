@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from shunter.ingestion.schema import Schema
@@ -100,6 +101,7 @@ class RawBatch:
         users: uint64 [built sequences, rows], keys of the `by` column of each sequence; None without built sequences.
         weights: float32 [rows], not negative; None if the schema names no weight column.
         parts: int8 [rows], the split that the log itself names for each row; None if the log names none.
+        unmatched: Rows without a partner, for each join of the schema; empty without joins.
     """
 
     labels: NDArray[np.float32]
@@ -109,11 +111,31 @@ class RawBatch:
     users: NDArray[np.uint64] | None = None
     weights: NDArray[np.float32] | None = None
     parts: NDArray[np.int8] | None = None
+    unmatched: tuple[int, ...] = ()
 
     @property
     def main_labels(self) -> NDArray[np.float32]:
         """Labels of the main task, float32 [rows]."""
         return self.labels if self.labels.ndim == 1 else self.labels[:, 0]
+
+
+@dataclass(frozen=True)
+class TableChunk:
+    """Chunk of rows of a file.
+
+    Attributes:
+        path: The file.
+        table: The rows, unconverted.
+        lines: Line of each row, int64 [rows].
+        rejected: Lines that are no rows.
+        unmatched: Rows without a partner, for each join of the schema; empty without joins.
+    """
+
+    path: Path
+    table: pl.DataFrame
+    lines: NDArray[np.int64]
+    rejected: list[Rejection]
+    unmatched: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

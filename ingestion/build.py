@@ -103,6 +103,7 @@ def build(
         time_cuts=by_time and by_time.cuts,
         asked_shares=by_time and (shares.train, shares.validation, shares.test),
         is_in_order_of_time=by_time and by_time.is_in_order,
+        unmatched_rows=dict(found.unmatched),
     )
     dataset.save()
     return dataset

@@ -148,7 +148,16 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
     }
     if vectors := vector_files(source.schema):
         parts["vectors"] = hash_files(vectors, memo)
+    if joined := _joined_files(source):
+        parts["joined"] = hash_files(joined, memo)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _joined_files(source: Source) -> tuple[Path, ...]:
+    """Return the files of the joined tables, beside each file of the log."""
+    folders = dict.fromkeys(path.parent for path in source.paths)
+    files = (folder / Path(join.file).expanduser() for folder in folders for join in source.schema.joins)
+    return tuple(file for file in dict.fromkeys(files) if file.exists())
 
 
 def hash_files(paths: tuple[Path, ...], memo: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Inspection of a log before training: inferred schema, unreadable rows and findings about data quality."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -14,11 +15,12 @@ from shunter.ingestion.batch import MISSING_KEY, RawBatch
 from shunter.ingestion.encoding.times import see_all
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.fields import UTF_8
-from shunter.ingestion.findings import Finding, LogSample, findings_of_sample, merged_writings
+from shunter.ingestion.findings import Finding, LogSample, findings_of_sample, merged_writings, unmatched_rows
 from shunter.ingestion.infer import infer
 from shunter.ingestion.sample import merged_columns, most_rows, sample_of
 from shunter.ingestion.schema import Schema, parse_schema
 from shunter.ingestion.sources.criteo import CriteoSource
+from shunter.ingestion.sources.described import written_schema
 from shunter.ingestion.sources.guard import check_text
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
@@ -81,11 +83,13 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     reader = published.reader if published else data_format
     ends = (next((path for path in files if has_rows(path, reader)), paths[0]) for files in (paths, paths[::-1]))
     looked_at = tuple(dict.fromkeys(ends))
-    if schema_file or published or data_format == CRITEO:
+    is_known = published or data_format == CRITEO or FORMATS.load(data_format).usual_schema(looked_at) is not None
+    if schema_file or is_known:
         if schema_file:
             check_text(schema_file)
         source = source_of(name, looked_at, data_format, schema_file)
-        inferred = published.written(source.schema) if published and not schema_file else None
+        if not schema_file and data_format != CRITEO:
+            inferred = written_schema(source.schema, published.description if published else f"Format {data_format}")
     else:
         inferred, schema = _inferred(name, looked_at, data_format)
         source = FORMATS.load(data_format)(name, schema, looked_at)
@@ -133,6 +137,11 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
         bad.add(batch.rejected)
         batches.append(batch)
     merged = merged_columns(chunks[0].table, source.schema) if chunks and isinstance(chunks[0], TableChunk) else {}
+    unmatched = Counter[str]()
+    for chunk in chunks:
+        if isinstance(chunk, TableChunk):
+            unmatched.update(dict(zip((join.file for join in source.schema.joins), chunk.unmatched, strict=False)))
+    unclear += unmatched_rows(unmatched, sum(len(batch.labels) for batch in batches))
     unclear += [merged_writings(column, texts) for column, texts in merged.items()]
     return _sample(source.schema, batches), bad, unclear
 

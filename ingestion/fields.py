@@ -1,4 +1,4 @@
-"""Column types of a schema (label, single value, buckets, multiple values, history) and the form of texts."""
+"""Column types of a schema, columns that are derived from those of a file, and the form of texts."""
 
 import codecs
 import re
@@ -265,3 +265,60 @@ class Sequence(MultiValued):
                 "vectors there"
             )
         return self
+
+
+class Join(Frozen):
+    """Table of users, items or the like, whose columns are added to the rows with the same key.
+
+    A row without a partner has no values in these columns. Of several rows of the table with one key, the first counts.
+    """
+
+    file: str = Field(min_length=1, description="File of the table; a relative path begins at the folder of the log.")
+    key: tuple[str, ...] = Field(min_length=1, description="Columns of the log that hold the key.")
+    key_in_file: tuple[str, ...] = Field(
+        default=(), description="Columns of the table that hold the key, if named otherwise.", exclude_if=is_default
+    )
+    format: str | None = Field(default=None, description="Format; guessed if omitted.", exclude_if=is_default)
+    columns: tuple[str, ...] = Field(default=(), description="Names, without a header.", exclude_if=is_default)
+    delimiter: str | None = Field(default=None, min_length=1, max_length=8, exclude_if=is_default)
+    encoding: str = Field(default=UTF_8, exclude_if=lambda name: name == UTF_8)
+    quotes: bool = Field(default=True, exclude_if=lambda quotes: quotes)
+    found: str | None = Field(
+        default=None, description="Name of a column of 1 for a row with a partner, else 0.", exclude_if=is_default
+    )
+
+    @field_validator("key", "key_in_file", mode="before")
+    @classmethod
+    def _keys_listed(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        if self.key_in_file and len(self.key_in_file) != len(self.key):
+            raise ValueError(f"the join with {self.file} needs as many columns under key_in_file as under key")
+        return self
+
+    @property
+    def keys_of_table(self) -> tuple[str, ...]:
+        """Columns of the table that hold the key."""
+        return self.key_in_file or self.key
+
+
+class Explode(Frozen):
+    """Column with all impressions of a row, each of which becomes a row: `N55689-1 N35729-0`."""
+
+    column: str
+    separator: str = Field(default=" ", min_length=1, description="Between the impressions.")
+    item: str = Field(description="Name of the column of the items.")
+    label: str | None = Field(default=None, description="Name of the column of the labels, behind the last hyphen.")
+
+
+class Unpack(Frozen):
+    """Column with all features of a row in one text; each field becomes a column of lists.
+
+    The column of a field is named `prefix` and the field; that of the weights also has `_value` at its end.
+    """
+
+    column: str
+    separators: tuple[str, str, str] = Field(description="Between features, behind the field, and before the weight.")
+    prefix: str = Field(min_length=1, description="Beginning of the names of the columns.")

@@ -1,7 +1,7 @@
 """Data-quality findings about a log before training: leaks, drift, duplicates, empty columns, few positives."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,9 +69,17 @@ def findings_of_sample(sample: LogSample) -> list[Finding]:
     return [*found, *_repeated(sample), *_rate_drift(sample)]
 
 
+def unmatched_rows(by_file: Mapping[str, int], rows: int) -> Iterator[Finding]:
+    """Yield a finding for each joined table in which rows have no partner."""
+    for file, missed in by_file.items():
+        if missed:
+            share = f"{missed:,} of {rows:,} rows ({missed / max(rows, 1):.1%})"
+            yield Finding("join", file, f"{share} have no partner in {file}: its columns are missing there.")
+
+
 def findings_of_dataset(dataset: Dataset) -> list[Finding]:
     """Return the findings that the statistics of an ingested data set allow, without reading the data again."""
-    rows, found = dataset.splits["train"].rows, list[Finding]()
+    rows, found = dataset.splits["train"].rows, [*unmatched_rows(dataset.unmatched_rows, dataset.rows)]
     for field in dataset.fields:
         if field.missing_share >= _EMPTY_SHARE:
             found.append(_empty(field.name))

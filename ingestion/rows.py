@@ -66,10 +66,9 @@ def _reader(paths: tuple[Path, ...], data_format: str | None, encoding: str) -> 
 def _published(
     path: Path, columns: Sequence[str], optional: Sequence[str], source: TableSource
 ) -> Iterator[pl.DataFrame]:
-    found = source.header(path)
-    read.check_columns(path, found, columns, "that the model reads")
+    found = source.names(path)
     wanted = [*columns, *(name for name in optional if name in found)]
-    for chunk in source.tables(path, wanted, Budget.of_settings()):
+    for chunk in source.rows(path, wanted, Budget.of_settings(), whose="that the model reads"):
         yield _texts(without_blank_rows(_whole(chunk)), wanted)
 
 

@@ -11,12 +11,15 @@ from shunter.errors import DataError
 from shunter.frozen import Frozen
 from shunter.ingestion.fields import (
     Categorical,
+    Explode,
+    Join,
     Label,
     MultiValued,
     Sequence,
     SingleValued,
     TextForm,
     TextKind,
+    Unpack,
     ValueForm,
     is_default,
 )
@@ -136,6 +139,15 @@ class Schema(Options, TextForm):
         description="Whether values of a CSV file may be in double quotes; if false, a quote is a letter.",
         exclude_if=lambda quotes: quotes,
     )
+    joins: tuple[Join, ...] = Field(
+        default=(), description="Tables whose columns are added by a key.", exclude_if=is_default
+    )
+    explode: Explode | None = Field(
+        default=None, description="Column with all impressions of a row; each becomes a row.", exclude_if=is_default
+    )
+    unpack: tuple[Unpack, ...] = Field(
+        default=(), description="Columns with all features of a row in one text.", exclude_if=is_default
+    )
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
     item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
     value_form: ValueForm = Field(
@@ -246,7 +258,8 @@ class Schema(Options, TextForm):
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
         read = [name for name in (self.weight, self.time) if name]
-        named = [*self.label_columns, *self.features, *self.weights_of_values, *read]
+        labels = {label.column for label in self.labels or (self.label,) if "*" not in label.positive}
+        named = [*labels, *self.features, *self.weights_of_values, *read]
         count = Counter(named)
         if repeated := sorted(name for name in count if count[name] > 1 and name != self.time):
             raise ValueError(f"columns are named twice: {', '.join(repeated)}")
@@ -347,6 +360,11 @@ class Schema(Options, TextForm):
     def weights_of_values(self) -> tuple[str, ...]:
         """Distinct columns with the weights of bag values: two bags may share a weight column."""
         return tuple(dict.fromkeys(field.weights for field in self.multi_valued if field.weights is not None))
+
+    @property
+    def derives(self) -> bool:
+        """Return True if columns are derived from those of the files."""
+        return bool(self.joins or self.explode or self.unpack)
 
     @property
     def read_columns(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ counted too, values of these parts alone would get untrained embedding rows, whi
 Later rows would also decide which earlier values are rare.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -71,6 +72,7 @@ class ChunkSurvey:
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
         bag_values: Values of each split and each of these columns, int64 [splits, columns].
         labels: Counts of further labels, and of what weights leave.
+        unmatched: Rows without a partner, for each join of the schema.
     """
 
     rows: NDArray[np.int64]
@@ -79,6 +81,7 @@ class ChunkSurvey:
     empty_bags: NDArray[np.int64]
     bag_values: NDArray[np.int64]
     labels: LabelCounts
+    unmatched: tuple[int, ...] = ()
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Survey:
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
         labels: Counts of further labels, and of what weights leave.
         units: The chunks of each unit, where a crew has surveyed them.
+        unmatched: Rows without a partner, by the file of the join.
     """
 
     schema: Schema
@@ -101,6 +105,7 @@ class Survey:
     empty_bags: NDArray[np.int64]
     labels: LabelCounts
     units: list[list[ChunkSurvey]] = field(default_factory=list)
+    unmatched: Counter[str] = field(default_factory=Counter)
 
     def add(self, part: ChunkSurvey) -> None:
         """Add the counts of one chunk."""
@@ -109,6 +114,7 @@ class Survey:
         self.moments += part.moments
         self.empty_bags += part.empty_bags
         self.labels += part.labels
+        self.unmatched.update(dict(zip((join.file for join in self.schema.joins), part.unmatched, strict=False)))
 
     def check(self, name: str, *, is_given: bool = False, positives_suffice: bool = False) -> None:
         """Refuse data that no model can learn from or be tested on.
@@ -369,6 +375,7 @@ def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
         empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
         bag_values=_values_by_split(batch.columns.bags, parts),
         labels=count_labels(batch, parts),
+        unmatched=batch.unmatched,
     )
 
 

@@ -19,7 +19,7 @@ Files of the folder, for each split in `train`, `validation`, `test`:
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,6 +112,7 @@ class Dataset:
         time_cuts: First time of the validation part and of the test part; None if rows are not split by time.
         asked_shares: Shares of the parts that the schema requests; None if rows are not split by time.
         is_in_order_of_time: Whether the log is sorted by time; None if that is unknown.
+        unmatched_rows: Rows without a partner, by the file of each joined table.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Dataset:
     time_cuts: tuple[float, float] | None = None
     asked_shares: tuple[float, float, float] | None = None
     is_in_order_of_time: bool | None = None
+    unmatched_rows: dict[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -139,6 +141,8 @@ class Dataset:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
         del values["directory"]
+        if not self.unmatched_rows:
+            del values["unmatched_rows"]
         return values
 
     def save(self) -> None:

@@ -33,7 +33,7 @@ class Described(Frozen):
         files: Patterns of the names of the files, without the suffix of a compression.
         header: Columns that a file with a header has, all of them.
         line: Regular expression of the first line of a file without a header.
-        keys: Keys of the schema. Columns that a log lacks are left out of its features.
+        keys: Keys of the schema. Joined tables and columns that a log lacks are left out.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Described(Frozen):
             return False
         path = path or paths[0]
         try:
-            if self.reader != "csv":
-                return set(self.header) <= set(self._open(path).header(path))
+            if self.reader != "csv" and self.line is None:
+                return set(self.header) <= set(self._reader(self.keys, path).header(path))
             first = (first_lines(path) or [""])[0]
             if self.line is not None:
                 return re.match(self.line, first) is not None
@@ -75,24 +75,27 @@ class Described(Frozen):
             paths: Files of the log.
             own: Keys of the user's schema, which replace those of the format; None for none.
         """
-        found = set(self._open(paths[0]).header(paths[0]))
+        present = [join for join in self.keys.get("joins", ()) if (paths[0].parent / join["file"]).exists()]
+        given = {**self.keys, "joins": present}
+        found = set(self._reader(given, paths[0]).names(paths[0]))
         lists = {key: [one for one in self.keys[key] if _of(one) in found] for key in _LISTS if key in self.keys}
         absent = {key: None for key in _NAMED if key in self.keys and _of(self.keys[key]) not in found}
-        keys = {**self.keys, **lists, **absent}
+        keys = {**given, **lists, **absent}
         return schema_of({**keys, **(own or {})}, Schema, f"The schema of {self.name}")
 
-    def written(self, schema: Schema) -> str:
-        """Return a schema of this format as commented YAML, which reads the log without the name of the format."""
-        keys = schema.model_dump(mode="json", exclude_defaults=True)
-        return f"# {self.description}\n" + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=120)
-
-    def _open(self, path: Path) -> TableSource:
-        return FORMATS.load(self.reader)(self.name, schema_of(self.keys, Schema, self.name), (path,))
+    def _reader(self, keys: Mapping[str, Any], path: Path) -> TableSource:
+        return FORMATS.load(self.reader)(self.name, schema_of({**keys}, Schema, self.name), (path,))
 
 
 def _of(column: str | Mapping[str, Any]) -> str:
     """Return the name of the column that an entry of a schema reads."""
     return column if isinstance(column, str) else column["items" if "by" in column else "column"]
+
+
+def written_schema(schema: Schema, description: str) -> str:
+    """Return the schema of a format as commented YAML."""
+    keys = schema.model_dump(mode="json", exclude_defaults=True)
+    return f"# {description}\n" + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=120)
 
 
 @cache

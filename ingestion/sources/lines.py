@@ -1,19 +1,24 @@
-"""Sources of text files in which each line is one row, other than CSV."""
+"""Sources of text files other than CSV: JSON lines, libsvm, libffm, Vowpal Wabbit, RecBole and Netflix."""
 
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from shunter.errors import ColumnError, DataError
-from shunter.ingestion.batch import Rejection
+from shunter.ingestion.batch import UNIT_BYTES, Rejection, TableChunk, Unit
+from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.files import read_blocks
 from shunter.ingestion.sources.guard import Budget
-from shunter.ingestion.sources.tabular import TableChunk, TableSource
+from shunter.ingestion.sources.recognise import first_lines
+from shunter.ingestion.sources.tabular import CsvForm, CsvSource, TableSource, read_csv
+from shunter.ingestion.sources.units import text_units
 
 
 @dataclass(frozen=True)
@@ -93,3 +98,186 @@ def flattened(table: pl.DataFrame) -> pl.DataFrame:
             for name in structs
         ).unnest(structs)
     return table
+
+
+@dataclass(frozen=True)
+class LibsvmSource(LineSource):
+    """Source of libsvm files: `label feature:value ...`, as the columns label, qid, features and values."""
+
+    identity: str = "libsvm"
+
+    def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
+        """Parse lines, see `LineSource.parse_lines`."""
+        label, rest = _label_and_rest(lines)
+        tokens = rest.str.split(" ").list
+        features = tokens.eval(pl.element().filter(~pl.element().str.starts_with("qid:"))).list
+        table = pl.DataFrame({"label": label, "qid": rest.str.extract(r"(?:^| )qid:(\S+)")})
+        return table.with_columns(
+            features.eval(pl.element().str.extract("^([^:]*)")).alias("features"),
+            features.eval(pl.element().str.extract(":([^:]*)$").fill_null("1")).alias("values"),
+        ), {}
+
+    @classmethod
+    def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any]:
+        """Return the keys of the schema: one column of weighted features."""
+        del paths
+        return {"label": _SIGNED, "multi_valued": [{"column": "features", "weights": "values"}]}
+
+
+@dataclass(frozen=True)
+class LibffmSource(LineSource):
+    """Source of libffm files: `label field:feature:value ...`, as the columns label and features."""
+
+    identity: str = "libffm"
+
+    def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
+        """Parse lines, see `LineSource.parse_lines`."""
+        label, rest = _label_and_rest(lines)
+        return pl.DataFrame({"label": label, "features": rest}), {}
+
+    @classmethod
+    def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any]:
+        """Return the keys of the schema: a column of weighted features for each field of the first block."""
+        text = next(read_blocks(paths[0]), b"").decode(errors="replace")
+        fields = sorted({*re.findall(r"(?<=\s)([^\s:]+):[^\s:]+:", text)}, key=lambda field: (len(field), field))
+        return {
+            "label": _SIGNED,
+            "unpack": [{"column": "features", "separators": [" ", ":", ":"], "prefix": "field"}],
+            "multi_valued": [{"column": f"field{one}", "weights": f"field{one}_value"} for one in fields],
+        }
+
+
+@dataclass(frozen=True)
+class VwSource(LineSource):
+    """Source of Vowpal Wabbit files, as the columns label, importance, and two of each namespace: names and values."""
+
+    identity: str = "vw"
+
+    def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
+        """Parse lines, see `LineSource.parse_lines`."""
+        text = pl.Series("text", [line.decode(errors="replace").strip() for line in lines])
+        head = text.str.extract(r"^([^|]*)")
+        table = pl.DataFrame(
+            {"label": head.str.extract(r"^(\S+)"), "importance": head.str.extract(r"^\S+\s+([\d.]+)\b")}
+        )
+        spaces = pl.DataFrame({"row": range(len(text)), "text": text.str.split("|").list.slice(1)}).explode("text")
+        flat = spaces.drop_nulls().select(
+            "row",
+            space=pl.col("text").str.extract(r"^([^\s:]+)").fill_null("features"),
+            feature=pl.col("text").str.replace(r"^\S+", "").str.extract_all(r"\S+"),
+        )
+        flat = flat.explode("feature").drop_nulls()
+        feature = pl.col("feature")
+        flat = flat.with_columns(feature.str.extract("^([^:]*)"), value=feature.str.extract(":(.*)$").fill_null("1"))
+        for (name,), rows in sorted(flat.group_by("space")):
+            lists = rows.group_by("row", maintain_order=True).agg(
+                pl.col("feature").alias(str(name)), pl.col("value").alias(f"{name}_value")
+            )
+            found = pl.DataFrame({"row": range(len(text))}).join(lists, on="row", how="left", maintain_order="left")
+            table = table.hstack(found.drop("row"))
+        return table, {}
+
+    @classmethod
+    def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any]:
+        """Return the keys of the schema: a column of weighted features for each namespace of the first block."""
+        log = cls("log", Schema.model_validate({"label": "label", "numeric": ["importance"]}), paths)
+        spaces = [name for name in log.header(paths[0])[2:] if not name.endswith("_value")]
+        return {"label": _SIGNED, "multi_valued": [{"column": one, "weights": f"{one}_value"} for one in spaces]}
+
+
+@dataclass(frozen=True)
+class RecboleSource(CsvSource):
+    """Source of a `.inter` file, to which `.user` and `.item` files beside it are joined."""
+
+    identity: str = "recbole"
+
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Yield units of the files in order."""
+        return (unit for path in self.paths for unit in text_units(path, unit_bytes))
+
+    def header(self, path: Path) -> list[str]:
+        """Return the names of the columns of a file, without their types."""
+        return [*_types(path)]
+
+    def tables(
+        self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
+    ) -> Iterator[TableChunk]:
+        """Read some columns of a file in chunks of rows, see `TableSource.tables`."""
+        form = CsvForm("\t", tuple(self.header(path)), renames_header=True, has_quotes=False)
+        yield from read_csv(path, columns, form, budget, start=start, end=end)
+
+    @classmethod
+    def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any]:
+        """Return the keys of the schema by the types of the columns; positive are ratings of 4 or more, or all rows."""
+        types, joins = _types(paths[0]), []
+        for side, key in ((".user", "user_id"), (".item", "item_id")):
+            table = paths[0].with_suffix(side)
+            if table.exists() and key in types:
+                joins.append({"file": table.name, "key": key, "format": "recbole"})
+                types |= {name: kind for name, kind in _types(table).items() if name not in types}
+        label = "label" if "label" in types else "rating" if "rating" in types else None
+        label_key: dict[str, Any] = {"event": {"column": next(iter(types)), "positive": "*"}}
+        if label is not None:
+            label_key = {"label": {"column": label, "positive_at_least": 4 if label == "rating" else 0.5}}
+        time = "timestamp" if "timestamp" in types else None
+        features = {name: kind for name, kind in types.items() if name not in (label, time)}
+        return {
+            **label_key,
+            "joins": joins,
+            "numeric": [name for name, kind in features.items() if kind == "float"],
+            "categorical": [name for name, kind in features.items() if kind == "token"],
+            "multi_valued": [
+                {"column": name, "separator": " "} for name, kind in features.items() if kind == "token_seq"
+            ],
+            "time": time,
+            "user": "user_id" if "user_id" in features else None,
+            "item": "item_id" if "item_id" in features else None,
+        }
+
+
+@dataclass(frozen=True)
+class GroupedCsvSource(LineSource):
+    """Source of Netflix Prize files: a line `movie:`, then a line `user,rating,date` for each rating of the movie."""
+
+    identity: str = "grouped-csv"
+
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Yield each file as a unit, since a part of a file does not hold its movie."""
+        del unit_bytes
+        return (Unit(path) for path in self.paths)
+
+    def header(self, path: Path) -> list[str]:
+        """Return the names of the columns."""
+        del path
+        return ["movie_id", "user_id", "rating", "date"]
+
+    def tables(
+        self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
+    ) -> Iterator[TableChunk]:
+        """Read some columns of a file in chunks of rows, see `TableSource.tables`."""
+        carried, before = pl.Series([None], dtype=pl.String), 0
+        for text in read_blocks(path, budget=budget, start=start, end=end):
+            line = pl.Series("line", text.decode(errors="replace").splitlines()).str.strip_chars()
+            found = line.str.extract(r"^(\d+):$")
+            movies = pl.concat([carried, found]).fill_null(strategy="forward")[1:]
+            fields = line.str.split_exact(",", 2).struct.rename_fields(self.header(path)[1:]).struct.unnest()
+            table = fields.with_columns(movies.alias("movie_id"))
+            is_row = (found.is_null() & (line != "")).to_numpy()
+            yield TableChunk(path, table.select(columns).filter(is_row), np.flatnonzero(is_row) + before + 1, [])
+            carried, before = movies[-1:], before + len(line)
+
+
+_SIGNED = {"column": "label", "positive_at_least": 0.5}  # 1 beside 0 or -1
+
+
+def _label_and_rest(lines: list[bytes]) -> tuple[pl.Series, pl.Series]:
+    """Return the label at the start of each line, and the remaining text with single spaces; a comment is left out."""
+    text = pl.Series("text", [line.partition(b"#")[0].decode(errors="replace") for line in lines])
+    text = text.str.strip_chars().str.replace_all(r"\s+", " ")
+    return text.str.extract(r"^(\S+)").alias("label"), text.str.extract(r"^\S+ (.*)$").alias("features")
+
+
+def _types(path: Path) -> dict[str, str]:
+    """Return the types of the columns of an atomic file by name."""
+    names = (name.partition(":") for name in (first_lines(path) or [""])[0].split("\t"))
+    return {name: kind for name, _, kind in names}

@@ -5,31 +5,22 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import Source
-from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema
+from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema, schema_of
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
 from shunter.ingestion.sources.described import Described, described, recognise
 from shunter.ingestion.sources.files import holds_nothing
 from shunter.ingestion.sources.guard import check_paths, check_text
 from shunter.ingestion.sources.names import READERS, is_named
 from shunter.ingestion.sources.parts import parts_source
-from shunter.ingestion.sources.recognise import ask_for_csv, is_criteo, stem_of
+from shunter.ingestion.sources.recognise import SUFFIXES, ask_for_csv, is_criteo, stem_of
 from shunter.ingestion.sources.tabular import TableSource
-from shunter.requests.formats import CRITEO, CSV, FORMATS, JSON_LINES, PARQUET
+from shunter.requests.formats import CRITEO, CSV, FORMATS
 from shunter.yaml_file import read_yaml
 
-_SUFFIXES = {
-    ".csv": CSV,
-    ".parquet": PARQUET,
-    ".pq": PARQUET,
-    ".json": JSON_LINES,
-    ".jsonl": JSON_LINES,
-    ".ndjson": JSON_LINES,
-    ".tsv": CRITEO,
-    ".txt": CRITEO,
-}
 log = logging.getLogger(__name__)
 
 
@@ -99,19 +90,26 @@ def source_of(
     """
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
     if (published := description_of(paths, data_format, schema_file)) is not None:
-        keys = read_yaml(Path(schema_file), "schema file", EXAMPLE) if schema_file else None
         chosen = published.chosen(paths)
-        return FORMATS.load(published.reader)(name, published.schema_for(chosen, keys), chosen)
+        return FORMATS.load(published.reader)(name, published.schema_for(chosen, _own_keys(schema_file)), chosen)
     data_format = format_of_files(paths, data_format, has_schema=schema_file is not None)
     if data_format == CRITEO:
         return CriteoSource(name, criteo_schema(read_schema(schema_file, Options) if schema_file else Options()), paths)
+    reader = FORMATS.load(data_format)
+    if (usual := reader.usual_schema(paths)) is not None:
+        return reader(name, schema_of({**usual, **_own_keys(schema_file)}, Schema, f"The schema of {name}"), paths)
     if schema_file is None:
         raise DataError(
             f"{told or paths[0]} is {data_format.upper() if data_format == CSV else data_format.capitalize()} and "
             f"needs a schema: write a YAML file such as '{EXAMPLE}' (one key a line, your column names) and give it "
             "with --schema."
         )
-    return FORMATS.load(data_format)(name, read_schema(schema_file, Schema), paths)
+    return reader(name, read_schema(schema_file, Schema), paths)
+
+
+def _own_keys(schema_file: str | None) -> dict[str, Any]:
+    """Return the keys of the user's schema file, which replace those of a format."""
+    return read_yaml(Path(schema_file), "schema file", EXAMPLE) if schema_file else {}
 
 
 def description_of(paths: tuple[Path, ...], data_format: str | None, schema_file: str | None) -> Described | None:
@@ -138,8 +136,9 @@ def rows_source(paths: tuple[Path, ...], data_format: str) -> TableSource:
     if FORMATS.capability(data_format, "is_described"):
         published = described(data_format)
         return FORMATS.load(published.reader)(data_format, published.schema_for(paths), paths)
-    plain = Schema.model_validate({"label": "label", "numeric": ["x"]})
-    return FORMATS.load(data_format)(data_format, plain, paths)
+    reader = FORMATS.load(data_format)
+    keys = reader.usual_schema(paths) or {"label": "label", "numeric": ["x"]}
+    return reader(data_format, schema_of(keys, Schema, f"The schema of {data_format}"), paths)
 
 
 def format_of_files(paths: tuple[Path, ...], data_format: str | None, *, has_schema: bool = True) -> str:
@@ -223,7 +222,7 @@ def guess_format(paths: tuple[Path, ...]) -> str:
 
 
 def _format_of(path: Path) -> str | None:
-    return CRITEO if _is_day(path) else _SUFFIXES.get(stem_of(path).suffix.lower())
+    return CRITEO if _is_day(path) else SUFFIXES.get(stem_of(path).suffix.lower())
 
 
 def _is_day(path: Path) -> bool:

@@ -8,9 +8,20 @@ from pathlib import Path
 from shunter.errors import DataError
 from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_text
+from shunter.requests.formats import CRITEO, CSV, JSON_LINES, PARQUET
 
 CRITEO_FIELDS = 40
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+SUFFIXES = {
+    ".csv": CSV,
+    **dict.fromkeys((".parquet", ".pq"), PARQUET),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), JSON_LINES),
+    **dict.fromkeys((".svm", ".libsvm"), "libsvm"),
+    **dict.fromkeys((".ffm", ".libffm"), "libffm"),
+    ".vw": "vw",
+    ".inter": "recbole",
+    **dict.fromkeys((".tsv", ".txt"), CRITEO),
+}
 _HEAD_BYTES = 1 << 20
 _ENCODING_BYTES = 16 << 20
 _LINES = 20
@@ -22,6 +33,11 @@ _MAGIC = {
     b"\xff\xfe": "a text in UTF-16: save it in UTF-8",
     b"\xfe\xff": "a text in UTF-16: save it in UTF-8",
 }
+
+
+def general_format(path: Path) -> str:
+    """Return the general format of a table by the suffix of its file; CSV for an unknown suffix."""
+    return SUFFIXES.get(stem_of(path).suffix.lower(), CSV).replace(CRITEO, CSV)
 
 
 def stem_of(path: Path) -> Path:

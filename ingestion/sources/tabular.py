@@ -2,9 +2,10 @@
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from shunter.errors import ColumnError, DataError
-from shunter.ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, Unit
+from shunter.ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, TableChunk, Unit
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding import times
 from shunter.ingestion.encoding.buckets import number_keys
@@ -22,6 +23,7 @@ from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.fields import UTF_8, MultiValued
 from shunter.ingestion.fields import Sequence as SequenceField
 from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.derived import Derived
 from shunter.ingestion.sources.files import open_text
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
@@ -37,16 +39,6 @@ _CSV_BLOCK_BYTES = 4 << 20
 _LARGEST_BLOCK_BYTES = 32 << 20
 _UNIT_SEPARATOR = b"\x1f"  # stands for a delimiter of several bytes, since the reader takes a single byte
 _USUAL_COLUMNS = 64  # for wider files a block holds more bytes, since it would have too few rows otherwise
-
-
-@dataclass(frozen=True)
-class TableChunk:
-    """Chunk of rows of a file, with the line of each row, int64 [rows], and the rejected lines."""
-
-    path: Path
-    table: pl.DataFrame
-    lines: NDArray[np.int64]
-    rejected: list[Rejection]
 
 
 @dataclass(frozen=True)
@@ -88,12 +80,58 @@ class TableSource:
         """Yield the files, or one unit, in chunks of rows."""
         budget = budget or Budget.of_settings()
         for path, start, end in whole_or(unit, self.paths):
-            read.check_columns(path, self.header(path), self.schema.read_columns, "of the schema")
-            yield from self.tables(path, self.schema.read_columns, budget, start, end)
+            yield from self.rows(path, self.schema.read_columns, budget, start, end)
+
+    def names(self, path: Path) -> list[str]:
+        """Return the columns of a file, and those that the schema derives from them."""
+        header = self.header(path)
+        return self._derived.names(header) if self.schema.derives else header
+
+    def rows(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        budget: Budget,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        whose: str = "of the schema",
+    ) -> Iterator[TableChunk]:
+        """Read some columns of a file like `tables`, also columns that the schema derives.
+
+        Raises:
+            DataError: The file cannot be read, or lacks a column; `whose` says in the message who needs the column.
+        """
+        header = self.header(path)
+        if not self.schema.derives:
+            read.check_columns(path, header, columns, whose)
+            yield from self.tables(path, columns, budget, start, end)
+            return
+        read.check_columns(path, self._derived.names(header), columns, whose)
+        for chunk in self.tables(path, self._derived.needed(header, columns), budget, start, end):
+            yield self._derived.add(chunk, header, columns)
+
+    @cached_property
+    def _derived(self) -> Derived:
+        return Derived(self.schema, self.paths[0].parent)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone, without the joined tables, which each process reads for itself."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set the fields."""
+        self.__dict__.update(state)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""
         return parse_table(chunk, self.schema, self.reading)
+
+    @classmethod
+    def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any] | None:
+        """Return the keys of the schema that the format itself implies; None if it implies none."""
+        del paths
+        return None
 
 
 @dataclass(frozen=True)
@@ -166,12 +204,14 @@ class CsvForm:
         header: Names of all columns.
         has_header: Whether the first line holds the names.
         has_quotes: Whether values may be in double quotes.
+        renames_header: Whether `header` replaces the names in the first line.
     """
 
     delimiter: str
     header: tuple[str, ...]
     has_header: bool = True
     has_quotes: bool = True
+    renames_header: bool = False
 
 
 def csv_header(path: Path, schema: Schema) -> tuple[str, list[str]]:
@@ -210,7 +250,9 @@ def read_csv(
     block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(form.header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
     with open_text(path, encoding, budget, start, end) as stream:
         text = stream
-        if start or not form.has_header:
+        if form.renames_header and not start:
+            stream.readline()
+        if start or form.renames_header or not form.has_header:
             text = cast("BinaryIO", _Behind(_header_line(path, form, encoding), text))
         delimiter = form.delimiter
         if len(delimiter) > 1:
@@ -225,7 +267,7 @@ def read_csv(
 
 def _header_line(path: Path, form: CsvForm, encoding: str) -> bytes:
     """Return the first line of a file with a header, else a line with the names of the columns."""
-    if not form.has_header:
+    if form.renames_header or not form.has_header:
         return form.delimiter.join(form.header).encode() + b"\n"
     with open_text(path, encoding) as stream:
         return stream.readline()
@@ -371,7 +413,9 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
         parts = parts[kept] if parts is not None else None
         users = [keys[kept] for keys in users]
     stacked = np.stack(users) if users else None
-    return RawBatch(labels, columns, moments, rejected, users=stacked, weights=weights, parts=parts)
+    return RawBatch(
+        labels, columns, moments, rejected, users=stacked, weights=weights, parts=parts, unmatched=chunk.unmatched
+    )
 
 
 def _keys_of_numbers(

@@ -9,8 +9,9 @@ from shunter.registry import Entry, Registry
 
 CRITEO, CSV, PARQUET, JSON_LINES = "criteo", "csv", "parquet", "json"
 DESCRIBED = (
-    *("amazon-reviews", "amazon-reviews-2023", "avazu", "book-crossing", "hm", "kuairec", "lastfm", "lastfm-360k"),
-    *("movielens", "movielens-100k", "movielens-csv", "outbrain", "retailrocket", "steam", "taobao", "yambda"),
+    *("ali-ccp", "amazon-reviews", "amazon-reviews-2023", "avazu", "book-crossing", "hm", "kuairec", "lastfm"),
+    *("lastfm-360k", "mind", "movielens", "movielens-100k", "movielens-csv", "netflix", "outbrain", "retailrocket"),
+    *("steam", "taobao", "yambda", "yoochoose"),
 )
 FORMATS = Registry(
     "format",
@@ -19,6 +20,11 @@ FORMATS = Registry(
         CSV: Entry(target="shunter.ingestion.sources.tabular:CsvSource"),
         PARQUET: Entry(target="shunter.ingestion.sources.tabular:ParquetSource"),
         JSON_LINES: Entry(target="shunter.ingestion.sources.lines:JsonSource"),
+        "libsvm": Entry(target="shunter.ingestion.sources.lines:LibsvmSource"),
+        "libffm": Entry(target="shunter.ingestion.sources.lines:LibffmSource"),
+        "vw": Entry(target="shunter.ingestion.sources.lines:VwSource"),
+        "recbole": Entry(target="shunter.ingestion.sources.lines:RecboleSource"),
+        "grouped-csv": Entry(target="shunter.ingestion.sources.lines:GroupedCsvSource"),
         **{
             name: Entry(target="shunter.ingestion.sources.described:described", capabilities={"is_described": True})
             for name in DESCRIBED

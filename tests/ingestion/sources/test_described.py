@@ -1,6 +1,7 @@
 """Formats of published data sets, each with a few generated rows in its documented layout."""
 
 import json
+import pickle
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -9,8 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shunter.errors import UnknownNameError
+from shunter.engine.data.dataset import Dataset
+from shunter.errors import DataError, UnknownNameError
+from shunter.ingestion.batch import RawBatch
+from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.check import check
+from shunter.ingestion.findings import findings_of_dataset
 from shunter.ingestion.rows import read_rows
 from shunter.ingestion.sources.described import described, recognise
 from shunter.ingestion.sources.open import open_source
@@ -59,6 +64,12 @@ LAYOUTS = {
         2,
     ),
     "lastfm-360k": ("usersha1-artmbid-artname-plays.tsv", f"{'0a' * 20}\t3bd7-a1\tbetty blowtorch\t2137\n", [1], 2),
+    "ali-ccp": (
+        "sample_skeleton_train.csv",
+        "1,1,0,bacff,2,205\x024\x031.0\x01508\x029\x032.5\n2,0,0,none,1,205\x025\x031.0\n",
+        [[1, 0], [0, 0]],
+        10,
+    ),
     "book-crossing": (
         "BX-Book-Ratings.csv",
         '"User-ID";"ISBN";"Book-Rating"\n"276725";"034545104X";"0"\n"276726";"0155061224";"8"\n',
@@ -79,7 +90,26 @@ LAYOUTS = {
         [0, 1],
         3,
     ),
+    "mind": (
+        "behaviors.tsv",
+        "1\tU13740\t11/11/2019 9:05:58 AM\tN55189 N42782\tN55689-1 N35729-0\n"
+        "2\tU91836\t11/12/2019 6:11:30 PM\t\tN20678-0\n",
+        [1, 0, 0],
+        3,
+    ),
+    "netflix": (
+        "combined_data_1.txt",
+        "1:\n1488844,3,2005-09-06\n822109,5,2005-05-13\n2:\n885013,4,2005-10-19\n",
+        [0, 1, 1],
+        2,
+    ),
     "outbrain": ("clicks_train.csv", "display_id,ad_id,clicked\n1,42337,0\n1,139684,1\n", [0, 1], 1),
+    "yoochoose": (
+        "yoochoose-clicks.dat",
+        "1,2014-04-07T10:51:09.277Z,214536502,0\n1,2014-04-07T10:54:09.868Z,214536500,S\n",
+        [0, 1],
+        3,
+    ),
     "yambda": (
         "listens.parquet",
         pl.DataFrame(
@@ -98,6 +128,28 @@ LAYOUTS = {
     ),
 }
 
+# Tables that a format joins: text, and the features that each adds.
+JOINED = {
+    "ali-ccp": {"common_features_train.csv": ("bacff,2,101\x0249\x031.0\x01109_14\x027\x030.5\n", 13)},
+    "book-crossing": {
+        "BX-Users.csv": ('"User-ID";"Location";"Age"\n"276725";"tyler, texas, usa";"34"\n"276726";"x";NULL\n', 2),
+        "BX-Books.csv": ('"ISBN";"Book-Title";"Book-Author";"Year-Of-Publication"\n"0155061224";"T";"Amy";"2001"\n', 2),
+    },
+    "hm": {"customers.csv": ("customer_id,FN,age,club_member_status\n00a,1,49,ACTIVE\n", 2)},
+    "kuairec": {"item_categories.csv": ('video_id,feat\n148,"[8]"\n183,"[27, 9]"\n', 1)},
+    "mind": {"news.tsv": ('N55689\tsports\tnfl\t"A quote\t\t\t\t\n', 2)},
+    "movielens": {
+        "users.dat": ("1::F::1::10::48067\n", 4),
+        "movies.dat": ("661::James\u00e9 (1996)::Animation|Musical\n1193::One (1975)::Drama\n", 1),
+    },
+    "movielens-csv": {"movies.csv": ('movieId,title,genres\n2,"Jumanji, (1995)",Adventure|Fantasy\n', 1)},
+    "outbrain": {
+        "promoted_content.csv": ("ad_id,document_id,campaign_id,advertiser_id\n42337,938164,5969,1499\n", 3),
+        "events.csv": ("display_id,uuid,document_id,timestamp,platform,geo_location\n1,cb8c,37,61,3,US>SC\n", 3),
+    },
+    "yoochoose": {"yoochoose-buys.dat": ("1,2014-04-07T10:59:01.123Z,214536500,12462,1\n", 0)},
+}
+
 
 def written(folder: Path, name: str) -> Path:
     file, content, *_ = LAYOUTS[name]
@@ -106,7 +158,14 @@ def written(folder: Path, name: str) -> Path:
         path.write_bytes(content.encode(described(name).keys.get("encoding", "utf-8")))
     else:
         content.write_parquet(path)
+    if name == "yoochoose":  # without purchases there is no label
+        join_tables(folder, name)
     return path
+
+
+def join_tables(folder: Path, name: str) -> None:
+    for file, (text, _) in JOINED.get(name, {}).items():
+        (folder / file).write_bytes(text.encode(described(name).keys.get("encoding", "utf-8")))
 
 
 def test_every_format_has_a_file_and_a_layout_here() -> None:
@@ -122,15 +181,23 @@ def test_rows_in_the_documented_layout_are_recognised_and_read(tmp_path: Path, n
     assert recognised is not None
     assert recognised.name == name
     for data_format in (None, name):
-        source = open_source(str(path), data_format, None, tmp_path)
-        assert isinstance(source, TableSource)
-        source = replace(source, reading=TimeReading(format=source.schema.time_format))
-        [batch] = [source.parse(chunk) for chunk in source.chunks()]
+        source, batch = read(path, tmp_path, data_format)
         assert not batch.rejected
         assert batch.labels.tolist() == labels
         assert len(source.schema.features) == features
-        assert batch.columns.keys.all()
+        assert batch.columns.keys[: 2 if name != "outbrain" else 1].all()
         assert batch.times is None or np.isfinite(batch.times).all()
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_tables_beside_the_log_are_joined(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    join_tables(tmp_path, name)
+    source, batch = read(path, tmp_path)
+    assert len(source.schema.features) == LAYOUTS[name][3] + sum(features for _, features in JOINED[name].values())
+    assert batch.labels.tolist() == LAYOUTS[name][2]
+    missed = {"ali-ccp": (1,), "book-crossing": (0, 1), "mind": (2,), "movielens-csv": (1,), "outbrain": (1, 0)}
+    assert batch.unmatched == missed.get(name, (0,) * len(JOINED[name]))
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
@@ -191,3 +258,77 @@ def test_json_lines_are_read_and_bad_lines_rejected(tmp_path: Path) -> None:
     assert [label for batch in batches for label in batch.labels] == [0, 1, 0, 1, 0, 1]
     assert [one.line for batch in batches for one in batch.rejected] == [4, 5]
     assert np.diff(batches[0].columns.bags[0].offsets).tolist() == [2] * 5
+
+
+def read(path: Path, folder: Path, data_format: str | None = None) -> tuple[TableSource, RawBatch]:
+    source = open_source(str(path), data_format, None, folder)
+    assert isinstance(source, TableSource)
+    source = replace(source, reading=TimeReading(format=source.schema.time_format))
+    [batch] = [source.parse(chunk) for chunk in source.chunks()]
+    return source, batch
+
+
+SPARSE = {
+    "log.svm": ("1 qid:3 1:0.5 7:2 # note\n-1 3:1\n", {"features": ([2, 1], [0.5, 2, 1])}),
+    "log.ffm": (
+        "1 0:11:1 1:12:0.5\n0 0:13:1\n",
+        {"field0": ([1, 1], [1, 1]), "field1": ([1, 0], [0.5])},
+    ),
+    "log.vw": (
+        "1 2.0 tag|user u1 age:30 |item i7\n-1 |item i8:0.5 i9\n",
+        {"item": ([1, 2], [1, 0.5, 1]), "user": ([2, 0], [1, 30])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_formats_need_no_schema(tmp_path: Path, name: str) -> None:
+    text, expected = SPARSE[name]
+    (tmp_path / name).write_text(text)
+    source, batch = read(tmp_path / name, tmp_path)
+    assert batch.labels.tolist() == [1, 0]
+    found = dict(zip(source.schema.features, batch.columns.bags, strict=True))
+    assert {
+        key: (np.diff(bag.offsets).tolist(), np.array(bag.weights).tolist()) for key, bag in found.items()
+    } == expected
+
+
+def test_atomic_files_of_recbole_are_joined(tmp_path: Path) -> None:
+    (tmp_path / "ml.inter").write_text(
+        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1\t7\t5\t10\n2\t8\t3\t11\n"
+    )
+    (tmp_path / "ml.user").write_text("user_id:token\tage:float\n1\t24\n")
+    (tmp_path / "ml.item").write_text('item_id:token\tclass:token_seq\n7\tAction "Drama\n8\tWar\n')
+    source, batch = read(tmp_path / "ml.inter", tmp_path)
+    assert (source.schema.time, source.schema.user, source.schema.item) == ("timestamp", "user_id", "item_id")
+    assert source.schema.features == ("age", "user_id", "item_id", "class")
+    assert (tmp_path / "schema.yaml").write_text(check(str(tmp_path / "ml.inter")).schema or "")
+    assert (
+        open_source(str(tmp_path / "ml.inter"), None, str(tmp_path / "schema.yaml"), tmp_path).schema == source.schema
+    )
+    assert (batch.labels.tolist(), batch.unmatched) == ([1, 0], (1, 0))
+    assert np.diff(batch.columns.bags[0].offsets).tolist() == [2, 1]
+
+
+def test_joined_tables_determine_the_data_set_and_workers_read_them(tmp_path: Path) -> None:
+    rows = [f"{row % 2},{row % 5},{row}" for row in range(400)]
+    (tmp_path / "log.csv").write_text("click,user,price\n" + "\n".join(rows))
+    (tmp_path / "schema.yaml").write_text(
+        "label: click\nnumeric: [price, age]\ncategorical: [user]\n"
+        "joins: [{file: users.csv, key: user, key_in_file: id}]"
+    )
+    fingerprints = set()
+    for ages in ([20, 30, 40, 50], [21, 30, 40, 50]):
+        (tmp_path / "users.csv").write_text("id,age\n" + "\n".join(f"{user}.0,{age}" for user, age in enumerate(ages)))
+        source = open_source(str(tmp_path / "log.csv"), None, str(tmp_path / "schema.yaml"), tmp_path)
+        dataset, _ = ingest_source(source, tmp_path / "cache", 0, 0.01)
+        assert dataset.unmatched_rows == {"users.csv": 80}
+        assert Dataset.load(dataset.directory) == dataset
+        assert "join" in {finding.kind for finding in findings_of_dataset(dataset)}
+        assert pickle.loads(pickle.dumps(source)) == source
+        fingerprints.add(dataset.fingerprint)
+    assert len(fingerprints) == 2
+    (tmp_path / "users.csv").unlink()
+    again = open_source(str(tmp_path / "log.csv"), None, str(tmp_path / "schema.yaml"), tmp_path)
+    with pytest.raises(DataError):
+        list(again.chunks())
