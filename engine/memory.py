@@ -51,12 +51,13 @@ def check_tables_fit(
     Args:
         spec: Width of a row.
         features: Rows of each table.
-        execution: Device, and the memory of the tables above which they are in a file.
+        execution: Device, and the memory limit of the tables; larger tables are kept in a file, with a cache of rows.
         available_bytes: Free memory; None measures it.
 
     Raises:
         TooLargeError: The rows and their optimizer state exceed the memory; the message names the largest field.
-        RequestError: The requested memory of the tables exceeds the free memory, or is too little for a cache.
+        RequestError: The requested memory limit of the tables exceeds the free memory, is too small for the cache, or
+            the tables cannot be kept in a file.
     """
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
@@ -81,7 +82,7 @@ def check_tables_fit(
 
 
 def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int | None:
-    """Return the number of rows in memory if the tables with their bookkeeping may take `memory_bytes`.
+    """Return the number of cached rows if the tables and the bookkeeping of the cache may take `memory_bytes`.
 
     Args:
         spec: Width of a row.
@@ -92,8 +93,8 @@ def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int |
         None if all tables fit, so that they need no file.
 
     Raises:
-        RequestError: The tables do not fit, and either cannot be in a file, or the bookkeeping leaves no room for one
-            row.
+        RequestError: The tables do not fit, and either cannot be kept in a file, or the bookkeeping of the cache leaves
+            no room for a row.
     """
     size = EmbeddingTables.count_bytes(spec.tables(features))
     if size.weights + size.optimizer <= memory_bytes:

@@ -301,7 +301,7 @@ def _wait(
     accept: Accept | None,
     priority: int,
 ) -> None:
-    """Wait until the reservation holds what `reserve` requests; join the queue after the first failed attempt."""
+    """Wait until the accelerators that `reserve` requests are reserved; join the queue after a failed attempt."""
     names = [name for group in groups for name in group]
     waiting_for = None
     started = time.monotonic()
@@ -339,9 +339,10 @@ def _wait(
 def wanted(
     profiles: Sequence[HardwareProfile], *, processes: int = 1, chosen: Placement | None = None
 ) -> list[list[str]]:
-    """Return the groups to reserve: before a placement is chosen, one accelerator of each model.
+    """Return groups of accelerator names; one accelerator of each group is to be reserved.
 
-    Accelerators of the same model are interchangeable.
+    Before a placement is chosen, all accelerators of the same model (such as H100) form a group, because they are
+    interchangeable.
 
     Args:
         profiles: Accelerators of this machine.
@@ -371,7 +372,7 @@ def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile
 
 
 def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:
-    """Return the accelerators used; several processes on GPUs take the first GPUs, whichever was named."""
+    """Return the accelerators that a job uses; several processes on GPUs use the first GPUs, whichever is named."""
     if processes == 1 or not accelerator.startswith("cuda"):
         return (accelerator,)
     return tuple(f"cuda:{index}" for index in range(processes))

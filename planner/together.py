@@ -34,12 +34,12 @@ class Together:
 
 @dataclass(frozen=True)
 class Advice:
-    """Chosen degree of parallelism.
+    """Chosen number of training jobs in parallel.
 
     Attributes:
-        chosen: The choice.
-        tried: All compared options, the fewest jobs first; empty if there was nothing to choose.
-        words: Reason, one sentence.
+        chosen: The chosen number, with predictions.
+        tried: All compared numbers, in ascending order; empty if there was nothing to choose.
+        words: Reason for the choice, one sentence.
     """
 
     chosen: Together
@@ -150,7 +150,7 @@ def _keeps(one: Together, left_joules: float | None) -> bool:
 
 
 def _score(one: Together, weights: Weights) -> float:
-    """Return the weighted objective of time and energy; cost and carbon count as time."""
+    """Return the weighted objective of time and energy; the weights of cost and carbon are added to that of time."""
     time = weights.time + weights.cost + weights.carbon
     if one.joules is None or not weights.energy:
         return one.seconds ** (time or 1.0)

@@ -21,14 +21,14 @@ Steps = Generator[int, float, list[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Result of one trial.
+    """Result of trying other thread counts once.
 
     Attributes:
-        step: steps of this attempt before the trial.
+        step: number of training steps before the first step with another thread count.
         before: placement until then.
         after: placement from then on; equal to `before` if nothing better was found.
-        expected: interval that the steps had left, in seconds.
-        observed: median step time outside of the interval.
+        expected: predicted interval of the step time that was left, in seconds.
+        observed: median step time outside of the interval, in seconds.
         tried: step seconds measured at each placement.
     """
 
@@ -56,16 +56,17 @@ class Change:
 
 
 class Adaptation:
-    """Controller of a training run's thread count; `after_step` is the `adapt` of `shunter.engine.loop.trainer.train`.
+    """Controller that changes the thread count of a training run while it trains.
 
-    The class reads no clock: all times are passed in.
+    Its `after_step` is passed to `shunter.engine.loop.trainer.train` as the argument `adapt`. The class reads no clock:
+    all times are passed in.
 
     Args:
         placement: Placement in force at the start.
         expected: 90 % interval of the step time at the placement, in seconds.
         choices: placements that may take over, in the order of their threads, including `placement`.
-        decide: returns the best of the placements with known step times; the first argument is the one in force.
-        on_change: called after each trial.
+        decide: called with the placement in force and the step seconds of each placement tried; returns the best one.
+        on_change: called each time that other thread counts have been tried.
     """
 
     def __init__(

@@ -3,7 +3,10 @@
 The flow chooses a placement, and a `ComputeTarget` returns an `Executor` for it, which runs one training run after
 another:
 
-    executor.meter() is entered -> executor.run(job, hooks, checkpointing) -> the meter is read -> executor.close()
+    with executor.meter() as meter:                       # measures time and energy
+        executor.run(job, hooks, checkpointing)
+    meter.reading
+    executor.close()
 """
 
 from abc import ABC, abstractmethod
@@ -55,10 +58,10 @@ class Executor(ABC):
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
         """Train, or resume from a checkpoint, as `shunter.engine.loop.trainer.train` does.
 
-        On an interrupt it saves the state after the current step, if there is a checkpointing, and raises.
+        On an interrupt, the state after the current step is saved, if `checkpointing` is given; then the method raises.
 
         Args:
-            job: The training; its execution is that of the placement.
+            job: Training job; its execution is that of the placement.
             hooks: Functions that are called in this process.
             checkpointing: Where the state is saved on this machine; None saves no state.
         """

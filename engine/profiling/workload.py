@@ -1,4 +1,4 @@
-"""Conversion of a model's counts to the workload of the hardware cost model."""
+"""Conversion of a model's operation and byte counts to the workload of the hardware cost model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,12 +14,12 @@ def workload_of(
     access_curve: Sequence[tuple[float, float]] = (),
     mapped_bytes: int = 0,
 ) -> Workload:
-    """Return the workload of a model over some data, for the hardware cost model.
+    """Return the workload of training a model on a data set, for the hardware cost model.
 
     Args:
-        counts: Counts of the model.
+        counts: Operations, lookups and bytes of the model, by sample and by step.
         train_samples: Samples of one epoch.
-        access_curve: Skew of the lookups; see `Workload`.
+        access_curve: Skew of the row accesses; see `Workload`.
         mapped_bytes: Bytes of the arrays that a training run memory-maps.
     """
     return Workload(

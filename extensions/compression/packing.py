@@ -44,8 +44,8 @@ class Form:
     """Packing options of a model.
 
     Attributes:
-        row_bits: Bits of a number of the tables.
-        layer_bits: Bits of a number of the matrices.
+        row_bits: Bits per number in the embedding tables.
+        layer_bits: Bits per number in the matrices of the layers.
         unit_share: Share of the hidden units that are kept.
         has_check_bits: Whether single bit flips can be corrected, for an eighth more bytes.
     """
@@ -58,7 +58,7 @@ class Form:
 
 @torch.no_grad()
 def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> dict[str, Tensor] | None:
-    """Pack a model, with as many rows of its tables as fit.
+    """Pack a model; its tables keep as many of the most used rows as fit into `limit`.
 
     Args:
         model: Model on the CPU; it does not change.
@@ -123,7 +123,7 @@ def unpack(
 
 
 def parts_of_tables(tensors: Mapping[str, Tensor], count: int, prefix: str = "") -> list[dict[str, Tensor]]:
-    """Return the tensors of `pack` for each table, by the names of their parts.
+    """Split the tensors that `pack` returned by table: for each table, its tensors by name (`codes4`, `scale`, ...).
 
     Args:
         tensors: Packed tensors, possibly among others.
@@ -143,7 +143,7 @@ def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
 
 
 def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
-    """Yield the paths of each two consecutive linear layers where only the second reads the output of the first."""
+    """Yield the paths of each pair of consecutive linear layers in which only the second reads the first's output."""
     between = (nn.ReLU, nn.BatchNorm1d, nn.Dropout, StructuredDropout, nn.Identity)
     for path, module in layers.named_modules():
         if not isinstance(module, nn.Sequential):
@@ -220,7 +220,7 @@ def _quantised(values: Tensor, bits: int) -> dict[str, Tensor]:
 
 
 def _named(name: str, kept: Tensor) -> dict[str, Tensor]:
-    """Return the numbers of the kept rows or columns under `name`; nothing if they are the first ones."""
+    """Return a dict with the indices of the kept rows or columns under `name`; empty if these are the first ones."""
     return {} if bool((kept == torch.arange(len(kept))).all()) else {name: kept.int()}
 
 

@@ -148,7 +148,10 @@ class ChangingTables:
             self._snapshot.close()
 
     def undo(self) -> None:
-        """Mark the rows of the last `next_rows`, which were not written, as to be stored; no step may run meanwhile."""
+        """Return the rows of the last `next_rows` to the set of rows to store, because they were not written.
+
+        No training step may run meanwhile.
+        """
         self._intervals.undo()
 
     def _pieces(self, snapshot: Snapshot, hot_rows: HotRows | None) -> Iterator[tuple[int, Piece]]:
@@ -193,7 +196,11 @@ def _read_pieces(directory: Path, parts: Sequence[Part]) -> Iterator[tuple[Conte
 
 
 def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
-    """Set never-touched rows to False in a bool of all rows; return True if the tables do not track such rows."""
+    """Clear the rows that were never looked up in a mask of all rows.
+
+    Returns:
+        True if the tables do not record which rows were looked up; the mask is unchanged then.
+    """
     shards = list(tables.begun_shards())
     for shard, part in zip(shards, wanted.split(tables.rows), strict=False):
         if shard.starts is not None:

@@ -34,11 +34,11 @@ def write_report(run: str, out: Path | None = None) -> tuple[str, Path]:
 
 
 def write_trend(model: str, out: Path | None = None) -> Path:
-    """Write the page of all nights of a registered model to a file, and return its path.
+    """Write the report page on all nightly retrainings of a registered model to a file, and return its path.
 
     Raises:
         MissingExtensionError: The folder `retraining/` is absent.
-        RequestError: The model has no night, or the file cannot be written.
+        RequestError: The model was never retrained by `shunter nightly`, or the file cannot be written.
         TrackingError: The store cannot be read.
     """
     page = TREND_PAGES.load("nightly")(model)

@@ -101,7 +101,10 @@ def interval(seconds: float, deviation: float) -> tuple[float, float]:
 
 
 def log_deviation(prediction: Prediction) -> float:
-    """Return the deviation of log seconds (inverse of `interval`); `COLD_LOG_DEVIATION` without an interval."""
+    """Return the standard deviation of the log of the step seconds, from the 90 % interval of the prediction.
+
+    Without an interval, this is `COLD_LOG_DEVIATION`.
+    """
     if prediction.step_seconds_interval is None:
         return COLD_LOG_DEVIATION
     low, high = prediction.step_seconds_interval

@@ -214,7 +214,7 @@ class EnergyMeter:
         return self._reading.seconds if self._reading is not None else self._elapsed()
 
     def joules_so_far(self) -> float | None:
-        """Return the joules of `so_far`; None if unavailable. At the start there is nothing to count yet."""
+        """Return the joules used so far: 0 at the start, later None if the energy cannot be measured."""
         reading = self.so_far()
         return 0.0 if not reading.seconds and reading.joules is None else reading.joules
 

@@ -70,7 +70,7 @@ class HashSplit:
 
     @classmethod
     def of(cls, schema: Schema, seed: int) -> Self:
-        """Return the splitter of a schema; buckets of a column that is also numeric do not enter the hash."""
+        """Return the splitter of a schema; of a numeric column that also has buckets, only the number is hashed."""
         beside = [index for index, field in enumerate(schema.categorical) if field.name is not None]
         return cls(schema.split, seed, left_out=beside)
 

@@ -64,7 +64,7 @@ class MixedEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if tables may differ in width, or in rows per id."""
+        """Return True if tables may differ in width, or in the number of ids that share a row."""
         return wanted.is_mixed
 
     @classmethod

@@ -122,7 +122,8 @@ class SlotMap:
             rows: Distinct rows of the batch.
 
         Raises:
-            TooLargeError: The window has more rows than there are slots; nothing has changed then.
+            TooLargeError: The batches of the window (this batch and those just before it) have more distinct rows than
+                there are slots; the map is unchanged then.
         """
         slots = self._slot_of_row[rows]
         missing = np.flatnonzero(slots < 0)
@@ -161,7 +162,7 @@ class SlotMap:
         return rows, self._slot_of_row[rows]
 
     def _take(self, count: int) -> np.ndarray:
-        """Take the first `count` slots of the eviction order that are not in the window; raise if there are too few."""
+        """Take the next `count` slots in eviction order that no batch of the window uses; raise if there are fewer."""
         taken = [np.empty(0, dtype=np.int32)]
         looked_through: list[tuple[deque[_Entry], _Entry]] = []
         missing = count

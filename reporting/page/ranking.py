@@ -1,4 +1,4 @@
-"""Section of a report on the ranking of a graph model, with a breakdown, beside each baseline."""
+"""Section of a report on ranking quality: a graph model and its baselines, also by group of users and of items."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ FIGURES = (("ndcg", "NDCG"), ("recall", "recall"), ("precision", "precision"), (
 
 
 def ranking_section(tree: RunTree) -> dict[str, Any]:
-    """Return the ranking of the result and of each baseline: by length of the list, group of items, group of users."""
+    """Return the ranking quality of result and baselines, by length of the list, group of items and group of users."""
     sides = RankingSides.model_validate_json(tree.artifacts[SIDES])
     names = [f"{sides.result.name}, the result", *(one.name for one in sides.baselines)]
     models = (sides.result, *sides.baselines)
@@ -34,7 +34,7 @@ def ranking_section(tree: RunTree) -> dict[str, Any]:
 
 
 def lengths_chart(sides: RankingSides) -> Chart:
-    """Return the quality over the length of the list, of the result and each baseline."""
+    """Return the chart of ranking quality over the length of the list, for the result and each baseline."""
     models = (sides.result, *sides.baselines)[:MOST_GROUPS]
     points = [
         Mark(
@@ -62,7 +62,7 @@ def lengths_chart(sides: RankingSides) -> Chart:
 
 
 def _model(run: TrackedRun, name: str, model: RankingBreakdown, *, is_result: bool) -> dict[str, Any]:
-    """Return a line of the table of models; the gain of the result is a paired bootstrap over the same users."""
+    """Return a row of the table of models; the result's gain has an interval by paired bootstrap over the users."""
     of = f"baseline.{model.name}"
     twenty = next(one for one in model.by_length if one.cutoff == 20)
     gain = {} if is_result else {key: run.metrics.get(f"{of}.{key}") for key in ("gain", "gain_low", "gain_high")}
@@ -80,7 +80,7 @@ def _model(run: TrackedRun, name: str, model: RankingBreakdown, *, is_result: bo
 
 
 def _beside(groups: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return the same group of each model in one line: sizes from the first model, and the metrics of all models."""
+    """Return a row for each group: its size from the first model, and the metrics of all models."""
     return [
         {**same[0].model_dump(), "of_models": [one.model_dump() for one in same]} for same in zip(*groups, strict=True)
     ]

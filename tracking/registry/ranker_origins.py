@@ -1,4 +1,4 @@
-"""Members of a champion that is a graph model, with their training settings, from which a night continues."""
+"""Members of a champion that is a graph model, with the training settings that nightly retraining uses again."""
 
 import json
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ MEMBERS = "nightly.rankers"  # tag of a version: its members, each with what it 
 
 @dataclass(frozen=True)
 class RankerOrigin:
-    """A member that a challenger has too.
+    """Member of a champion, which nightly retraining trains anew for the challenger.
 
     Attributes:
         member: Number of the member in the champion.
-        spec: Its architecture.
-        hyperparameters: What it was learned with at first.
-        epochs: Epochs that were best then.
+        spec: Architecture of the member.
+        hyperparameters: Hyperparameters of the first training.
+        epochs: Best number of epochs in the first training.
     """
 
     member: int
@@ -37,8 +37,8 @@ class RankerOrigins:
     """All members of a champion.
 
     Attributes:
-        members: The members, in their order.
-        by: What is added up of several; None of a single one.
+        members: Members by number.
+        by: What the ensemble adds up over its members; None for a single model.
     """
 
     members: tuple[RankerOrigin, ...]
@@ -46,27 +46,27 @@ class RankerOrigins:
 
 
 def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[str, str]:
-    """Return tags with the settings of a version, for later nights.
+    """Return tags of a registered version with its members' training settings, for nightly retraining.
 
     Args:
-        members: Its members, in their order, as they were learned at first.
-        by: What is added up of several.
+        members: Members of the version, by number, from their first training.
+        by: What the ensemble adds up over its members; None for a single model.
     """
     kept = [_kept(one.spec, one.hyperparameters, one.best_epoch) for one in members]
     return {MEMBERS: json.dumps({"by": by, "members": kept})}
 
 
 def tags_again(origins: RankerOrigins) -> dict[str, str]:
-    """Return the tags of a challenger that continues from a champion with the same settings."""
+    """Return the tags of a challenger, which has the training settings of its champion."""
     kept = [_kept(one.spec, one.hyperparameters, one.epochs) for one in origins.members]
     return {MEMBERS: json.dumps({"by": origins.by, "members": kept})}
 
 
 def origins_of(version: Version) -> RankerOrigins:
-    """Read back what `ranker_tags` keeps with a version.
+    """Return the members and training settings from the tags that `ranker_tags` wrote.
 
     Raises:
-        RequestError: The version was registered before it was kept.
+        RequestError: The version has no such tags, because an older release registered it.
     """
     if MEMBERS not in version.tags:
         raise RequestError(

@@ -147,8 +147,8 @@ def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
     """Run `main` as one process of a group and exit; never returns.
 
     Args:
-        main: Called with the folder and a function that reports a name and a JSON value to the process that started the
-            group; only reports of the first process are sent.
+        main: Called with the folder that the processes of the group share, and with a function that reports a name and
+            a JSON value to the process that started the group. Only the reports of the first process are sent.
     """
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     end_process(folder, rank, lambda: main(folder, _reporter(rank)))

@@ -96,7 +96,7 @@ class Layout:
         self._host_field = {name: place for place, name in enumerate(HOST_FIELDS)}
 
     def of_device(self, field: str, group: int, device: int) -> int:
-        """A sum of a group at a device."""
+        """Return the index of a group's sum at a device."""
         return (self._field[field] * len(self.groups) + group) * self.count + device
 
     def of_host(self, field: str, group: int, host: int) -> int:
@@ -104,11 +104,11 @@ class Layout:
         return self._host_base + (self._host_field[field] * len(self.groups) + group) * self.hosts + host
 
     def tables(self, group: int) -> int:
-        """Number of tables of a group."""
+        """Return the index of the number of tables in a group."""
         return self.tables_base + group
 
     def memory(self, device: int) -> int:
-        """Bytes of tables in a device."""
+        """Return the index of the bytes of tables on a device."""
         return self.memory_base + device
 
 
@@ -152,7 +152,7 @@ class TableCosts:
         return self._kept[key]
 
     def sums(self, choices: "list[Choice]") -> list[float]:
-        """Sums of all tables."""
+        """Return the sums over all tables."""
         total = [0.0] * self.layout.size
         for table, choice in enumerate(choices):
             for place, amount in self.contribution(table, choice).amounts:
@@ -216,7 +216,7 @@ class TableCosts:
             yield layout.memory(device), table.rows * (row_bytes * (1 + COPIES) + FLOAT_BYTES)
 
     def _divided(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
-        """The rows of the table divided, and pooled by their owners."""
+        """Return the costs of a table on one device, or divided among several; each device pools its own part."""
         layout, table = self.layout, self.demand.tables[number]
         group = layout.groups.index(choice.group)
         yield layout.tables(group), 1
@@ -266,7 +266,7 @@ class TableCosts:
             yield from self._to_all(group, owner, [one * row_bytes for one in asked])
 
     def _distinct_rows(self, table: TableDemand, first: float, last: float) -> list[float]:
-        """Return the number of distinct rows of a block that each device looks up."""
+        """Return, for each device, how many distinct rows from `first` to `last` (exclusive) its samples look up."""
         each = {
             samples: table.distinct_rows(first, last, samples * table.ids_per_sample) for samples in set(self.samples)
         }
@@ -285,7 +285,7 @@ class TableCosts:
         return rows * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte)
 
     def _parts(self, table: TableDemand, choice: Choice) -> Iterator[tuple[int, int, int, int, float]]:
-        """Device, first row, rows, width and share of the table's lookups of each part."""
+        """Yield each part of a table: device, first row, number of rows, width, and share of the table's lookups."""
         layout, before = self.layout, choice.replicated_rows
         rest = table.rows - before
         if choice.kind == "table_wise":
@@ -308,7 +308,7 @@ class TableCosts:
     def _rows_seconds(
         self, number: int, device: int, width: int, *, samples: float, share: float, bags: float
     ) -> float:
-        """Look-up and update of a share of a table's lookups at a device."""
+        """Return the seconds of lookup and update for a share of a table's lookups on a device."""
         table, costs = self.demand.tables[number], self._row_costs(device, width)
         cached = self.cached_shares[number]
         a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
@@ -366,5 +366,5 @@ class TableCosts:
 
 
 def choices_of(plan: Plan, demand: ModelDemand) -> list[Choice]:
-    """The choices of a plan, in the order of the tables."""
+    """Return the choices of a plan, in the order of the tables."""
     return [Choice.of(plan.tables[table.name]) for table in demand.tables]

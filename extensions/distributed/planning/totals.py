@@ -1,4 +1,4 @@
-"""Totals of a training job under a plan, from its simulated step, and their check against the limits."""
+"""Time, energy and cost of a training job under a plan, from its simulated step, and their check against limits."""
 
 from shunter.errors import InfeasibleError
 from shunter.extensions.distributed.plan_request import PlanRequest
@@ -10,13 +10,13 @@ JOULES_PER_KWH = 3.6e6
 
 
 class PlanTotals(Frozen):
-    """Totals of a number of passes, without validation and checkpoints.
+    """Time, energy and cost of some epochs, without validation and checkpoints.
 
     Attributes:
-        epochs: Passes over the training part.
-        hours: Simulated.
-        kwh: Estimated: the busy power of all devices for the whole time; None if unknown.
-        cost: Of all devices; None where no price was named.
+        epochs: Number of passes over the training data.
+        hours: Simulated time.
+        kwh: Estimated energy: the busy power of all devices for the whole time; None if unknown.
+        cost: Cost of all devices; None if the request names no price.
     """
 
     epochs: int
@@ -26,7 +26,7 @@ class PlanTotals(Frozen):
 
     @property
     def told(self) -> str:
-        """Sentence on the totals."""
+        """Return the totals as a sentence."""
         passes = "An epoch takes" if self.epochs == 1 else f"{self.epochs:,} epochs take"
         energy = "" if self.kwh is None else f", {self.kwh:.3g} kWh (estimated)"
         cost = "" if self.cost is None else f", {self.cost:.3g} of the price's currency"
@@ -34,7 +34,7 @@ class PlanTotals(Frozen):
 
 
 def totals_of(demand: ModelDemand, machine: Machine, request: PlanRequest, step_seconds: float) -> PlanTotals:
-    """Return the totals of a training run with this step time."""
+    """Return the total time, energy and cost of a training job whose step takes this time."""
     steps = request.epochs * -(-demand.workload.train_samples // request.batch_size)
     hours = steps * step_seconds / 3600
     watts = [device.profile.busy_watts for device in machine.devices]

@@ -115,17 +115,17 @@ class DividedRows:
 
 
 def pieces_of(directory: Path, part: Part) -> Iterator[Piece]:
-    """The pieces of a part, of all processes."""
+    """Yield the pieces of one checkpoint part (all rows, or changed rows) that all processes have written."""
     for file in part.files:
         yield from decode(read_tensors(directory / file.name, file.sha256))
 
 
 @torch.no_grad()
 def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) -> None:
-    """Apply parts in their order to shards of any division; see `blocks.fill_shards`.
+    """Load checkpoint parts in their order into shards of any division; see `blocks.fill_shards`.
 
     Raises:
-        CheckpointError: The full part does not cover a shard.
+        CheckpointError: The part with all rows does not cover a shard.
     """
     for part in parts:
         covered = [0] * len(shards)
@@ -145,9 +145,9 @@ def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
     """Copy the overlap of a piece and a shard; return the number of weights.
 
     Args:
-        shard: Live.
-        is_new: Rows without a sum from an earlier piece of this part; sums of other rows are added.
-        piece: From a file.
+        shard: Shard of the model in training.
+        is_new: True for rows that no earlier piece of this part covered; the Adagrad sums of other rows are added.
+        piece: Rows read from a file.
     """
     own = piece.rows + piece.first_row - shard.first_row
     here = ((own >= 0) & (own < len(shard.weight))).nonzero().view(-1)

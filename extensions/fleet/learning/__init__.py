@@ -1,1 +1,1 @@
-"""Training of the learned policy: traces, simulated rollouts, cyclic training, and the ensemble."""
+"""Training of the learned scheduling policy on simulated rollouts; snapshots of its cycles form an ensemble."""

@@ -1,4 +1,4 @@
-"""Train a policy on the user's jobs and cluster, and compare it with the other policies."""
+"""Training of a scheduling policy on the user's jobs and cluster, and comparison with the other policies."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Checks of a request for a learned policy, and its input files."""
+"""Check of a request to learn a scheduling policy, and loading of its input files."""
 
 from pathlib import Path
 

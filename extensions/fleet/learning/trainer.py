@@ -1,4 +1,4 @@
-"""Training run: exploration, then cycles of learning, each of which ends with a snapshot (SEERL, AAMAS 2021).
+"""Training of a policy: exploration, then cycles of learning that each end with a snapshot (SEERL, AAMAS 2021).
 
 The return of a choice is the objective accumulated after it, minus the mean over other rollouts of the same trace from
 that time on. This baseline removes the variance between traces (input-dependent baselines; Mao et al., ICLR 2019).

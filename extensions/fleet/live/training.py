@@ -28,12 +28,12 @@ class Costs:
     _stopped_at: float | None = None
 
     def send(self, now: float, accelerator: str, *, is_free: bool) -> None:
-        """Record a start. If the place is still held by a job that saves its state, the start time is not measured."""
+        """Record a start; its duration is measured only if no other job still holds the accelerators (`is_free`)."""
         self._accelerator, self._sent_at = accelerator, now if is_free else None
         self._since = self._stopped_at = None
 
     def step(self, now: float, *, is_first: bool) -> None:
-        """Record that the job makes steps; only the first call after `send` has an effect."""
+        """Record that the job trains; only the first call after `send` has an effect."""
         if self._since is not None:
             return
         self._since = now
@@ -106,20 +106,20 @@ class LiveJob:
 
     @property
     def where(self) -> str:
-        """Return the machines on which it was started, as text for the user."""
+        """Return the machines on which the job was started, as text for the user."""
         return names_of(self.places)
 
     def is_at(self, machine: str) -> bool:
-        """Return True if it was started on a machine."""
+        """Return True if the job was started on this machine."""
         return any(name == machine for name, _ in self.places)
 
     @property
     def is_on_board(self) -> bool:
-        """Return True if a policy decides about it."""
+        """Return True if the policy may still place the job."""
         return self.status in (Status.WAITING, Status.RUNNING, Status.STOPPING)
 
     def take_place(self, placement: Placement, board: Board) -> None:
-        """Set its placement as the policy decided."""
+        """Set the placement that the policy has chosen for the job."""
         state = self.state
         state.placement = placement
         state.conditions = board.conditions(placement)
@@ -131,14 +131,14 @@ class LiveJob:
         self._predict_end(board.now)
 
     def leave_place(self, now: float) -> None:
-        """Release its placement and let it wait."""
+        """Release the job's placement; the job waits until it gets another one."""
         state = self.state
         state.placement = state.conditions = state.ideal = None
         state.end, state.waiting_since, state.overhead_left = inf, now, 0.0
         state.version += 1
 
     def begin(self, now: float) -> None:
-        """Record that it has got its accelerators."""
+        """Record that the job has got its accelerators."""
         state = self.state
         self.granted_at = state.started_at = state.updated_at = now
         if state.first_start is None:
@@ -147,18 +147,18 @@ class LiveJob:
         self.pace.begin()
 
     def cease(self, now: float, *, is_lost: bool = False) -> None:
-        """Record that it has released its accelerators."""
+        """Record that the job has released its accelerators."""
         self.costs.cease(now, is_lost=is_lost)
         self.stretches += self._open_stretch(now)
         self.granted_at = None
 
     def fall_back(self) -> None:
-        """Reset its progress to its last checkpoint."""
+        """Reset the job's progress to its last checkpoint."""
         self.share = self.saved_share
         self.state.done = self.state.saved = self.pace.done(self.share)
 
     def observe(self, now: float, progress: Progress | None) -> None:
-        """Update its figures to this time."""
+        """Update the job's times and progress to this time."""
         state = self.state
         if self.granted_at is not None:
             elapsed = now - state.updated_at
@@ -191,7 +191,7 @@ class LiveJob:
         self.state.end = now + self.state.overhead_left + self.state.seconds_left(self.state.conditions)
 
     def record(self) -> JobRecord:
-        """Return its record; a running job is recorded as waiting, for a driver that resumes from the record."""
+        """Return the job's record; a running job is recorded as waiting, for a driver that resumes from the record."""
         return JobRecord(
             name=self.name,
             status=Status.WAITING if self.is_on_board else self.status,

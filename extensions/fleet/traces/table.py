@@ -33,7 +33,7 @@ def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iter
         delimiter: Delimiter of the fields.
 
     Yields:
-        Channel number and parsed fields.
+        Line number and parsed fields.
 
     Raises:
         DataError: A field is missing or invalid.

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """State of the controller after an improvement.
+    """State of the controller after a policy update.
 
     Attributes:
         evaluations: Number of rewards so far.
@@ -50,9 +50,10 @@ class Checkpoint:
 
     Attributes:
         tensors: Tensors of policy, surrogate and optimizers, by name.
-        learnt: Actions of the training data, in order, each with its earlier prediction.
+        learnt: Actions that the policy was trained on, in order, each with the reward that the surrogate had predicted
+            for it; None without a prediction.
         is_guided: True while the surrogate is trusted.
-        curve: Learning curve over the improvements so far.
+        curve: Learning curve over the policy updates so far.
     """
 
     tensors: dict[str, Tensor]

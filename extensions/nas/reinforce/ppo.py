@@ -23,9 +23,9 @@ class Episodes:
 
     Attributes:
         actions: Actions of the episodes (episodes, factors).
-        log_probabilities: Log probability of each choice before the improvement (episodes, factors).
+        log_probabilities: Log probability of each choice under the policy before the update (episodes, factors).
         returns: Standardised rewards (episodes).
-        is_real: True if measured; a synthetic episode trains the value head only (episodes).
+        is_real: True if the reward is measured; a synthetic episode trains the value head only (episodes).
     """
 
     actions: Tensor
@@ -45,7 +45,7 @@ def improve(
     guide_weight: float = 0.0,
     steps: int,
 ) -> None:
-    """Move the policy towards actions with rewards above the predicted value, in small steps.
+    """Update the policy towards actions with rewards above the predicted value, in small steps.
 
     Args:
         policy: Policy, changed in place.

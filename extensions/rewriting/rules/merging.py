@@ -37,7 +37,7 @@ class MergeLinears(Rule):
     name, number = "merge_linears", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield all layers of an input with the same activation, and each two successive ones."""
+        """Yield all layers with the same input and activation, and also each pair of successive ones."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         constants = program.constants()
         for node in program.graph.nodes:
@@ -46,7 +46,7 @@ class MergeLinears(Rule):
         yield from _groups(alike)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Stack the weights, and take the results as parts of the output."""
+        """Stack the layers' weights into one matrix, and take each layer's result as a slice of its output."""
         first = site[0]
         with program.graph.inserting_before(first):
             weights = call(program, torch.cat, [node.args[1] for node in site])
@@ -67,14 +67,14 @@ class MergeMixes(Rule):
     name, number = "merge_mixes", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield all maps over the same vectors."""
+        """Yield all maps over the same vectors, and also each pair of successive ones."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         for node in calls(program, mixed_vectors.__name__):
             alike[(node.args[1],)].append(node)
         yield from _groups(alike)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Stack the weights, and take the results as parts of the vectors."""
+        """Stack the maps' weights into one matrix, and take each map's result as a slice of the output vectors."""
         with program.graph.inserting_before(site[0]):
             weights = call(program, torch.cat, [node.args[0] for node in site])
             merged, start = call(program, mixed_vectors, weights, site[0].args[1]), 0
@@ -85,12 +85,12 @@ class MergeMixes(Rule):
 
 
 class LiftActivation(Rule):
-    """Rule that replaces ReLUs of all parts of a merged result by one ReLU of the whole."""
+    """Rule that replaces the ReLUs on all slices of a merged output by one ReLU on the whole output."""
 
     name, number = "lift_activation", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield linear layers whose only users are parts of the result, each read by a ReLU only."""
+        """Yield linear layers whose output is only used in slices, each of which only a ReLU reads."""
         for node in calls(program, "linear"):
             parts = list(node.users)
             is_divided = len(parts) > 1 and all(part.target is torch.narrow and single_use(part) for part in parts)
@@ -98,7 +98,7 @@ class LiftActivation(Rule):
                 yield (node, *parts)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Move the ReLU before the split."""
+        """Apply one ReLU before the output is sliced."""
         node, *parts = site
         with program.graph.inserting_after(node):
             whole = call(program, torch.relu, node)

@@ -72,12 +72,12 @@ def train_on_nodes(
 
     Args:
         slots: Worker slots, those of one node next to each other.
-        task: The training, or the rest of one.
-        files: State to resume from; empty to begin.
+        task: Training to run or to resume.
+        files: Files of the state to resume from; empty for a new training.
         hooks: Functions that are called in this process.
         on_energy: Called with the energy of all processes so far.
         on_checkpoint: Called with the files of each new state.
-        on_begin: Called when the nodes have room for all processes.
+        on_begin: Called when Ray has reserved the resources of all processes.
 
     Raises:
         NodeLostError: A node or a process died.
@@ -111,7 +111,7 @@ def train_on_nodes(
 
 
 def wait_until_known(slots: Sequence[WorkerSlot]) -> None:
-    """Wait, after a loss, until each node answers or Ray knows that it is gone, at most `KNOWN_SECONDS`."""
+    """Wait, after a node was lost, until each node answers or Ray reports it dead, at most `KNOWN_SECONDS`."""
     import ray
 
     asked = ray.remote(num_cpus=0)(_answer)
@@ -121,14 +121,14 @@ def wait_until_known(slots: Sequence[WorkerSlot]) -> None:
 
 
 def _answer() -> None:
-    """Do nothing; the return shows that the node is alive."""
+    """Do nothing; that the call returns shows that the node is alive."""
 
 
 def _wait_for_room(group: Any, slots: Sequence[WorkerSlot], hooks: Hooks) -> None:
     """Wait until Ray has reserved the resources of all processes; a hook may end the wait by an exception.
 
     Raises:
-        NodeLostError: A node is gone, so that there will be no room.
+        NodeLostError: A node was lost, so that its resources can never be reserved.
     """
     while not group.wait(ANSWER_SECONDS):
         if hooks.should_stop:
