@@ -118,7 +118,8 @@ class TrainedModel(Trained[AnyModelSpec, Hyperparameters, Metrics, EpochReport])
     """Trained click model; `shunter.engine.checkpoint.storage.load_model` loads its weights.
 
     Attributes:
-        trial: Number of the search trial that trained it; None if it was trained as a member.
+        trial: Number of the search trial that trained the model; None if no trial did, as for a member that was trained
+            for the ensemble only.
     """
 
     trial: int | None = None

@@ -177,7 +177,9 @@ class HardwareProfile(Frozen):
     )
     machine: str = Field(default="", description="Identifier of the machine; empty if unknown.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
-        default=None, description="Zeros that the matrix unit skips in a backward pass; None: none."
+        default=None,
+        description="What the matrix unit skips in a backward pass: inputs (operands that are zero), outputs (results "
+        "that are not needed) or both; None if it skips nothing.",
     )
     measured_cores: int | None = Field(
         default=None,

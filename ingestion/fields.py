@@ -46,7 +46,7 @@ class TextForm(Frozen):
         exclude_if=is_default,
     )
     missing: tuple[str, ...] = Field(
-        default=(), description="Texts that stand for no value in every column.", exclude_if=is_default
+        default=(), description="Texts that mark a missing value, in all columns.", exclude_if=is_default
     )
     encoding: str = Field(
         default=UTF_8,

@@ -283,7 +283,10 @@ class Schema(Options, TextForm):
     def _check_sequences(self) -> Self:
         for sequence in self.sequences:
             if sequence.items is not None and sequence.items not in self._with_values:
-                raise ValueError(f"the items {sequence.items} of {sequence.column} have to be one of categorical")
+                raise ValueError(
+                    f"the column {sequence.items!r}, given as items of {sequence.column!r}, must be one of the columns "
+                    "under `categorical`, without `buckets`"
+                )
             if sequence.by is not None and self.time is None:
                 raise ValueError(f"the sequence {sequence.column} is built by {sequence.by} and needs `time`")
             if sequence.by is not None and self.part is not None:
@@ -294,7 +297,7 @@ class Schema(Options, TextForm):
 
     @property
     def _with_values(self) -> tuple[str, ...]:
-        """Single-valued columns without buckets, whose values have ids."""
+        """Categorical columns with one value per row and without buckets."""
         return tuple(field.column for field in self.categorical if field.buckets is None)
 
     def without_time(self) -> Self:

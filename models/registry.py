@@ -229,7 +229,7 @@ def _check_tables(spec: ModelSpec, features: Features) -> None:
         raise RequestError(f"The table_precision {spec.table_precision!r} is not known: use {known}.")
     if spec.has_mixed_tables and spec.table_precision != "fp32":
         raise RequestError(
-            "Embedding tables in fp16 are of one width with a row for each id: leave out table_precision, or "
+            "Embedding tables in fp16 must have the same width and a row for each id: leave out table_precision, or "
             "table_dims and table_shares."
         )
     count = len(features.table_rows)
@@ -243,14 +243,14 @@ def _check_tables(spec: ModelSpec, features: Features) -> None:
     for width in spec.table_dims:
         if width % 4 or not 4 <= width <= spec.embedding_dim:
             raise RequestError(
-                f"The width {width} in table_dims is none of a table: use multiples of 4 up to the embedding width "
+                f"The width {width} in table_dims is not possible: use multiples of 4 up to the embedding width "
                 f"{spec.embedding_dim}."
             )
     for share in spec.table_shares:
         if not 0 < share <= 1:
             raise RequestError(
-                f"The value {share} in table_shares is no share of ids: use numbers above 0 up to 1, which is a row "
-                "for each id."
+                f"The value {share} in table_shares is not possible: use rows per id above 0 and up to 1, where 1 is "
+                "a row for each id."
             )
 
 

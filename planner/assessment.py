@@ -17,8 +17,8 @@ class QualityLoss(Frozen):
     """Relative increase of the NE at a placement over the best NE of past runs of the job."""
 
     expected: float = Field(description="Expected loss; negative if the placement is better.")
-    low: float = Field(description="Lower end of the 90 % interval.")
-    high: float = Field(description="Upper end of the 90 % interval.")
+    low: float = Field(description="Lower end of the 90 % interval of the loss.")
+    high: float = Field(description="Upper end of the 90 % interval of the loss.")
     most: float = Field(description="Largest permitted loss: the limit of the request, or the noise between seeds.")
     is_asked: bool = Field(default=False, description="Whether the request sets `most`.")
 

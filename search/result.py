@@ -48,7 +48,8 @@ class Setting(Frozen):
     seconds: float = Field(default=0.0, description="Duration of the trial.")
     placement: Placement | None = Field(
         default=None,
-        description="Placement of a trial that repeated another one; None for that of the search.",
+        description="Placement, if the trial repeats another trial's setting on a placement of its own; None for the "
+        "placement of the search.",
         exclude_if=lambda value: value is None,
     )
 

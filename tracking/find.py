@@ -38,12 +38,12 @@ def find_run(text: str = LATEST) -> str:
     if text == LATEST:
         trainings = [run for run in runs if run.kind == "train"]
         if not trainings:
-            raise RequestError("There is no training yet in the tracking store: train first with `shunter train`.")
+            raise RequestError("There is no training run yet in the tracking store: train first with `shunter train`.")
         finished = [run for run in trainings if run.status == "FINISHED"]
         if not finished:
             raise RequestError(
-                f"No training job has finished yet: name one of `shunter runs`, such as "
-                f"{trainings[0].run_id[:12]}, instead of {LATEST}."
+                f"{LATEST} is the newest finished training run, and none has finished yet: give the id of an "
+                f"unfinished run from `shunter runs`, such as {trainings[0].run_id[:12]}."
             )
         return finished[0].run_id
     exact = [run for run in runs if text == run.name]
@@ -56,8 +56,8 @@ def find_run(text: str = LATEST) -> str:
         some = ", ".join(run_id[:12] for run_id in by_prefix[:3])
         raise RequestError(f"{text!r} is the beginning of {len(by_prefix)} runs ({some}): give more of the id.")
     raise RequestError(
-        f"There is no run {text!r}, the nearest is {_nearest(text, runs)}: see them with `shunter runs`, or write "
-        f"{LATEST}."
+        f"There is no run {text!r}, the nearest is {_nearest(text, runs)}: list all runs with `shunter runs`, or write "
+        f"{LATEST} for the newest finished one."
     )
 
 

@@ -27,7 +27,8 @@ class Member(Frozen):
     )
 
     trial: int | None = Field(
-        default=None, description="Number of the trial that trained it; None if it was trained as a member."
+        default=None,
+        description="Number of the search trial that trained the member; None if it was trained for the ensemble only.",
     )
 
     @property

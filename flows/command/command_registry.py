@@ -117,7 +117,7 @@ COMMANDS = Registry(
         ),
         "report": command_entry(
             "shunter.flows.command.run_commands:report",
-            "Write the report page of a run, or of the nights of a model.",
+            "Write the report page of a run, or of a model's retrainings.",
         ),
         "sync": command_entry(
             "shunter.flows.command.run_commands:sync",

@@ -98,7 +98,7 @@ def export(
     increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
     bits: Annotated[
         CheckpointBits,
-        typer.Option(help="Bits per number in an increment's rows; 32 is exact, auto is 8 from 1 GiB of tables on."),
+        typer.Option(help="Bits per number in changed rows; 32 is exact, auto is 8 for tables from 1 GiB, else 32."),
     ] = CheckpointBits.FULL,
     rows: Annotated[
         Path | None,

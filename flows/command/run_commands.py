@@ -78,11 +78,11 @@ def report(
         typer.Argument(help="Id of a run, the beginning of it, its name, or latest: the newest finished one."),
     ] = "latest",
     nightly: Annotated[
-        str | None, typer.Option(help="Write the page of all nights of this registered model instead.")
+        str | None, typer.Option(help="Write the page on all nightly retrainings of this registered model.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write, or a folder for it.")] = None,
 ) -> None:
-    """Write the report page of a run, or of the nights of a model."""
+    """Write the report page of a run, or of a model's retrainings."""
     with one_sentence_errors():
         from shunter.flows.command.report import write_report, write_trend
 

@@ -250,7 +250,8 @@ class Recommender(ABC, Generic[AnyScorer]):
             options: Fields of `NightlyRequest`, such as `nightly_epochs=2` or `promote="always"`.
 
         Returns:
-            The night: its `outcome`, its `reason`, the `judgement` of both models, and the version that is `champion`.
+            Result of the retraining: its `outcome`, its `reason`, the comparison of both models (`judgement`), and the
+            version that is `champion` now.
 
         Raises:
             UnsupportedError: The model is not registered, or its schema names no time or is no longer there.

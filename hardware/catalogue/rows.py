@@ -70,8 +70,8 @@ class AcceleratorRow(Frozen):
     price_source: str | None = Field(default=None, description="Key of `Catalogue.sources`.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
         default=None,
-        description="What its matrix unit leaves out of a backward pass: operands that are zero, results that nobody "
-        "needs, or both (simulated by the extension `stalls`); None where it multiplies zeros like all else.",
+        description="What the matrix unit skips in a backward pass: inputs (operands that are zero), outputs (results "
+        "that are not needed) or both, as simulated by the extension `stalls`; None if it skips nothing.",
     )
     tried: bool = Field(default=True, description="Whether Shunter has trained on a device of its kind and vendor.")
     date: datetime.date = Field(description="Day on which the specification was checked.")

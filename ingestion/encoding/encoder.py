@@ -413,7 +413,9 @@ def _load_field(
         ids = loaded[values["table"]].ids
     elif is_learned:
         if values["name"] not in learned:
-            raise DataError(f"The encoder holds no learned map of {values['name']}: ingest the data again.")
+            raise DataError(
+                f"The encoder lacks the map from values to table rows for {values['name']!r}: ingest the data again."
+            )
         ids = learned[values["name"]]
     else:
         ids = next(vocabularies) if hash_size is None else HashedIds(hash_size)

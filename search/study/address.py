@@ -56,15 +56,17 @@ def _looked_up(shared: str) -> str:
     _, _, name = shared.partition(":")
     if is_foreign_request() and not name.upper().replace("-", "_").startswith(OWN_NAME):
         raise RequestError(
-            f"The search's storage {shared} cannot be named in a request to a deployment: use a variable or a secret "
-            f"whose name begins with {OWN_NAME}."
+            f"A request to a deployment may not read {shared} for the search's storage: put the address into an "
+            f"environment variable or a Prefect secret whose name begins with {OWN_NAME}, and name that."
         )
     is_variable = shared.startswith(FROM_VARIABLE)
     read = os.environ.get if is_variable else next(iter(_READERS), lambda _: None)
     found = read(name)
     if not found:
-        what = "variable" if is_variable else "secret of Prefect"
-        raise RequestError(f"The {what} {name} of --search-storage is not set here: set it to the database's address.")
+        what = "environment variable" if is_variable else "Prefect secret"
+        raise RequestError(
+            f"The {what} {name} of --search-storage is not set on this machine: set it to the database's address."
+        )
     return found
 
 
@@ -73,8 +75,8 @@ def _check_foreign(shared: str) -> None:
     scheme, separator, rest = shared.partition("://")
     if separator and scheme.partition("+")[0] not in (*SCHEMES, "sqlite"):
         raise RequestError(
-            f"The search's storage is of the kind {scheme!r}, and a request to a deployment may name a path, sqlite, "
-            f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} only."
+            f"The address of the search's storage begins with {scheme!r}, and a request to a deployment may name a "
+            f"path, sqlite, {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} only."
         )
     if not separator or scheme.startswith("sqlite"):
         path = rest.partition("?")[0].removeprefix("/") if separator else shared

@@ -205,7 +205,7 @@ def test_a_frame_to_be_scored_may_bring_a_built_history_or_not(ingest_file: Inge
     ("sequence", "message"),
     [
         ({"column": "seen", "by": "session"}, "needs `items`"),
-        ({"column": "seen", "items": "price", "by": "session"}, "have to be one of categorical"),
+        ({"column": "seen", "items": "price", "by": "session"}, "must be one of the columns under `categorical`"),
         ({"column": "seen", "items": "item", "by": "click"}, "cannot be built by the label"),
         ({"column": "seen", "items": "item", "min_count": 3}, "has the ids of item"),
         ({"column": "seen", "positives_only": True}, "belongs to a sequence with `by`"),
