@@ -103,7 +103,7 @@ class SharedHome:
             self._must_run("train", "--seed", seed)
 
     def beside_pairs(self, pairs: list[tuple[str, str]]) -> Beside:
-        """Take pairs from the list for as long as one training runs, and run the two of each at once."""
+        """Run the commands of each pair at once, for as long as a training job runs."""
         found, name = Beside("pairs"), f"training-{next(self._numbers)}"
         training = self._begin_training(name)
         while pairs and self._is_running(training):
@@ -116,7 +116,7 @@ class SharedHome:
         return found
 
     def round(self) -> Beside:
-        """Run a training, a night, a server that follows and every other command at once."""
+        """Run a training job, a nightly retraining, a server that follows the champion and every other command."""
         number = next(self._numbers)
         found, name, night_name = Beside("round", list(IN_ROUNDS)), f"training-{number}", f"night-{number}"
         training = self._begin_training(name)

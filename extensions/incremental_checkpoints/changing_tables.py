@@ -196,10 +196,11 @@ def _read_pieces(directory: Path, parts: Sequence[Part]) -> Iterator[tuple[Conte
 
 
 def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
-    """Clear the rows that were never looked up in a mask of all rows.
+    """Return True if no table records which rows were ever looked up; else clear the rows that never were.
 
-    Returns:
-        True if the tables do not record which rows were looked up; the mask is unchanged then.
+    Args:
+        tables: Embedding tables.
+        wanted: Mask of all rows, changed in place.
     """
     shards = list(tables.begun_shards())
     for shard, part in zip(shards, wanted.split(tables.rows), strict=False):
