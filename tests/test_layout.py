@@ -35,7 +35,7 @@ BEYOND_THE_CORE = (
     "measurement",
     "execution",
     "specs",
-    "fixed",
+    "overrides",
 )
 
 

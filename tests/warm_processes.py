@@ -1,7 +1,7 @@
 """Processes for tests that start many, of `PythonProcess` and of Ray: forks of one that has torch and TorchRec loaded.
 
 A process would load them anew, which takes more of the processor's time than what it does in a test. How processes are
-started in truth has tests of its own (`tests/hardware/devices`, `tests/engine/executors/test_own_process.py`).
+started in truth has tests of its own (`tests/hardware/devices`, `tests/engine/executors/test_separate_process.py`).
 
 A node of Ray starts a small program instead of its worker's; that asks for the fork, and lasts as long as this.
 

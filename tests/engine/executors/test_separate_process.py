@@ -198,7 +198,7 @@ def test_no_process_is_left_when_this_one_is_killed(dataset: Dataset) -> None:
     script = f"""
 from pathlib import Path
 from shunter.engine.data.dataset import Dataset
-from tests.engine.executors.test_own_process import *
+from tests.engine.executors.test_separate_process import *
 executor = SubprocessExecutor(PLACEMENT, cores=1)
 run(executor, Dataset.load(Path({str(dataset.directory)!r})), LONG, on_epoch=lambda report: print("began", flush=True))
 """
