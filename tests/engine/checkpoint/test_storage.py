@@ -138,7 +138,7 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_asked_f
     description["features"]["categorical"][0].update(sizes)
     path.write_text(json.dumps(description))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CheckpointError, match=r"asks for|does not describe"):
+    with pytest.raises(CheckpointError):
         load_model(tmp_path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
 
