@@ -1,4 +1,4 @@
-"""Two nights of retraining: the first trains a champion, the second a challenger that must be better to replace it."""
+"""Two nightly retrainings: the first trains a champion, the second a challenger that replaces it only if better."""
 
 import tempfile
 from datetime import date, timedelta

@@ -62,8 +62,9 @@ def up(ports: Ports, directory: Path, say: Say, data_roots: Sequence[Path] = (),
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
-        RequestError: A port is taken, the pattern of the days is wrong, or options of nights are given without data.
-        DataError: The newest day for the nights cannot be read, or no file matches though others are there.
+        RequestError: A port is taken, the pattern of the days is wrong, or options of nightly runs are given without
+            data.
+        DataError: The newest day for the nightly runs cannot be read, or no file matches though others are there.
         MissingExtensionError: Nightly retraining is requested, but the folder `retraining/` is absent.
         ShunterError: A service does not start; the services that this call has started are stopped again.
     """

@@ -58,7 +58,9 @@ class NightlySchedule(BaseModel):
     data: str | None = Field(default=None, description="Pattern of the days' files; if omitted, the schedule is off.")
     schema_file: str | None = Field(default=None, description="File that names the columns of the days' files.")
     register_as: str | None = Field(default=None, description="Name of the registered model.")
-    trials: int | None = Field(default=None, description="Trials of the search of a night without a champion.")
+    trials: int | None = Field(
+        default=None, description="Trials of the search, if a nightly run finds no champion to start from."
+    )
     nightly_epochs: int | None = Field(default=None, description="Most epochs of a challenger.")
     promote: Promote | None = Field(default=None, description="When a challenger becomes the champion.")
     cron: str = Field(default="0 3 * * *", description="Cron expression.")
@@ -116,7 +118,7 @@ def next_night() -> str | None:
     moment = next(CronSim(crons[0].cron, datetime.now(zone)))
     request = deployment.parameters.get("request", {})
     model = request.get("register_as", "shunter")
-    return f"Next night: {moment:%Y-%m-%d %H:%M} {zone.key}, of {model!r} on {request.get('data', 'no data')}"
+    return f"Next nightly run: {moment:%Y-%m-%d %H:%M} {zone.key}, of {model!r} on {request.get('data', 'no data')}"
 
 
 def _job_template(directory: Path) -> dict[str, Any]:
@@ -144,7 +146,7 @@ def deployed_flows() -> list[Flow[..., Any]]:
 
 
 def _with_whole_paths(parameters: dict[str, Any], former: Path) -> dict[str, Any]:
-    """Return stored parameters of a night with whole paths, because runs may have had another folder before."""
+    """Return stored parameters of a nightly run with whole paths, because runs may have had another folder before."""
     request = parameters.get("request", {})
     whole = {name: str(former / Path(request[name]).expanduser()) for name in PATHS_OF_NIGHTS if request.get(name)}
     return {**parameters, "request": {**request, **whole}} if whole else parameters

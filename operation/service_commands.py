@@ -39,7 +39,8 @@ def up(
         typer.Option(help="Name of the model that is retrained nightly; if omitted, it follows from --nightly-data."),
     ] = None,
     nightly_trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of the first night's search, which has no champion to start from.")
+        int | None,
+        typer.Option(min=1, help="Trials of the first nightly run's search, without a champion to start from."),
     ] = None,
     nightly_epochs: Annotated[
         int | None, typer.Option(min=1, help="Most epochs of a challenger over the days it learns.")

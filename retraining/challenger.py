@@ -90,7 +90,7 @@ class Tonight:
         judgement: Judgement | RankingJudgement | None = None,
         registered: int | None = None,
     ) -> Night:
-        """Return the result of the night."""
+        """Return the result of the nightly run."""
         return Night(
             outcome=outcome,
             day=self.plan.held_out,
@@ -107,7 +107,7 @@ class Tonight:
         return self.state.directory / f"{name}.npy"
 
     def draw(self, name: str, judgement: Judgement | RankingJudgement, outcome: Outcome) -> None:
-        """Draw a comparison with the outcome of the night, and log the picture to the MLflow run."""
+        """Draw a comparison with the outcome of the nightly run, and log the picture to the MLflow run."""
         gains = self.gains_file(name)
         if gains.exists():  # an interrupted night of an earlier version left none
             picture = draw_judgement(judgement, np.load(gains), gains.with_suffix(".png"), outcome)
@@ -166,7 +166,7 @@ def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) ->
 
 
 def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion, Dataset]:
-    """Train, compare, and promote the challenger if it is better; return the night, the new champion and the data."""
+    """Train, compare, and promote the challenger if it is better; return result, new champion and data."""
     logs, held_out = tonight.logs, tonight.plan.held_out
     origin = choose_origin(champion, logs[days[-1]])
     dataset = ingest_days(
@@ -235,7 +235,7 @@ def _obstacle(
 
 
 def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
-    """Return a sentence if another champion was chosen since the night began; None if not."""
+    """Return a sentence if another champion was chosen since the nightly run began; None if not."""
     now = champion_of(tonight.request.register_as)
     ours = version_of_run(tonight.request.register_as, tonight.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
@@ -310,14 +310,14 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
 def _train(
     tonight: Tonight, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
 ) -> TrainedModel:
-    """Train from `start` with the placement of the night's first run; an interrupted run is resumed."""
+    """Train from `start` with the placement of the night's first training run; an interrupted one is resumed."""
     request, state, run_id = tonight.request, tonight.state, tonight.run_id
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
     if not known:
         raise RequestError(
             f"The champion of {request.register_as!r} knows not one value of these days, so it is of other data: name "
-            "another model with --register-as, and the first night trains it."
+            "another model with --register-as, and the first nightly run trains it."
         )
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
     with placed(tonight, dataset, request.one_training()) as (decision, profile):
@@ -345,7 +345,7 @@ def _train(
 
 @contextmanager
 def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Iterator[tuple[Decision, HardwareProfile]]:
-    """Reserve the accelerator of the night's runs inside the block; the first run decides the placement.
+    """Reserve the accelerator of tonight's training runs inside the block; the first one decides the placement.
 
     Yields:
         Decision and profile of the accelerator.
@@ -367,7 +367,7 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
 def _compare(
     tonight: Tonight, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
 ) -> Judgement:
-    """Compare both models on the judged day; an interrupted night keeps its first judgement."""
+    """Compare both models on the judged day; an interrupted nightly run keeps its first judgement."""
     judgement = tonight.state.recall(name, Judgement)
     if judgement is None:
         log, gains = tonight.logs[tonight.plan.held_out], tonight.gains_file(name)

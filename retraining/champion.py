@@ -130,7 +130,7 @@ def slowed(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:
 
 
 def version_tags(learned: Sequence[date], hyperparameters: Hyperparameters | None) -> dict[str, str]:
-    """Return the tags of a version that a later night needs."""
+    """Return the tags of a version that a later nightly run needs."""
     days = sorted(learned)[-MOST_DAYS_KEPT:]
     tags = {LEARNED_DAYS: ",".join(day.isoformat() for day in days)}
     if hyperparameters is not None:

@@ -1,4 +1,4 @@
-"""Degradation of the champion on the judged day: no better than the base rate, or worse than on past nights."""
+"""Degradation of the champion on the judged day: no better than the base rate, or worse than on past nightly runs."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -29,7 +29,7 @@ class Degradation(Frozen):
         day: The judged day.
         ne: NE on the day; 1 is always predicting the base rate.
         ne_low: Lower bound of the NE with the confidence of the promotion.
-        usual: Upper limit of the NE by past nights; None if the champion is no better than the base rate.
+        usual: Upper limit of the NE by past nightly runs; None if the champion is no better than the base rate.
     """
 
     version: int
@@ -40,7 +40,7 @@ class Degradation(Frozen):
 
     @property
     def finding(self) -> Finding:
-        """Finding of the night."""
+        """Finding of the nightly run."""
         limit = "always predicting the base rate has NE 1" if self.usual is None else f"usual is up to {self.usual:.4f}"
         sentence = (
             f"Version {self.version} is degraded on {self.day}: NE {self.ne:.4f} (at least {self.ne_low:.4f}), and "
@@ -60,7 +60,7 @@ def find_degradation(
         version: Version of the champion.
         day: The judged day.
         base_rate: Share of positives on the day.
-        past: NE of the champion of each past night, on its judged day.
+        past: NE of the champion of each past nightly run, on its judged day.
     """
     entropy = binary_entropy(base_rate)
     if not entropy:
@@ -77,7 +77,7 @@ def find_degradation(
 def degradation_of(
     judgement: Judgement, champion: Version, run_id: str, day: date, *, base_rate: float
 ) -> Degradation | None:
-    """Log the NE of the champion on the judged day, and return its degradation compared with past nights.
+    """Log the NE of the champion on the judged day, and return its degradation compared with past nightly runs.
 
     Raises:
         TrackingError: The store fails.
@@ -89,7 +89,7 @@ def degradation_of(
 
 
 def respond(night: Night, degradation: Degradation | None, name: str, when_broken: WhenBroken) -> Night:
-    """Add the finding of a degraded champion to the night, announce it and, if requested, roll the champion back.
+    """Add the finding of a degraded champion to the result, announce it and, if requested, roll the champion back.
 
     Raises:
         CheckpointError: The version to put back is damaged.

@@ -114,7 +114,7 @@ class DayFigures(Frozen):
 
 
 def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
-    """Compute the statistics of a day, or read those of an earlier night.
+    """Compute the statistics of a day, or read those of an earlier nightly run.
 
     Args:
         log: Log of the day.

@@ -1,4 +1,4 @@
-"""Continued training on new rows of a frame: they are sorted into days, and a night learns them."""
+"""Continued training on new rows of a frame: they are sorted into days, and a nightly run learns them."""
 
 import shutil
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ MICROSECONDS = 1e6
 
 
 def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[str, Any]) -> Night:
-    """Add rows to the days of a registered model, and run a night that judges on the newest day of the rows.
+    """Add rows to the days of a registered model, and start a nightly run that judges on the newest of these days.
 
-    The same rows are added once, so that the same call resumes an interrupted night.
+    The same rows are added once, so that the same call resumes an interrupted nightly run.
 
     Args:
         model: Name of the registered model.

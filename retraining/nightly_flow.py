@@ -93,7 +93,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
 
 
 def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: str) -> Night:
-    """Return a night without changes: each day is judged once, and days are judged in order."""
+    """Return the result of a nightly run without changes: each day is judged once, and days are judged in order."""
     champion = champion_of(request.register_as)
     return Night(
         outcome="already judged",
@@ -108,7 +108,7 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
 def _night(
     request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder, clock: StepClock
 ) -> Night:
-    """Train, compare and, if better, promote a challenger, all tracked in the MLflow run of the night."""
+    """Train, compare and, if better, promote a challenger, all tracked in one MLflow run."""
     identity = _begin(request, plan, state)
     with (
         closing(identity.run_id),
@@ -133,7 +133,7 @@ def _night(
 
 
 def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> NightIdentity:
-    """Resume an interrupted night, or begin a new one if the day or the champion has changed since."""
+    """Resume an interrupted nightly run, or begin a new one if the day or the champion has changed since."""
     name = request.register_as
     found, champion = state.recall("identity", NightIdentity), champion_of(name)
     current = champion.version if champion else None
@@ -184,14 +184,14 @@ def _first_night(tonight: Tonight) -> Night:
 
 
 def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
-    """Return the figure of the test part by which nights judge, as text."""
+    """Return the figure of the test part by which nightly runs judge, as text."""
     if isinstance(result, TrainedRanker):
         return f"NDCG@20 {result.test.ndcg20:.4f}"
     return f"log loss {result.test.logloss:.5f}"
 
 
 def _publish(night: Night, model: str) -> None:
-    """Publish the outcome in the Prefect UI; the training of a first night publishes its own result."""
+    """Publish the outcome in the Prefect UI; the training of a first nightly run publishes its own result."""
     if night.outcome == "promoted":
         announce("promoted", model, night.registered, night.reason)
     elif night.outcome == "kept":

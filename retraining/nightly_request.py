@@ -148,7 +148,7 @@ class NightlyRequest(JobRequest, frozen=True):
         return self.model_copy(update={**once, "max_epochs": self.challenger.nightly_epochs})
 
     def first_training(self, files: str) -> TrainRequest:
-        """Return the request of a first night, which has no champion to start from: a full run over `files`."""
+        """Return the request of a first nightly run, which has no champion to start from: a full run over `files`."""
         asked = self.flat()
         shared = asked.keys() & TrainRequest().flat().keys()
         return TrainRequest.model_validate({**{name: asked[name] for name in shared}, "data": files})

@@ -43,7 +43,7 @@ def choose_days(
 
 @task(name="publish pages", cache_policy=NO_CACHE)
 def publish_pages(run_id: str, model: str) -> None:
-    """Log the report page of the night and the page of all nights; errors are logged and do not fail the night."""
+    """Log the report page of the nightly run and the page of all nightly runs; an error is logged, not raised."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             report, trend = Path(folder) / PAGE, Path(folder) / "trend.html"
@@ -51,7 +51,9 @@ def publish_pages(run_id: str, model: str) -> None:
             trend.write_text(build_trend(model), encoding="utf-8")
             log_files(run_id, [report, trend])
     except Exception as error:  # the champion was already chosen
-        get_run_logger().warning("The night has no page (%s: %s)", type(error).__name__, error, exc_info=True)
+        get_run_logger().warning(
+            "No report page of the nightly run (%s: %s)", type(error).__name__, error, exc_info=True
+        )
 
 
 @task(name="ingest days", cache_policy=NO_CACHE)

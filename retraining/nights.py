@@ -1,4 +1,4 @@
-"""Records of nightly runs in MLflow: reading past nights, and logging the present one."""
+"""Records of nightly runs in MLflow: reading of past runs, and logging of the present one."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -26,8 +26,8 @@ class Night(Frozen):
         findings: Everything unusual about the days.
         judgement: Comparison of champion and challenger; None if there was none.
         champion: Version in use from now on; None if there is none.
-        registered: Version that this night registered; None if it registered none.
-        run_id: MLflow run of the night.
+        registered: Version that this nightly run registered; None if it registered none.
+        run_id: MLflow run of the nightly run.
     """
 
     outcome: Outcome
@@ -46,7 +46,7 @@ class Night(Frozen):
 
 
 def nights_of(name: str) -> list[TrackedRun]:
-    """Return the finished nights of a registered model, newest first.
+    """Return the finished nightly runs of a registered model, newest first.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -59,7 +59,7 @@ def nights_of(name: str) -> list[TrackedRun]:
 
 
 def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
-    """Return the night that judged on a day; None if there is none."""
+    """Return the nightly run that judged on a day; None if there is none."""
     return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
 
 
@@ -70,13 +70,13 @@ def judged_later(nights: Sequence[TrackedRun], day: date) -> date | None:
 
 
 def missing_days(nights: Sequence[TrackedRun]) -> set[date]:
-    """Return the days that were missing in the last night."""
+    """Return the days that were missing in the last nightly run."""
     text = nights[0].tags.get("nightly.missing_days", "") if nights else ""
     return {date.fromisoformat(day) for day in text.split(",") if day}
 
 
 def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -> None:
-    """Log the plan of a night.
+    """Log the plan of a nightly run.
 
     Raises:
         TrackingError: The store fails.
@@ -96,7 +96,7 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
     """Log the figures of a comparison.
 
     Args:
-        run_id: MLflow run of the night.
+        run_id: MLflow run of the nightly run.
         name: `judgement`, or `last-day` if the judged day itself was learned.
         judgement: The comparison.
 
@@ -111,7 +111,7 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
 
 
 def log_night(night: Night) -> None:
-    """Log the result of a night; this is its last write, and marks the day as judged.
+    """Log the result of a nightly run; this is its last write, and marks the day as judged.
 
     Raises:
         TrackingError: The store fails.

@@ -1,4 +1,4 @@
-"""Picture of a comparison: histogram of the resampled gains, and the outcome of the night."""
+"""Picture of a comparison: histogram of the resampled gains, and the outcome of the nightly run."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def draw_judgement(
         judgement: Judgement based on these gains.
         gains: Gains in nats per row or in NDCG@20, `[resamples]`.
         path: Path of the PNG.
-        outcome: Outcome of the night, which depends on more than the judgement.
+        outcome: Outcome of the nightly run, which depends on more than the judgement.
     """
     if isinstance(judgement, RankingJudgement):
         low, count, label = judgement.gain_low, f"{judgement.users:,} users", "NDCG@20 gained by the challenger"

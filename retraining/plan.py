@@ -70,7 +70,7 @@ def plan_night(
         found: Findings so far.
         request: Request with the limits.
         newest: Newest day that may be evaluated.
-        missing_before: Days that were missing in the last night.
+        missing_before: Days that were missing in the last nightly run.
 
     Raises:
         DataError: No day can be judged on, the newest day is too old, or there is no earlier day to learn.

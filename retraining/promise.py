@@ -40,7 +40,7 @@ class DayCheck(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for the MLflow run of the night."""
+        """Metrics for the nightly run in MLflow."""
         names = ("auc", "auc_low", "auc_high", "ne", "ne_low", "ne_high", "rows", "units")
         figures = {f"nightly.{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
         return {**figures, f"nightly.{PREFIX}is_broken": float(self.is_broken)}

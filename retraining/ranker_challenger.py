@@ -48,8 +48,8 @@ def check_night_of_rankers(request: NightlyRequest) -> None:
     """
     if request.challenger.learn_last_day:
         raise RequestError(
-            "A graph model learns the judged day in the night after, for nothing would be left to judge that on: leave "
-            "out --learn-last-day."
+            "A graph model learns the judged day in the next nightly run, because no later day is left to judge it on: "
+            "leave out --learn-last-day."
         )
     if request.limits.min_auc is not None:
         raise RequestError("A graph model ranks instead of giving a probability: leave out --min-auc.")
@@ -106,8 +106,8 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
     if not known:
         raise RequestError(
-            f"The champion of {tonight.request.register_as!r} knows not one user or item of these days, so it is of "
-            "other data: name another model with --register-as, and the first night trains it."
+            f"The champion of {tonight.request.register_as!r} knows no user or item of these days, so it is of "
+            "other data: name another model with --register-as, and the first nightly run trains it."
         )
     trained = []
     with placed(tonight, dataset, placing) as (decision, profile):
@@ -170,7 +170,7 @@ def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], data
 
 
 def _compare(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: TrainedRanker) -> RankingJudgement:
-    """Compare both models on the judged day; an interrupted night keeps its first judgement."""
+    """Compare both models on the judged day; an interrupted nightly run keeps its first judgement."""
     judgement = tonight.state.recall("judgement", RankingJudgement)
     if judgement is None:
         gains = tonight.gains_file("judgement")

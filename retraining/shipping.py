@@ -1,4 +1,4 @@
-"""Increment of a night, stored in addition to the whole version, to update copies of the version before."""
+"""Increment of a nightly run, stored beside the whole new version, to update copies of the previous version."""
 
 import logging
 import tempfile

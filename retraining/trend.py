@@ -1,4 +1,4 @@
-"""Page of the nights of a model: NE and AUC of champions and challengers by day, outcomes and findings."""
+"""Page of the nightly runs of a model: NE and AUC of champions and challengers by day, outcomes and findings."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -17,10 +17,10 @@ FIGURES = {"ne": "NE on the judged day (below 1 beats the base rate)", "auc": "A
 
 
 def build_trend(name: str) -> str:
-    """Return the page of all finished nights of a registered model as HTML.
+    """Return the page of all finished nightly runs of a registered model as HTML.
 
     Raises:
-        UnknownNameError: The model has no finished night.
+        UnknownNameError: The model has no finished nightly run.
         TrackingError: The store cannot be read.
     """
     nights = [night for night in reversed(nights_of(name)) if "nightly.day" in night.tags]
@@ -35,10 +35,10 @@ def trend_view(name: str, nights: Sequence[TrackedRun]) -> dict[str, Any]:
 
     Args:
         name: Name of the registered model.
-        nights: Finished nights, oldest first.
+        nights: Finished nightly runs, oldest first.
     """
     return {
-        "title": f"Nights of {name}",
+        "title": f"Nightly runs of {name}",
         "kind": "nightly",
         "run_id": nights[-1].run_id,
         "status": nights[-1].status,
@@ -52,7 +52,7 @@ def trend_view(name: str, nights: Sequence[TrackedRun]) -> dict[str, Any]:
 
 
 def trend_chart(nights: Sequence[TrackedRun]) -> Chart | None:
-    """Return the quality of champions and challengers by day; None if no night knows it."""
+    """Return the quality of champions and challengers by day; None if no nightly run recorded it."""
     first = date.fromisoformat(nights[0].tags["nightly.day"])
     points = [
         Mark(

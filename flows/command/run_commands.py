@@ -87,7 +87,7 @@ def report(
         from shunter.flows.command.report import write_report, write_trend
 
         if nightly is not None:
-            print_line(f"Nights of {nightly}: {write_trend(nightly, out)}")
+            print_line(f"Nightly runs of {nightly}: {write_trend(nightly, out)}")
             return
         run_id, path = write_report(run, out)
         print_line(f"Report of run {run_id}: {path}")

@@ -238,7 +238,7 @@ class Recommender(ABC, Generic[AnyScorer]):
         """
 
     def update(self, rows: Any, *, schema: Any = None, **options: Any) -> Any:
-        """Continue the training on new rows by a night, as `shunter nightly` does; return its outcome.
+        """Continue the training on new rows by a nightly run, as `shunter nightly` does; return its outcome.
 
         The rows are kept by day. A challenger starts from the champion, learns the days that it has not learned, and
         replaces it if it is better on the newest day, which it has not learned. So the first call needs rows of two
@@ -319,7 +319,7 @@ class Recommender(ABC, Generic[AnyScorer]):
 
     @cached_property
     def _request(self) -> "TrainRequest | None":
-        """Request of the training; None for an exported model, and for one that a night has trained."""
+        """Request of the training; None for an exported model, and for one that a nightly run has trained."""
         from pydantic import ValidationError
 
         from shunter.requests import TrainRequest

@@ -216,7 +216,7 @@ class DaySplit:
     """Splitter with one day as the test split; a hash assigns the rows of the other days to train or validation.
 
     A row is in validation if the hash split assigns it to validation. The hash covers the features, and the seed is
-    that of the request. A validation row of one night is therefore a validation row in every night that reads it.
+    that of the request. A validation row of one nightly run is therefore a validation row in every later one.
     """
 
     kind = "day"

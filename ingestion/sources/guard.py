@@ -62,7 +62,7 @@ def open_to_deployments(roots: Iterable[Path], *, data: bool = False) -> None:
     """Permit deployments to read some folders or files, in addition to those of the settings.
 
     Args:
-        roots: Folders or files of the nights, in place of those of before.
+        roots: Folders or files that nightly runs read; they replace the previous ones.
         data: Whether folders of data are added instead.
 
     Raises:

@@ -205,7 +205,7 @@ def measured_before(
 
 
 def _plain(workload: Workload) -> tuple[float, ...]:
-    """Return the demands of a step in rounded numbers, without the number of rows, which differs between nights."""
+    """Return the demands of a step, rounded, without the number of rows, which differs between nightly runs."""
     numbers = (
         workload.matmul_flops_per_sample,
         workload.lookups_per_sample,
