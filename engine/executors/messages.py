@@ -81,7 +81,7 @@ class Done:
     """Message that the training has finished.
 
     Attributes:
-        figures: Its figures.
+        figures: Figures of the training.
         weights: Weights on the CPU, or the folder of their parts; None if not requested.
     """
 

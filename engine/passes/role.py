@@ -14,9 +14,9 @@ class Gain:
     """Gain of a pass.
 
     Attributes:
-        figures: What was found.
-        reason: Why it is worth keeping or not, in one sentence.
-        is_worth: Whether it is.
+        figures: Measured figures with and without the pass.
+        reason: Reason why the pass is kept or not, in one sentence.
+        is_worth: Whether the pass is worth keeping.
     """
 
     figures: tuple[GainFigure, ...]

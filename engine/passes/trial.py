@@ -15,10 +15,10 @@ def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRe
 
     Args:
         one: The pass.
-        tried: What it is tried on.
+        tried: Subject that the pass changes, with its title.
 
     Returns:
-        What it made where that gains, or else what was given; and the record.
+        The changed subject if the pass gains, else the given one; and the record.
     """
     refusal = one.applies(tried.subject)
     if refusal is not None:

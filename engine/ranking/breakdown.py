@@ -61,7 +61,7 @@ class Breakdown:
         exposure: Lists of 20 that hold each item, int64 `[items]`.
         group_of_item: Index in `GROUPS`, int64 `[items]`; that of the unknown item means nothing.
         group_chosen: Items of each group that the user chose, int64 `[users, GROUPS]`.
-        group_hits: Those of them among the first 20, likewise.
+        group_hits: Number of these items that are among the user's first 20, int64 `[users, GROUPS]`.
     """
 
     figures: UserFigures

@@ -23,9 +23,9 @@ class RankingHyperparameters(Record):
         learning_rate: Step size of Adam.
         weight_decay: weight of half the squared embeddings of a sample (user, positive and negatives) in its loss; only
             their own embeddings, without propagation.
-        negatives: drawn for each positive.
-        batch_scale: how many times as large as the placement's the batches are.
-        searched: What a search tries of them.
+        negatives: number of negatives drawn for each positive.
+        batch_scale: batch size as a multiple of the placement's batch size.
+        searched: Values of each hyperparameter that a search tries.
     """
 
     searched: ClassVar[Searched] = {

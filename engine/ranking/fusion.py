@@ -16,12 +16,12 @@ class Fusion:
     """Models that together rank the validation part better than the best single model.
 
     Attributes:
-        members: Their names, the best first.
-        by: What is added up.
-        validation: Quality together.
+        members: Names of the models, the best first.
+        by: Quantity that is summed over the models.
+        validation: Validation quality of the combined ranking.
         gain: Mean gain over users against the best single model, in the figure that selects.
-        low: Lower bound of that with 95 % confidence, above 0.
-        high: Upper bound.
+        low: Lower bound of the gain with 95 % confidence, above 0.
+        high: Upper bound of the gain with 95 % confidence.
     """
 
     members: tuple[str, ...]

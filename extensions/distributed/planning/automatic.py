@@ -41,9 +41,9 @@ def plan_training(
     Args:
         dataset: The data.
         spec: The model.
-        placement: Where it trains.
-        profiles: Of this machine, or of the nodes of a cluster.
-        executed: Plans that were trained by.
+        placement: Placement of the training run.
+        profiles: Profiles of this machine, or of the nodes of a cluster.
+        executed: Plans that past training runs executed.
         nodes: Nodes of the processes on a cluster; None on this machine.
     """
     machine = _machine(placement, profiles, nodes)

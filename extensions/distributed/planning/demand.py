@@ -32,13 +32,13 @@ class TableDemand:
     """Embedding table with the statistics of its lookups.
 
     Attributes:
-        name: Its field.
-        rows: Rows.
-        width: Numbers of a row.
-        bags: Pooled vectors of a sample from this table.
-        ids_per_sample: Ids of a sample, of all its bags.
-        in_order: Lookups by rows in the order of the table.
-        by_frequency: The same, the most frequent rows first.
+        name: Field that owns the table.
+        rows: Number of rows.
+        width: Numbers in a row.
+        bags: Pooled vectors that a sample takes from this table.
+        ids_per_sample: Ids of a sample in all its bags.
+        in_order: Cumulative share of the lookups over the rows, in the order of the table.
+        by_frequency: Cumulative share of the lookups over the rows, the most frequent rows first.
     """
 
     name: str
@@ -69,8 +69,8 @@ class TableDemand:
         """Return a table with counted lookups.
 
         Args:
-            name: Its field.
-            width: Numbers of a row.
+            name: Field that owns the table.
+            width: Numbers in a row.
             bags: Pooled vectors of a sample.
             ids_per_sample: Ids of a sample.
             counts: Lookups of each row, `[rows]`.

@@ -32,8 +32,8 @@ class Channel:
     """Latency and rate at which one device sends while it receives as much.
 
     Attributes:
-        latency_seconds: Of one collective operation.
-        bytes_per_second: In one direction.
+        latency_seconds: Latency of one collective operation.
+        bytes_per_second: Rate in one direction.
     """
 
     latency_seconds: float
@@ -49,11 +49,11 @@ class Device:
     """Device of a machine.
 
     Attributes:
-        name: Its name.
-        host: Number of its host.
-        profile: What it can do.
-        share: Share of the profile's cores that it has: processes share a processor.
-        memory_bytes: Memory that it has for the model.
+        name: Name of the device.
+        host: Number of the device's host.
+        profile: Measured or published performance.
+        share: Share of the profile's cores that the device has, because processes share a processor.
+        memory_bytes: Memory for the model.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Machine:
     """Devices with their links.
 
     Attributes:
-        devices: The devices, host by host, as many on each.
+        devices: Devices, host by host; each host has the same number.
         within: Channel of a device to those of its host, by collective operation.
         across: Channel between hosts; None for a single host.
         source: Source of the figures: measured or estimated.
@@ -77,7 +77,7 @@ class Machine:
         shared: Channel of pooled rows through shared memory, by the collective that it replaces; None if they use the
             same channel as other messages.
         is_ahead: Whether ids travel a batch ahead and gradients beside the tables' work, as in `shunter train`.
-        key: What its executed plans are known by; None where plans cannot be executed.
+        key: Key under which executed plans are recorded; None if plans cannot be executed on the machine.
     """
 
     devices: tuple[Device, ...]
@@ -211,9 +211,9 @@ def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes
     The planner treats them as one host, as the training group does.
 
     Args:
-        profile: Of the slowest of the nodes, with collectives between them.
+        profile: Profile of the slowest node, with collectives between the nodes.
         count: Number of processes.
-        threads: Of each.
+        threads: Threads of each process.
         nodes: Nodes of the processes.
     """
     on_cpu = profile.accelerator.kind == "cpu"
@@ -328,8 +328,8 @@ def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None
 
     Args:
         profile: Profile of the devices.
-        devices: How many of them there are.
-        sharing: Those that share the cores of a machine; None is all.
+        devices: Number of devices.
+        sharing: Number of devices that share the cores of a machine; None for all of them.
     """
     sharing = devices if sharing is None else sharing
     return _by_operation(profile, profile.collectives, get_args(Collective), devices, sharing) or dict.fromkeys(

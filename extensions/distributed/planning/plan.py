@@ -69,10 +69,10 @@ class Plan(Frozen):
     Attributes:
         model: Family of the model.
         data: Data set that the plan was made for.
-        fingerprint: Of the tables' names and shapes: a plan fits no other model.
+        fingerprint: Fingerprint of the names and shapes of the tables, because a plan fits no other model.
         batch_size: Samples of a step of all devices together, for which it was searched.
         devices: Names of the devices.
-        devices_per_host: How many are on one host; hosts follow one another.
+        devices_per_host: Devices of each host; `devices` lists them host by host.
         precision: Precision in which pooled rows and their gradients travel.
         tables: Placement of each table by its field's name.
         layers: Layers that are not data parallel, by their names
@@ -201,11 +201,11 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
     Args:
         plan: The plan.
         shapes: Name, rows and width of each table of the model that is to be trained.
-        path: Its file, for the message.
+        path: File of the plan, for the message.
         any_width: Whether rows may be wider or narrower where they are not divided.
 
     Raises:
-        RequestError: It was made for another model; the first difference is named.
+        RequestError: The plan was made for another model; the message names the first difference.
     """
     told = f"The plan {path}".rstrip()
     wanted = {name: (rows, width) for name, rows, width in shapes}

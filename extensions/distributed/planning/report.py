@@ -36,11 +36,11 @@ class TableReport(Frozen):
     """Placement of one table, with the reason.
 
     Attributes:
-        name: Its field.
-        rows: Its rows.
-        width: Numbers of a row.
-        placement: Its placement, as text.
-        why: Step time with another placement.
+        name: Field that owns the table.
+        rows: Number of rows.
+        width: Numbers in a row.
+        placement: Placement of the table, as text.
+        why: Step time if the table had another placement, as text.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Proposal(Frozen):
     """Proposal that makes training faster but changes the trained model.
 
     Attributes:
-        name: What it is.
-        option: What allows it.
-        step_seconds: Simulated step.
+        name: Name of the change.
+        option: Option that allows the change.
+        step_seconds: Simulated step time.
         speedup: Samples a second, relative to the plan.
         batch_size: Samples of a step.
         communication: Precision of messages.
@@ -88,23 +88,23 @@ class PlanReport(Frozen):
 
     Attributes:
         plan: The plan.
-        step_seconds: Simulated step.
-        bound_seconds: No plan that was searched can be faster.
-        rivals: Simulated step of the plans that the search began from.
+        step_seconds: Simulated step time.
+        bound_seconds: Lower bound of the step time of all plans in the search space.
+        rivals: Simulated step time of the plans that the search began from, by name.
         not_fitting: Number of simulated plans that do not fit into memory.
-        tables: Where each table went and why.
-        busy_seconds: Time that each device and link is at work in a step.
-        critical_path: What the step waits for, in order, with its seconds.
-        memory_bytes: Of each device.
-        events: All tasks.
+        tables: Placement of each table, with the reason.
+        busy_seconds: Time that each device and link is busy in a step.
+        critical_path: Tasks that determine the step time, in order, with their seconds.
+        memory_bytes: Memory that each device needs.
+        events: All tasks of the simulated step.
         told: Source of the figures.
-        simulations: Plans that were simulated.
+        simulations: Number of simulated plans.
         search_seconds: Duration of the search.
-        is_optimal: Whether it is proven that no searched plan is faster.
-        proof: How that is known.
+        is_optimal: Whether it is proven that no plan in the search space is faster.
+        proof: Method of the proof.
         totals: Totals of a whole training job.
-        proposals: What else would be faster, and changes what is learned.
-        step: The tasks of the step, to learn from when it has been executed.
+        proposals: Changes that make training faster but change the trained model.
+        step: Tasks of the step, from which the planner learns once the plan has been executed.
     """
 
     plan: Plan

@@ -63,11 +63,11 @@ class ScaleReport(Frozen):
     """Curves of one model.
 
     Attributes:
-        model: Its family.
-        data: Its data.
+        model: Family of the model.
+        data: Data set of the model.
         batch_per_device: Samples of each device in a step.
-        compression: By how much towers compress.
-        precision: Of dense layers.
+        compression: Compression factor of the towers.
+        precision: Precision of the dense layers.
         points: Ascending numbers of hosts.
         told: Where the figures come from.
     """

@@ -71,7 +71,7 @@ class Links:
 
         Args:
             dense: Seconds of computing.
-            weights: Their bytes.
+            weights: Bytes of the layers' weights.
             pieces: Number of equal pieces that are gathered one at a time.
         """
         gathered = self.gather_all(weights / pieces)
@@ -89,10 +89,10 @@ def _in_pieces(dense: float, pieces: int, first: float, beside: float, last: flo
 
     Args:
         dense: Seconds of computing, with the optimiser.
-        pieces: How many there are.
+        pieces: Number of pieces.
         first: Seconds to gather a piece, which are not hidden for the first piece of a pass.
         beside: Seconds of the messages during the computation of a piece of the backward pass.
-        last: What they do after the last.
+        last: Seconds of the messages after the last piece.
     """
     ahead, back = FORWARD * dense / pieces, BACKWARD * dense / pieces
     forward = first + (pieces - 1) * max(ahead, first) + ahead

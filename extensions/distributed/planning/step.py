@@ -57,7 +57,7 @@ class TaskParts(NamedTuple):
     """Seconds of a task: start + a_table * tables of its group + the largest slope * sum; 0 without tables.
 
     Attributes:
-        group: Its group of tables; -1 without a group.
+        group: Group of tables of the task; -1 without a group.
         start: Constant seconds, independent of the tables.
         a_table: Seconds for each table of the group.
         slopes: Seconds for each unit of each sum; the largest product counts.

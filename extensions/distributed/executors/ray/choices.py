@@ -74,9 +74,9 @@ class Elsewhere:
         """Return where a training run continues after releasing its current placement; None if it stays.
 
         Args:
-            here: Its placement.
-            slots: Its worker slots; all processes wait for the slowest.
-            progress: Its progress.
+            here: Current placement of the training run.
+            slots: Current worker slots; all processes wait for the slowest.
+            progress: Progress of the training run.
         """
         totals = self.choices.totals(here)
         found = {one.accelerator: one for one in self._others(here)}
