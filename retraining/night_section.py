@@ -3,7 +3,6 @@
 from typing import Any
 
 from shunter.retraining.nights import Night
-from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.tree import RunTree
 
 NIGHT = "config/night.json"
@@ -19,17 +18,5 @@ def night(tree: RunTree) -> dict[str, Any]:
         "reason": found.reason,
         "champion": found.champion,
         "findings": [{"kind": one.kind, "words": one.words} for one in found.findings],
-        "sides": [] if judgement is None else _sides(judgement) if isinstance(judgement, Judgement) else [],
+        "sides": [] if judgement is None else judgement.sides(),
     }
-
-
-def _sides(judgement: Judgement) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": side,
-            "logloss": getattr(judgement, f"{side}_logloss"),
-            "ne": judgement.headline().get(f"nightly/{side}_ne"),
-            "auc": getattr(judgement, f"{side}_auc"),
-        }
-        for side in ("champion", "challenger")
-    ]

@@ -1,4 +1,7 @@
-"""Page of the nightly runs of a model: NE and AUC of champions and challengers by day, outcomes and findings."""
+"""Page of the nightly runs of a model: quality of champions and challengers by day, outcomes and findings.
+
+The quality of a click model is NE and AUC, that of a ranking model NDCG@20, beside the order by popularity.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -12,8 +15,13 @@ from shunter.reporting.page.render import render_view
 from shunter.retraining.nights import nights_of
 from shunter.tracking.history import TrackedRun, read_runs
 
-SIDES = ("champion", "challenger")
-FIGURES = {"ne": "NE on the judged day (below 1 beats the base rate)", "auc": "AUC on the judged day"}
+SIDES = ("champion", "challenger", "popularity")
+LABELS = {"ne": "NE", "auc": "AUC", "ndcg20": "NDCG@20"}
+FIGURES = {
+    "ne": "NE on the judged day (below 1 beats the base rate)",
+    "auc": "AUC on the judged day",
+    "ndcg20": "NDCG@20 on the judged day, of users that both models know",
+}
 
 
 def build_trend(name: str) -> str:
@@ -47,7 +55,11 @@ def trend_view(name: str, nights: Sequence[TrackedRun]) -> dict[str, Any]:
         "written": moment(datetime.now(UTC).timestamp()),
         "tiles": [],
         "contents": [],
-        "trend": {"chart": trend_chart(nights), "nights": [_line(night) for night in reversed(nights)]},
+        "trend": {
+            "chart": trend_chart(nights),
+            "columns": _columns(nights),
+            "nights": [_line(night) for night in reversed(nights)],
+        },
     }
 
 
@@ -69,19 +81,34 @@ def trend_chart(nights: Sequence[TrackedRun]) -> Chart | None:
     if not points:
         return None
     x = Axis(key="day", label=f"days since {first}", zero=True, whole=True)
-    y = [Axis(key=key, label=label) for key, label in FIGURES.items()]
+    y = [Axis(key=key, label=FIGURES[key]) for key in _known(nights)]
     return Chart(x=[x], y=y, groups=SIDES, points=points, marks=["★ became champion"], connect=True)
 
 
 def _figures(night: TrackedRun, side: str) -> dict[str, float]:
-    found = {key: night.metrics.get(f"nightly/{side}_{key}") for key in FIGURES}
-    if side == "champion" and found["ne"] is None:
-        found["ne"] = night.metrics.get("nightly.champion_ne")  # nights of before
+    # With a full stop: the NE of nights of before, and the figures of ranking models.
+    names = {key: (f"nightly/{side}_{key}", f"nightly.{side}_{key}") for key in FIGURES}
+    found = {key: next((night.metrics[one] for one in of if one in night.metrics), None) for key, of in names.items()}
     return {key: value for key, value in found.items() if value is not None}
 
 
+def _known(nights: Sequence[TrackedRun]) -> list[str]:
+    """Return the figures that a night knows."""
+    return [key for key in FIGURES if any(key in _figures(night, side) for night in nights for side in SIDES)]
+
+
+def _columns(nights: Sequence[TrackedRun]) -> list[tuple[str, str]]:
+    """Return key and title of each column of the table with a figure."""
+    return [
+        (f"{side}_{key}", f"{LABELS[key]} {side}")
+        for key in _known(nights)
+        for side in SIDES
+        if any(key in _figures(night, side) for night in nights)
+    ]
+
+
 def _texts(values: Mapping[str, float]) -> list[str]:
-    return [f"{key.upper()} {value:.4f}" for key, value in values.items()]
+    return [f"{LABELS[key]} {value:.4f}" for key, value in values.items()]
 
 
 def _line(night: TrackedRun) -> dict[str, Any]:

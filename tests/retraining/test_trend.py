@@ -76,11 +76,28 @@ def test_the_section_of_a_night_sets_champion_beside_challenger() -> None:
     tree = RunTree(NIGHTS[0], (), {}, {NIGHT: done.model_dump_json()})
     found = night(tree)
     assert (found["outcome"], found["champion"], found["findings"][0]["kind"]) == ("promoted", 2, "late")
-    assert [(one["name"], one["auc"]) for one in found["sides"]] == [("champion", 0.7), ("challenger", 0.8)]
-    assert found["sides"][1]["ne"] < found["sides"][0]["ne"]
+    assert [(one["name"], one["AUC"]) for one in found["sides"]] == [("champion", 0.7), ("challenger", 0.8)]
+    assert found["sides"][1]["NE"] < found["sides"][0]["NE"]
     assert json.loads(done.model_dump_json())["judgement"]["champion_auc"] == 0.7
 
 
 def test_headline_figures_need_both_classes() -> None:
     assert JUDGEMENT.headline()["quality/auc"] == 0.8
     assert JUDGEMENT.model_copy(update={"base_rate": None}).headline() == {}
+
+
+def test_nights_of_a_ranking_model_have_its_figure_beside_popularity() -> None:
+    judged = {"nightly.champion_ndcg20": 0.2, "nightly.challenger_ndcg20": 0.3, "nightly.popularity_ndcg20": 0.1}
+    nights = [tracked(1, "first champion", **{"nightly/challenger_ndcg20": 0.2}), tracked(2, "promoted", **judged)]
+    chart = trend_chart(nights)
+    assert chart is not None
+    assert [axis.key for axis in chart.y] == ["ndcg20"]
+    points = [(chart.groups[one.group], one.values["day"], one.values["ndcg20"], one.star) for one in chart.points]
+    assert points == [
+        ("challenger", 0.0, 0.2, True),
+        ("champion", 1.0, 0.2, False),
+        ("challenger", 1.0, 0.3, True),
+        ("popularity", 1.0, 0.1, False),
+    ]
+    columns = [key for key, _ in trend_view("clicks", nights)["trend"]["columns"]]
+    assert columns == ["champion_ndcg20", "challenger_ndcg20", "popularity_ndcg20"]

@@ -1,6 +1,7 @@
 """Test whether a challenger beats the champion by more than a margin: a paired bootstrap over the same rows."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,18 @@ class Judgement(Frozen):
         """Return the metrics for MLflow."""
         names = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")
         return {name: float(getattr(self, name)) for name in names}
+
+    def sides(self) -> list[dict[str, Any]]:
+        """Return a row of figures for each model, with their labels."""
+        return [
+            {
+                "name": side,
+                "NE": self.headline().get(f"nightly/{side}_ne"),
+                "AUC": getattr(self, f"{side}_auc"),
+                "log loss": getattr(self, f"{side}_logloss"),
+            }
+            for side in ("champion", "challenger")
+        ]
 
     def explain(self) -> str:
         """Return the reason for the judgement, in one sentence."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -67,6 +67,11 @@ class RankingJudgement(Frozen):
     def is_overtaken(self) -> bool:
         """Return True if popularity ranks as well as the champion, and the challenger ranks better by any amount."""
         return self.gain > 0 and self.champion_ndcg20 <= self.popularity_ndcg20
+
+    def sides(self) -> list[dict[str, Any]]:
+        """Return a row of figures for each model, with their labels; the order by popularity last."""
+        sides = ("champion", "challenger", "popularity")
+        return [{"name": side, "NDCG@20": getattr(self, f"{side}_ndcg20")} for side in sides]
 
     def explain(self) -> str:
         """Return the reason for the judgement, in one sentence."""
