@@ -54,7 +54,7 @@ COMMANDS = Registry(
         ),
         "tune": command_entry(
             "shunter.flows.command.flow_commands:tune",
-            "Search settings or architectures without a full training run.",
+            "Search settings or architectures, without a full training.",
         ),
         "select": command_entry(
             "shunter.flows.command.flow_commands:select",
@@ -66,7 +66,7 @@ COMMANDS = Registry(
         ),
         "prices": command_entry(
             "shunter.flows.command.prices:prices",
-            "Update prices of accelerators from a SkyPilot catalogue.",
+            "Update the catalogue's prices from a SkyPilot catalogue.",
         ),
         "nightly": command_entry(
             "shunter.retraining.nightly_command:nightly",

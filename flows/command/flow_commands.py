@@ -93,7 +93,7 @@ def train(**options: Any) -> None:
 
 @with_options(TrainRequest, AS_JSON)
 def tune(**options: Any) -> None:
-    """Search settings or architectures without a full training run."""
+    """Search settings or architectures, without a full training."""
     as_json = options.pop("as_json")
     with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)

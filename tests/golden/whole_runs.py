@@ -7,7 +7,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tests.golden.flow_runs import children_of
-from tests.golden.recorded import is_rounded_alike, plain, read, record_case
+from tests.golden.recorded import assert_near, is_rounded_alike, plain, read, record_case
 
 FILE = "whole_runs.json"
 FIGURES = re.compile(
@@ -15,6 +15,7 @@ FIGURES = re.compile(
     r"|^training\.best_epoch$|^baseline\."
 )
 MEASURED = re.compile(r"seconds|joules|bytes|watts|per_second")
+LAST_BITS = 1e-9
 PARAMS = ("model.", "placement.", "schedule.")
 
 
@@ -39,9 +40,10 @@ def _compared(client: MlflowClient, run: Run) -> dict[str, Any]:
 
 
 def assert_run_as_recorded(case: str, client: MlflowClient, run_id: str) -> None:
-    """Compare every figure of a run bit by bit where the processor and the placement are those of the recording.
+    """Compare every figure of a run where the kind of processor and the placement are those of the recording.
 
-    Elsewhere other settings may win, so that only what is known of the data is compared.
+    Processors of one kind still differ in the last bits of whole runs. On another kind other settings may win, so that
+    only what is known of the data is compared.
     """
     found = plain(whole_run(client, run_id))
     if record_case(FILE, case, found):
@@ -49,7 +51,7 @@ def assert_run_as_recorded(case: str, client: MlflowClient, run_id: str) -> None
     expected = read(FILE)["cases"][case]
     kind = next(iter(found))
     if is_rounded_alike(FILE) and _placement(found[kind]) == _placement(expected[kind]):
-        assert found == expected
+        assert_near(found, expected, case, LAST_BITS)
     else:
         assert _of_data(found[kind]) == _of_data(expected[kind])
 

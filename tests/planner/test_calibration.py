@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shunter.planner.calibration import SLACK, UNCALIBRATED, Calibration, Ratios
 from shunter.planner.decide import decide
-from shunter.planner.rank.totals import Terms
+from shunter.planner.rank.totals import START_ELSEWHERE_SECONDS, Terms
 from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
@@ -99,7 +99,8 @@ class TestDecision:
     def test_what_is_not_here_has_no_record_and_promises_nothing(self) -> None:
         there = self.UNSURE.model_copy(update={"is_here": False})
         row = decide([there], self.terms()).chosen
-        assert row.hours_interval == pytest.approx((0.25, 1.0)), "unpromised"
+        start = 1 + START_ELSEWHERE_SECONDS / 3_600  # of a predicted hour
+        assert row.hours_interval == pytest.approx((0.25 * start, start)), "unpromised"
         assert row.time_level is None
 
     def test_energy_by_a_counter_is_calibrated_by_counters_alone(self) -> None:

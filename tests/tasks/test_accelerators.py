@@ -54,8 +54,7 @@ def one_core_used(minutes: float) -> "Iterator[subprocess.Popen[str]]":
 def test_an_hour_on_one_core_is_begun_beside_another_that_takes_as_long(capfd: pytest.CaptureFixture[str]) -> None:
     with one_core_used(60) as other, reserve_for_flow([make_profile()], estimate=decision) as held:
         assert held.cores == 1
-        assert f"cpu is used by train-other (process {other.pid}" in (said := capfd.readouterr().err)
-        assert "going on beside it with cpu (1 cores)" in said
+        assert f"cpu is used by train-other (process {other.pid}" in capfd.readouterr().err
 
 
 def test_it_waits_for_both_cores_where_the_other_is_soon_through_and_gets_them_once_that_is_killed() -> None:

@@ -430,7 +430,7 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         ({"family": "bst", "attention_heads": 3}, "attention_heads = 3 does not divide the embedding width 16"),
         ({"family": "bst", "transformer_output": "last"}, "'last' is not known: use all or candidate"),
         ({"family": "hstu", "hstu_layers": 0}, "hstu_layers = 0 sees nothing"),
-        ({"family": "hstu", "value_width": 0}, "value_width = 0 looks at nothing"),
+        ({"family": "hstu", "value_width": 0}, "value_width = 0 has no effect"),
         ({"family": "dhen", "interactions": ("dot", "dot")}, "each once"),
         ({"family": "dhen", "interactions": ()}, "not none"),
         ({"family": "dhen", "interactions": ("conv",)}, "choose from dot"),

@@ -28,22 +28,20 @@ def write(folder: Path, train: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("train", "sentence"),
+    ("train", "named"),
     [
-        ("data: 'synthetic:2000', trials: 3", "job 'a' asks for search, and a fleet trains it once"),
-        ("data: 'synthetic:2000', plan: p.yaml", "job 'a' asks for plan, and a fleet trains it once"),
-        ("data: 'synthetic:2000', processes: 2", "job 'a': 1 accelerators cannot be shared evenly by 2 processes"),
-        ("data: 'synthetic:2000', embedding_memory: 1GiB", "job 'a' asks for embedding_memory, and a fleet trains it"),
-        ("data: 'synthetic:2000', batch_sizes: '64,128'", "job 'a' asks for .*several batch sizes"),
-        ("data: 'synthetic:2000', model: lightgcn", "job 'a' names the model lightgcn"),
+        ("data: 'synthetic:2000', trials: 3", "search"),
+        ("data: 'synthetic:2000', plan: p.yaml", "plan"),
+        ("data: 'synthetic:2000', processes: 2", "2 processes"),
+        ("data: 'synthetic:2000', embedding_memory: 1GiB", "embedding_memory"),
+        ("data: 'synthetic:2000', batch_sizes: '64,128'", "batch sizes"),
+        ("data: 'synthetic:2000', model: lightgcn", "lightgcn"),
         ("data: 'synthetic:2000', model: dlmr", "dlmr"),
         ("data: 'synthetic:2000', set: [nothing=1]", "nothing"),
     ],
 )
-def test_what_one_training_cannot_do_is_refused_by_the_name_of_the_job(
-    tmp_path: Path, train: str, sentence: str
-) -> None:
-    with pytest.raises(RequestError, match=sentence):
+def test_what_one_training_cannot_do_is_refused_by_the_name_of_the_job(tmp_path: Path, train: str, named: str) -> None:
+    with pytest.raises(RequestError, match=f"(?s){named}"):
         read_fleet_jobs(write(tmp_path, train))
 
 
