@@ -118,7 +118,7 @@ def test_a_server_that_is_killed_answers_again_by_itself(capsys: pytest.CaptureF
         while found.process is first and time.monotonic() < deadline:
             time.sleep(0.05)
         assert found.process.poll() is None
-    assert capsys.readouterr().err.count("is started again") == 1
+    assert capsys.readouterr().err.count("restarted") == 1
 
 
 def test_a_server_that_ends_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

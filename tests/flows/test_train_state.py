@@ -29,7 +29,7 @@ def test_a_kill_while_the_page_of_a_run_is_written_leaves_the_run_to_go_on_with(
     monkeypatch.setattr(flow, "recipe_of", lambda _: recipe)
     monkeypatch.setattr(flow, "open_run", lambda _: SimpleNamespace(log_metrics=lambda _: None))
     monkeypatch.setattr(flow, "profile_hardware", lambda _: [make_profile()])
-    monkeypatch.setattr(flow, "reserve", lambda *_, **__: nullcontext(held))
+    monkeypatch.setattr(flow, "reserve_for_flow", lambda *_, **__: nullcontext(held))
     monkeypatch.setattr(
         flow,
         "_train_tracked",
