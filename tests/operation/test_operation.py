@@ -53,6 +53,7 @@ def started(environment: dict[str, str], ports: Ports) -> Iterator[list[str]]:
         for name, value in environment.items():
             patch.setenv(name, value)
         patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+        patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # of the flow that the tests deploy
         said: list[str] = []
         up(ports, PROJECT_ROOT, said.append)
     yield said
