@@ -16,6 +16,7 @@ from uuid import UUID
 import psutil
 import pytest
 from prefect import get_client
+from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import run_deployment
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
@@ -53,7 +54,6 @@ def started(environment: dict[str, str], ports: Ports) -> Iterator[list[str]]:
         for name, value in environment.items():
             patch.setenv(name, value)
         patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-        patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # of the flow that the tests deploy
         said: list[str] = []
         up(ports, PROJECT_ROOT, said.append)
     yield said
@@ -106,11 +106,14 @@ def trigger(folder: Path) -> UUID:
     """Start the endless training on the worker, and wait until it has saved its state once."""
     from tests.operation.deployed import endless
 
-    endless.to_deployment(
+    deployment: Any = endless.to_deployment(
         "endless",
         work_pool_name=WORK_POOL,
         entrypoint_type=EntrypointType.MODULE_PATH,
     ).apply()  # pyright: ignore[reportAttributeAccessIssue]
+    into_project = {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT_ROOT)}}
+    with get_client(sync_client=True) as client:  # runs start in the folder of own data
+        client.update_deployment(deployment, DeploymentUpdate(pull_steps=[into_project]))
     run: FlowRun = run_deployment("endless/endless", parameters={"folder": str(folder)}, timeout=0)  # pyright: ignore
     wait_for(lambda: step_of(folder), "the first checkpoint")
     return run.id
