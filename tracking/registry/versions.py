@@ -7,17 +7,18 @@ replaced a champion stores the number of that champion in its tag `champion.befo
 import difflib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from shunter.engine.checkpoint.checked_files import MODEL_FILES, check_file, read_json
 from shunter.errors import RequestError, SeveralModelsError, TrackingError
 from shunter.markdown import plain
 from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
+from shunter.registry import Registry
 from shunter.tracking.patience import PatientCaller
 from shunter.tracking.registry.client import RegistryClient, open_registry
 from shunter.tracking.registry.signing import MODEL_COPY, checked_copy
@@ -243,6 +244,8 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version
     Raises:
         RequestError: There is no version to roll back to, or the version does not exist.
         CheckpointError: The weights of the version are missing or damaged; the champion is unchanged.
+        MissingExtensionError: The version needs an extension that is absent; the champion is unchanged.
+        UnknownNameError: The version needs a package that is not installed any more; the champion is unchanged.
         TrackingError: The store fails.
     """
     registry = open_registry()
@@ -293,6 +296,7 @@ def _check_loads(version: Version) -> None:
     Raises:
         CheckpointError: The weights are missing or damaged.
         MissingExtensionError: A family needs an extension that is absent.
+        UnknownNameError: A family is of another package that is not installed any more.
         TrackingError: See `download`.
     """
     import tempfile
@@ -300,12 +304,19 @@ def _check_loads(version: Version) -> None:
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
         model = download(version, Path(folder)).model
         description = read_json(model / MODEL_FILES[0])
-        for spec in description.get("members") or [description.get("spec", {})]:
-            family = spec.get("family")
-            for families in (MODEL_FAMILIES, RANKING_MODELS):
-                if family in families.entries:
-                    families.entry(family)
+        for registry, family in _families_in(description):
+            registry.entry(family)
         check_file(model / MODEL_FILES[1], str(description.get("sha256")))
+
+
+def _families_in(description: Mapping[str, Any]) -> Iterator[tuple[Registry, str]]:
+    """Yield each family of a saved model with the registry that must know it."""
+    if "members" in description:  # click models
+        yield from ((MODEL_FAMILIES, spec["family"]) for spec in description["members"] if "family" in spec)
+        return
+    spec = description.get("spec", {})  # a ranking model; a fusion names its members
+    names = spec.get("members", spec.get("family", "")).split("+")
+    yield from ((RANKING_MODELS, name) for name in names if name)
 
 
 def _former(client: "MlflowClient", version: Version) -> Version | None:

@@ -11,12 +11,14 @@ from mlflow import MlflowClient
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
-from shunter.errors import CheckpointError, RequestError, SeveralModelsError
+from shunter.errors import CheckpointError, RequestError, SeveralModelsError, UnknownNameError
 from shunter.ingestion.request import ingest_request
 from shunter.models.graph import graph_spec
 from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import build_model, model_spec
+from shunter.registry import Registry
 from shunter.requests import TrainRequest
+from shunter.tracking.registry import versions
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.registry.versions import champion_of, download, only_model, roll_back
 from shunter.tracking.runs import start_run_tree
@@ -142,6 +144,23 @@ def test_damaged_version_is_not_put_back(register, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="damaged"):
         roll_back("shunter")
     assert aliases() == {"champion": 2, "previous": 1}
+
+
+def test_a_version_whose_package_is_not_installed_any_more_is_not_put_back(
+    register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        register()
+    monkeypatch.setattr(versions, "MODEL_FAMILIES", Registry("model", {}, "shunter.no_models"))
+    with pytest.raises(UnknownNameError) as refused:
+        roll_back("shunter")
+    assert refused.value.name == SPEC.family
+    assert aliases() == {"champion": 2, "previous": 1}
+
+
+def test_a_fusion_needs_the_families_of_its_members() -> None:
+    fusion = {"spec": {"family": "fusion", "members": "ease+itemknn", "by": "z-scores"}}
+    assert [name for _, name in versions._families_in(fusion)] == ["ease", "itemknn"]
 
 
 def test_the_only_model_needs_no_name_and_several_are_listed(register) -> None:
