@@ -96,6 +96,7 @@ def status(
     The exit code is 1 if a service has ended.
     """
     with one_sentence_errors(as_json=as_json):
+        from shunter.flows.command.daemons import idle_servers
         from shunter.hardware.leases import all_leases
         from shunter.operation.background_services import login_advice, missing_services, night_ahead, running_services
 
@@ -103,15 +104,22 @@ def status(
         services = running_services()
         missing, night = missing_services(services), night_ahead(services)
         if as_json:
-            running = [one.model_dump(mode="json", include={"name", "pid", "url", "log"}) for one in services]
+            shown = {"name", "pid", "url", "log"}
+            running = [one.model_dump(mode="json", include=shown) for one in services]
+            idle = [one.model_dump(mode="json", include=shown) for one in idle_servers()]
             held = [{"accelerator": name, **lease.model_dump(mode="json")} for name, lease in leases]
-            print_json({"running": running, "missing": missing, "next_night": night, "leases": held})
+            print_json({"running": running, "missing": missing, "idle": idle, "next_night": night, "leases": held})
         else:
             print_table(console, services_table(services, missing))
             if any(daemon.name == "Prefect" for daemon in services):
                 print_line(login_advice())
+            for server in idle_servers():
+                print_line(
+                    f"Prefect's server for the next commands waits at {server.url} (process {server.pid}); "
+                    "`shunter down` stops it."
+                )
             if not services:
-                print_line("Nothing is running: `shunter up` starts everything.")
+                print_line("No service of `shunter up` runs: `shunter up` starts all.")
             if night:
                 print_line(night)
             print_table(console, jobs_table(leases))

@@ -172,6 +172,12 @@ def use_idle_server(service: Service, login: str) -> IdleServer:
     return IdleServer(daemon, lock)
 
 
+def idle_servers() -> list[Daemon]:
+    """Return the running idle servers of this home, those that a command uses among them."""
+    records = sorted(Settings().services_directory.glob(f"{IDLE}-*.json"))
+    return [daemon for record in records if (daemon := find(record.stem)) is not None]
+
+
 def stop_idle_servers() -> int:
     """Stop the idle servers of this home, except those that a command uses; return the number of stopped servers."""
     if not any(Settings().services_directory.glob(f"{IDLE}-*.json")):

@@ -110,6 +110,7 @@ def test_another_version_or_login_starts_its_own_and_stops_the_unused(monkeypatc
     first.lock.close()
     monkeypatch.setattr(daemons, "version", lambda name: "99")
     newer = use_idle_server(little(), "login")
+    assert {daemon.pid for daemon in daemons.idle_servers()} == {in_use.daemon.pid, newer.daemon.pid}
     assert newer.daemon.pid not in {first.daemon.pid, in_use.daemon.pid}
     assert (first.daemon.is_alive, in_use.daemon.is_alive) == (False, True)
     assert stop_idle_servers() == 0
@@ -121,9 +122,13 @@ def test_another_version_or_login_starts_its_own_and_stops_the_unused(monkeypatc
 
 def test_it_ends_when_its_record_is_gone(tmp_path: Path) -> None:
     lock, record = tmp_path / "lock", tmp_path / "record"
-    os.close(wait_until_idle(str(lock), str(record), 600.0, poll_seconds=0.01))
-    record.touch()
-    os.close(wait_until_idle(str(lock), str(record), 0.0, poll_seconds=0.01))
+    for idle_seconds, is_recorded in ((600.0, False), (0.0, True)):
+        if is_recorded:
+            record.touch()
+        ended = wait_until_idle(str(lock), str(record), idle_seconds, poll_seconds=0.01)
+        with lock.open("ab") as command, pytest.raises(BlockingIOError):
+            fcntl.flock(command, fcntl.LOCK_SH | fcntl.LOCK_NB)  # no command takes a server that ends
+        os.close(ended)
 
 
 def test_a_command_uses_it_by_the_password_of_the_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
