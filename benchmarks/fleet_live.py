@@ -5,11 +5,12 @@ is held to a share of a core by the kernel (`benchmarks/core_shares.py`), start-
 so that all offer less than the two cores that the machine must have, and the rest is left to Ray and the driver. Each
 kind of node is an accelerator type of its own (`cpu-NAME`).
 
-First the queue is run three times with every job bound to one kind of node, another one each time: that is the past,
-kept in MLflow as by `shunter fleet run`. Then the times of all jobs, and what starting takes, are foreseen from it
-alone, and the queue is run once more, first come, first served with overtaking, every job where it may end first. The
-figure is the makespan of that last run over the one that the simulator gives for what was foreseen; nothing of the last
-run is known to the simulation. Nothing is preempted here. Judging and registering the models is left out of both.
+First the queue runs three times, with every job bound to one kind of node, another one each time. These are the past
+runs, stored in MLflow as by `shunter fleet run`. The times of all jobs and of their start-up are predicted from these
+runs alone. Then the queue runs once more, first come, first served with overtaking; each job takes the node where it is
+predicted to end first. The figure is the makespan of this last run relative to the makespan that the simulator gives
+for the predicted times; the simulation knows nothing of the last run. No job is preempted. Evaluating and registering
+the models is left out of both.
 
     python -m benchmarks.fleet_live
 """
@@ -122,17 +123,17 @@ def run(jobs: Sequence[FleetJob], address: str, directory: Path, policy: str = P
         return driver.schedule()
 
 
-def foreseen(
+def with_predicted_times(
     jobs: Sequence[FleetJob], names: Sequence[str] = tuple(NODES)
 ) -> tuple[list[FleetJob], list[PredictedTime]]:
-    """The jobs with times and costs of past runs alone."""
+    """Return the jobs with times and costs that past runs alone predict, and these times."""
     training = {job.name: job.training for job in jobs}
-    foretell = DurationModel(lambda own: training[own.name], past=read_past_jobs())
-    return with_times(jobs, list(names), foretell), foretell.times
+    model = DurationModel(lambda own: training[own.name], past=read_past_jobs())
+    return with_times(jobs, list(names), model), model.times
 
 
 def main() -> None:
-    """Make the past, foresee, run, and compare."""
+    """Record past runs, predict, run, and compare."""
     arguments = parse_arguments(__doc__)
     epochs, rows = (QUICK_EPOCHS, QUICK_ROWS) if arguments.quick else (EPOCHS, ROWS)
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +142,7 @@ def main() -> None:
         with ray_cluster(QUICK_SETTLE_SECONDS if arguments.quick else SETTLE_SECONDS) as address:
             for turn in range(len(NODES)):
                 run(bound(jobs, turn), address, Path(folder) / f"past{turn}")
-            known, times = foreseen(jobs)
+            known, times = with_predicted_times(jobs)
             cluster = Cluster(machines=tuple(Machine(name=name, accelerator=name, count=1) for name in NODES))
             simulated = simulate([job.job for job in known], cluster, make_policy(POLICY))
             real = run(known, address, Path(folder) / "queue")

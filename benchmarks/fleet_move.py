@@ -21,9 +21,9 @@ from benchmarks.fleet_live import (
     SETTLE_SECONDS,
     asked,
     bound,
-    foreseen,
     ray_cluster,
     run,
+    with_predicted_times,
 )
 from benchmarks.report import parse_arguments, publish, table
 from shunter.extensions.fleet.cluster import Cluster, Machine
@@ -51,7 +51,7 @@ def main() -> None:
         with ray_cluster(QUICK_SETTLE_SECONDS if arguments.quick else SETTLE_SECONDS, NODES) as address:
             for turn in range(len(names)):
                 run(bound(jobs, turn, names), address, Path(folder) / f"past{turn}")
-            known, times = foreseen(jobs, names)
+            known, times = with_predicted_times(jobs, names)
             for turn in range(turns):
                 for policy in POLICIES:
                     schedule = run(known, address, Path(folder) / f"{policy}{turn}", policy)

@@ -116,12 +116,12 @@ def executed_layer() -> dict[str, float]:
     machine = machine_of(DevicesRequest(devices=2), profiles)
     demand = ModelDemand("layer", "made", (), workload_of([LAYER], 0, 0, OPERATORS), (LAYER,))
     model = StepModel(TableCosts(machine, demand, LAYER_BATCH))
-    foreseen = {}
+    by_layout = {}
     for name, one in (("copied", model), ("divided", model.with_layers([SplitLayer(LAYER, "output_split")]))):
         amounts = one.amounts([0.0] * one.layout.size)
         of_device = [each for each, resource in zip(amounts, one.graph.resource, strict=True) if resource == 0]
         wanted = ("layers", "sums", "whole_vectors")
-        foreseen[name] = sum(amount for each in of_device for term, amount in each.items() if term in wanted)
+        by_layout[name] = sum(amount for each in of_device for term, amount in each.items() if term in wanted)
     with TemporaryDirectory() as folder:
         context = get_context("spawn")
         processes = [context.Process(target=_run_layer, args=(rank, folder)) for rank in range(2)]
@@ -131,8 +131,8 @@ def executed_layer() -> dict[str, float]:
             one.join()
         copied, divided = (float(one) for one in (Path(folder) / "seconds").read_text().split())
     return {
-        "simulated_copied": foreseen["copied"],
-        "simulated_divided": foreseen["divided"],
+        "simulated_copied": by_layout["copied"],
+        "simulated_divided": by_layout["divided"],
         "measured_copied": copied,
         "measured_divided": divided,
     }

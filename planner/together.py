@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from shunter.hardware.types import Placement
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision
+from shunter.planner.explain.cells import format_energy, format_time
 from shunter.planner.predict.predicted import MOST_TRIALS
 from shunter.planner.rank.totals import LEAST_TRIAL_GAIN, START_SECONDS
 from shunter.requests.objective import Weights
@@ -158,6 +159,6 @@ def _score(one: Together, weights: Weights) -> float:
 
 
 def _words(one: Together) -> str:
-    energy = "" if one.joules is None else f" and {one.joules / 3.6e6:.3g} kWh"
+    energy = "" if one.joules is None else f" and {format_energy(one.joules / 3.6e6)}"
     room = "" if one.fits else ", no room"
-    return f"{one.seconds / 60:.3g} min{energy}{room}"
+    return f"{format_time(one.seconds / 3_600)}{energy}{room}"

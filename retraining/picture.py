@@ -61,7 +61,7 @@ def draw_gains(
     axes.hist(1e3 * gains, bins=60, color="#4c72b0", alpha=0.85)
     bound = f"exceeded with probability {confidence:.0%}: {1e3 * low:.3f}"
     axes.axvline(1e3 * low, color="#1b2a49", linestyle="--", label=bound)
-    axes.axvline(1e3 * needed, color="#c44e52", linewidth=2, label=f"asked for: {1e3 * needed:.3f}")
+    axes.axvline(1e3 * needed, color="#c44e52", linewidth=2, label=f"required: {1e3 * needed:.3f}")
     axes.set_xlabel(label)
     axes.set_ylabel(f"of {len(gains):,} resamples")
     axes.set_title(title)

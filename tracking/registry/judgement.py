@@ -99,7 +99,7 @@ class Judgement(Frozen):
         return (
             f"On {self.rows:,} rows the challenger has log loss {self.challenger_logloss:.5f} against "
             f"{self.champion_logloss:.5f} of the champion; with probability {self.confidence:.0%} the saving "
-            f"is above {self.saving_low:+.5f}, {relation} the {self.needed:.5f} asked for."
+            f"is above {self.saving_low:+.5f}, {relation} the required {self.needed:.5f}."
         )
 
 

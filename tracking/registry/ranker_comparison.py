@@ -79,7 +79,7 @@ class RankingJudgement(Frozen):
         return (
             f"Of {self.users:,} users that both know the challenger has NDCG@20 {self.challenger_ndcg20:.4f} against "
             f"{self.champion_ndcg20:.4f} of the champion; with probability {self.confidence:.0%} the gain is "
-            f"above {self.gain_low:+.4f}, {relation} the {self.needed:.4f} asked for."
+            f"above {self.gain_low:+.4f}, {relation} the required {self.needed:.4f}."
         )
 
     def figures(self) -> dict[str, float]:
