@@ -20,7 +20,7 @@ from shunter.ingestion.sources.guard import open_to_deployments, roots_of_deploy
 from shunter.operation.servers import mlflow_service, prefect_service, worker_service
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
-from shunter.tracking.links import runs_table_link
+from shunter.tracking.links import runs_table_links
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
 
@@ -103,8 +103,8 @@ def up(ports: Ports, directory: Path, say: Say, data_roots: Sequence[Path] = (),
         say(login_advice())
         used = Ports(prefect=prefect.port, mlflow=mlflow.port)
         write_checked(_ports_path(), used.model_dump_json())
-        if link := runs_table_link():
-            say(f"Table of all runs: {link}")
+        for experiment, link in runs_table_links().items():
+            say(f"Runs of {experiment}: {link}")
         undo.pop_all()
 
 

@@ -39,7 +39,7 @@ from shunter.tracking.convention import data_params, request_params
 from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
 from shunter.tracking.reports import log_request
-from shunter.tracking.runs import closing, finish, open_run, start_run
+from shunter.tracking.runs import INTERRUPTED, closing, finish, open_run, start_run
 
 
 class NightIdentity(BaseModel):
@@ -111,7 +111,7 @@ def _night(
     """Train, compare and, if better, promote a challenger, all tracked in one MLflow run."""
     identity = _begin(request, plan, state)
     with (
-        closing(identity.run_id),
+        closing(identity.run_id, is_resumable=True),
         clock.command.kept_in(state.directory),
         spending(state, clock.command, outside=clock.energy) as spent,
         recorded_run(identity.run_id, "nightly", request, spent=spent) as notes,
@@ -141,7 +141,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
         registered = version_of_run(name, found.run_id)
         may_be = {found.champion, registered.version if registered else found.champion}
         if found.day != plan.held_out or current not in may_be:
-            finish(found.run_id, "KILLED", reason="It was interrupted, and another day or champion came meanwhile.")
+            finish(found.run_id, INTERRUPTED, reason="It was interrupted, and another day or champion came meanwhile.")
             state.clear()
             found = None
     run_id = start_run(

@@ -43,6 +43,6 @@ def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, ki
     state.remember("identity", RunIdentity(parent_run_id=run_id))
     write_text(state.directory / JOB_FILE, job_text(request, kind))
     write_json(state.directory / DATA, json.dumps({"folder": dataset.directory.name}))
-    with closing(run_id):
+    with closing(run_id, is_resumable=True):
         log_request(run_id, request, kind)
         yield run_id

@@ -9,6 +9,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,13 @@ class TrackingClient:
 
     Args:
         uri: Address of the store.
-        experiment_id: Function that takes MLflow's client and returns the id of the experiment with the runs.
+        experiment_id: Function that takes MLflow's client and the kind of a run, and returns the id of its experiment.
 
     Attributes:
         mlflow: MLflow's own client, for reading; takes the run ids that `real_id` returns.
     """
 
-    def __init__(self, uri: str, experiment_id: "Callable[[MlflowClient], str]") -> None:
+    def __init__(self, uri: str, experiment_id: "Callable[[MlflowClient, str], str]") -> None:
         if uri.startswith(("http:", "https:")):
             for name, value in PATIENCE.items():
                 os.environ.setdefault(name, value)
@@ -155,7 +156,7 @@ class TrackingClient:
         return self._hand_over(self._outbox.known(entry))
 
     def _hand_over(self, entry: Entry) -> str | None:
-        return hand_over(self.mlflow, entry, lambda: self._experiment_id(self.mlflow), self._outbox.directory)
+        return hand_over(self.mlflow, entry, partial(self._experiment_id, self.mlflow), self._outbox.directory)
 
     def _try_again(self) -> None:
         if self._outbox.is_due() and (refused := self.deliver().refused):

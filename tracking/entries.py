@@ -67,13 +67,13 @@ def set_terminated(run_id: str, status: str) -> Entry:
     return {"call": "set_terminated", "run_id": run_id, "status": status, "end_time": _now()}
 
 
-def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[], str], directory: Path) -> str | None:
+def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[str], str], directory: Path) -> str | None:
     """Execute an entry with MLflow's client.
 
     Args:
         client: MLflow's client.
         entry: Entry with the store's own run ids.
-        experiment_id: Function that returns the id of the experiment for a new run.
+        experiment_id: Function that takes the kind of a new run and returns the id of its experiment.
         directory: Folder of the outbox with the files of queued entries.
 
     Returns:
@@ -85,13 +85,15 @@ def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[], 
     return or_away(client, lambda: _hand_over(client, entry, experiment_id, directory))
 
 
-def _hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[], str], directory: Path) -> str | None:
+def _hand_over(
+    client: "MlflowClient", entry: Entry, experiment_id: Callable[[str], str], directory: Path
+) -> str | None:
     from mlflow.entities import Metric, Param, RunTag
 
     run_id = entry.get("run_id", "")
     match entry["call"]:
         case "create_run":
-            return _create_once(client, entry, experiment_id())
+            return _create_once(client, entry, _experiment_of(client, entry["tags"], experiment_id))
         case "log_batch":
             metrics = [Metric(*point) for point in entry["metrics"]]
             params = [Param(key, text) for key, text in entry["params"].items()]
@@ -106,6 +108,19 @@ def _hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[],
         case "set_terminated":
             client.set_terminated(run_id, entry["status"], entry["end_time"])
     return None
+
+
+def _experiment_of(client: "MlflowClient", tags: Mapping[str, str], experiment_id: Callable[[str], str]) -> str:
+    """Return the id of the experiment of a new run: that of its parent, if the store has the parent."""
+    from mlflow.exceptions import MlflowException
+
+    if parent := tags.get("mlflow.parentRunId"):
+        try:
+            return client.get_run(parent).info.experiment_id
+        except MlflowException as error:
+            if error.error_code in AWAY:
+                raise
+    return experiment_id(tags.get("run.kind", ""))
 
 
 def _create_once(client: "MlflowClient", entry: Entry, experiment_id: str) -> str:

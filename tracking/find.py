@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
-from shunter.tracking.history import OF_EXPERIMENT
-from shunter.tracking.store import EXPERIMENT, has_store, open_store, read_store
+from shunter.tracking.store import OF_EXPERIMENTS, experiment_ids, has_store, open_store, read_store
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -84,9 +83,9 @@ def _search_tables(tables: sqlite3.Connection, run_id: str | None) -> list[_Run]
     rows = tables.execute(
         "SELECT run_uuid, name, status,"
         " (SELECT value FROM tags WHERE tags.run_uuid = runs.run_uuid AND key = 'run.kind') AS kind"
-        f" FROM runs WHERE lifecycle_stage = 'active' AND {OF_EXPERIMENT} AND run_uuid = coalesce(?, run_uuid)"
+        f" FROM runs WHERE lifecycle_stage = 'active' AND {OF_EXPERIMENTS} AND run_uuid = coalesce(?, run_uuid)"
         " ORDER BY start_time DESC, run_uuid LIMIT ?",
-        (EXPERIMENT, run_id, MOST_RUNS),
+        (run_id, MOST_RUNS),
     )
     return [_Run(row["run_uuid"], row["name"] or "", row["status"], row["kind"] or "") for row in rows]
 
@@ -94,11 +93,11 @@ def _search_tables(tables: sqlite3.Connection, run_id: str | None) -> list[_Run]
 def _search_mlflow(run_id: str | None) -> list[_Run]:
     client = open_store().mlflow
     found: list[MlflowRun] = []
-    experiment = client.get_experiment_by_name(EXPERIMENT)
+    experiments = experiment_ids(client)
     token = None
-    while experiment is not None and len(found) < MOST_RUNS:
+    while experiments and len(found) < MOST_RUNS:
         page = client.search_runs(
-            [experiment.experiment_id],
+            experiments,
             filter_string="" if run_id is None else f"attributes.run_id = '{run_id}'",
             max_results=1_000,
             order_by=["attributes.start_time DESC"],

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from shunter.tracking.convention import RunKind
 from shunter.tracking.outbox import Outbox
-from shunter.tracking.store import EXPERIMENT, has_store, open_store, read_store, tracking_uri
+from shunter.tracking.store import OF_EXPERIMENTS, experiment_ids, has_store, open_store, read_store, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
 
 # Conditions on the table `runs` of a SQLite store.
-OF_EXPERIMENT = "experiment_id IN (SELECT experiment_id FROM experiments WHERE name = ?)"
 HAS_KIND = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'run.kind' AND value = ?)"
 WITH_ID = "run_uuid = ?"
 OF_PARENT = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId' AND value = ?)"
@@ -67,10 +66,8 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
 
     def of_mlflow() -> list[TrackedRun]:
         client = open_store().mlflow
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        if experiment is None:
-            return []
-        found = [run for kind in kinds for run in _newest(client, experiment.experiment_id, kind, limit)]
+        experiments = experiment_ids(client)
+        found = [run for kind in kinds for run in _newest(client, experiments, kind, limit)]
         return list(map(tracked_run, found))
 
     return read_store(of_tables, of_mlflow)
@@ -98,7 +95,7 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
         client = open_store().mlflow
         experiment_id = client.get_run(parent_run_id).info.experiment_id
         below = f"tags.mlflow.parentRunId = '{parent_run_id}'"
-        return list(map(tracked_run, _newest(client, experiment_id, kind, limit, also=below)))
+        return list(map(tracked_run, _newest(client, [experiment_id], kind, limit, also=below)))
 
     return read_store(of_tables, of_mlflow)
 
@@ -141,7 +138,7 @@ def select_runs(
 
 
 def _of_kind(tables: sqlite3.Connection, kind: RunKind, limit: int) -> list[TrackedRun]:
-    return select_runs(tables, f"{OF_EXPERIMENT} AND {HAS_KIND}", (EXPERIMENT, kind), limit=limit)
+    return select_runs(tables, f"{OF_EXPERIMENTS} AND {HAS_KIND}", (kind,), limit=limit)
 
 
 def metric_value(row: sqlite3.Row) -> float:
@@ -176,15 +173,15 @@ def tracked_run(run: "MlflowRun") -> TrackedRun:
 
 
 def _newest(
-    client: "MlflowClient", experiment_id: str, kind: RunKind, limit: int, also: str | None = None
+    client: "MlflowClient", experiments: list[str], kind: RunKind, limit: int, also: str | None = None
 ) -> list["MlflowRun"]:
     """Return up to `limit` runs of one kind, newest first, that meet the condition `also`, read page by page."""
     condition = f"tags.`run.kind` = '{kind}'" + (f" and {also}" if also else "")
     found: list[MlflowRun] = []
     token = None
-    while len(found) < limit:
+    while experiments and len(found) < limit:  # without experiments MLflow would search its default one
         page = client.search_runs(
-            [experiment_id],
+            experiments,
             condition,
             max_results=min(limit - len(found), 1_000),
             order_by=["attributes.start_time DESC"],

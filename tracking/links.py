@@ -8,7 +8,7 @@ from shunter.checked_json import json_object, read_or_quarantine
 from shunter.errors import TrackingError
 from shunter.markdown import plain
 from shunter.settings import Settings
-from shunter.tracking.store import EXPERIMENT, open_store, store_file, tracking_address, tracking_errors
+from shunter.tracking.store import EXPERIMENTS, open_store, store_file, tracking_address, tracking_errors
 
 DEFAULT_PORT = 5000  # default port of `shunter ui` and `shunter up`
 PORTS = "ports"  # file in the services folder with the ports of the last start
@@ -50,15 +50,19 @@ def log_description(run_id: str, decision: str) -> None:
         store.set_tags(run_id, {"mlflow.note.content": text})
 
 
-def runs_table_link() -> str | None:
-    """Return the address of MLflow's table of runs; None before the first run, and for a store on a server."""
+def runs_table_links() -> dict[str, str]:
+    """Return the addresses of MLflow's tables of runs by experiment; empty for a store on a server.
+
+    An experiment has a table after its first run.
+    """
     file = store_file()
     if file is None or not file.exists():
-        return None
+        return {}
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as tables:
-        row = tables.execute("SELECT experiment_id FROM experiments WHERE name = ?", (EXPERIMENT,)).fetchone()
-        return f"{pages_address()}/#/experiments/{row[0]}/runs?{VIEW}" if row else None
-    return None
+        ids = dict(tables.execute("SELECT name, experiment_id FROM experiments").fetchall())
+        page = f"{pages_address()}/#/experiments"
+        return {name: f"{page}/{ids[name]}/runs?{VIEW}" for name in EXPERIMENTS if name in ids}
+    return {}
 
 
 def _run_page(run_id: str) -> str:

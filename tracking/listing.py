@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shunter.tracking.store import EXPERIMENT, has_store, open_store, open_tables, read_store, store_file
+from shunter.tracking.store import (
+    OF_EXPERIMENTS,
+    experiment_ids,
+    has_store,
+    open_store,
+    open_tables,
+    read_store,
+    store_file,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -137,11 +145,10 @@ def _listed(of_tables: Callable[[sqlite3.Connection], list[Row]], of_mlflow: Cal
 
 def _trainings_of(tables: sqlite3.Connection, limit: int) -> list[Row]:
     runs = tables.execute(
-        "SELECT run_uuid, start_time, status FROM runs JOIN experiments USING (experiment_id)"
-        " WHERE experiments.name = ? AND runs.lifecycle_stage = 'active'"
+        f"SELECT run_uuid, start_time, status FROM runs WHERE {OF_EXPERIMENTS} AND lifecycle_stage = 'active'"
         " AND run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'run.kind' AND value = 'train')"
         " ORDER BY start_time DESC, run_uuid LIMIT ?",
-        (EXPERIMENT, limit),
+        (limit,),
     ).fetchall()
     return [
         {
@@ -177,20 +184,19 @@ def _versions_of(tables: sqlite3.Connection) -> list[Row]:
 
 def _pending_of(tables: sqlite3.Connection) -> list[Row]:
     models = tables.execute(
-        "SELECT model_id, logged_models.artifact_location, last_updated_timestamp_ms FROM logged_models"
-        " JOIN experiments USING (experiment_id)"
-        " WHERE experiments.name = ? AND status = ? AND logged_models.lifecycle_stage = 'active'",
-        (EXPERIMENT, _PENDING),
+        "SELECT model_id, artifact_location, last_updated_timestamp_ms FROM logged_models"
+        f" WHERE {OF_EXPERIMENTS} AND status = ? AND lifecycle_stage = 'active'",
+        (_PENDING,),
     )
     return [{"model_id": row[0], "location": row[1], "written": row[2] / 1000} for row in models]
 
 
 def _pending_of_mlflow() -> list[Row]:
     client = open_store().mlflow
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    if experiment is None:
+    experiments = experiment_ids(client)
+    if not experiments:
         return []
-    found = _pages(lambda page_token: client.search_logged_models([experiment.experiment_id], page_token=page_token))
+    found = _pages(lambda page_token: client.search_logged_models(experiments, page_token=page_token))
     return [
         {
             "model_id": model.model_id,
@@ -213,11 +219,11 @@ def _entries(tables: sqlite3.Connection, run_id: str | None, columns: Mapping[st
 
 def _trainings_of_mlflow(limit: int) -> list[Row]:
     client = open_store().mlflow
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    if experiment is None:
+    experiments = experiment_ids(client)
+    if not experiments:
         return []
     runs = client.search_runs(
-        [experiment.experiment_id],
+        experiments,
         "tags.`run.kind` = 'train'",
         max_results=limit,
         order_by=["attributes.start_time DESC"],

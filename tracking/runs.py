@@ -31,7 +31,8 @@ from shunter.tracking.entries import AWAY
 from shunter.tracking.outbox import LOCAL
 from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
-Status = Literal["FINISHED", "FAILED", "KILLED"]
+Status = Literal["FINISHED", "FAILED", "KILLED", "SCHEDULED"]
+INTERRUPTED: Status = "SCHEDULED"  # of a run that resumes later; MLflow shows KILLED in red, as it shows failures
 LONGEST_TAG = 5_000  # characters of a tag that every MLflow store accepts
 
 
@@ -202,8 +203,13 @@ def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def closing(run_id: str) -> Iterator[None]:
-    """End the run after the block with the status of the block; errors of the block are raised unchanged."""
+def closing(run_id: str, *, is_resumable: bool = False) -> Iterator[None]:
+    """End the run after the block with the status of the block; errors of the block are raised unchanged.
+
+    Args:
+        run_id: Id of a parent or child run.
+        is_resumable: Whether the same request resumes the run after an interruption.
+    """
     try:
         yield
     except BaseException as error:
@@ -211,7 +217,7 @@ def closing(run_id: str) -> Iterator[None]:
         # that exceeds its bound is stopped as intended.
         is_given_up = isinstance(error, StoppedError) and error.is_exploration
         is_failure = isinstance(error, Exception) and not (isinstance(error, ProcessLostError) or is_given_up)
-        status = "FAILED" if is_failure else "KILLED"
+        status = "FAILED" if is_failure else INTERRUPTED if is_resumable else "KILLED"
         with contextlib.suppress(TrackingError):  # the first error is the one to report
             finish(run_id, status, reason=f"{type(error).__name__}: {error}")
         raise

@@ -27,6 +27,23 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 EXPERIMENT = "shunter/train"
+# Experiment of each kind of run; all other kinds are in `EXPERIMENT`, and child runs in that of their parent. MLflow's
+# first page has room for five experiments. Homes of earlier versions have runs of all kinds in `EXPERIMENT`.
+EXPERIMENT_OF_KIND = {
+    "nightly": "shunter/nightly",
+    "rollback": "shunter/nightly",
+    "select": "shunter/select",
+    "profile": "shunter/select",
+    "plan": "shunter/plan",
+    "fleet": "shunter/fleet",
+    "schedule": "shunter/fleet",
+    "job": "shunter/fleet",
+}
+EXPERIMENTS = (EXPERIMENT, *dict.fromkeys(EXPERIMENT_OF_KIND.values()))
+# Condition on the column `experiment_id` of a table of a SQLite store.
+OF_EXPERIMENTS = f"experiment_id IN (SELECT experiment_id FROM experiments WHERE name IN {EXPERIMENTS})"
+# MLflow opens such an experiment on the table of runs, not on the traces of language models.
+KIND = {"mlflow.experimentKind": "custom_model_development"}
 SQLITE = "sqlite:///"
 
 
@@ -81,7 +98,7 @@ def prepare_store() -> None:
         database.parent.mkdir(parents=True, exist_ok=True)
         ensure_schema(database, str(root))
         if is_file_store():
-            follow_move(database, EXPERIMENT, root)
+            follow_move(database, root)
     except (sqlite3.Error, OSError) as error:
         raise failure(error) from error
 
@@ -104,32 +121,43 @@ def has_store() -> bool:
     return not is_file_store() or (settings().tracking_root / "mlflow.db").exists()
 
 
-def experiment_id(client: "MlflowClient") -> str:
-    """Return the id of the experiment with the runs; create the experiment if missing.
+def experiment_ids(client: "MlflowClient") -> list[str]:
+    """Return the ids of the existing experiments with runs of Shunter."""
+    found = client.search_experiments(filter_string="name LIKE 'shunter/%'")
+    return [experiment.experiment_id for experiment in found if experiment.name in EXPERIMENTS]
+
+
+def experiment_id(client: "MlflowClient", kind: str = "train") -> str:
+    """Return the id of the experiment for runs of a kind; create the experiment if missing.
+
+    Args:
+        client: MLflow's client.
+        kind: Kind of run.
 
     Raises:
         TrackingError: the experiment was deleted in MLflow, or the store cannot be written.
     """
     from mlflow.exceptions import MlflowException
 
+    name = EXPERIMENT_OF_KIND.get(kind, EXPERIMENT)
     with tracking_errors():
-        found = client.get_experiment_by_name(EXPERIMENT)
+        found = client.get_experiment_by_name(name)
         if found is None:
             # A server has its own artifact location; a database alone would use a folder below the working folder.
             is_server = tracking_uri().startswith(("http:", "https:"))
             try:
                 return client.create_experiment(
-                    EXPERIMENT,
+                    name,
                     artifact_location=None if is_server else artifact_root(),
-                    tags={"mlflow.experimentKind": "custom_model_development"},  # the UI shows runs, not traces
+                    tags=KIND,
                 )
             except MlflowException:
-                found = client.get_experiment_by_name(EXPERIMENT)  # another process may have been faster
+                found = client.get_experiment_by_name(name)  # another process may have been faster
                 if found is None:
                     raise
     if found.lifecycle_stage == "deleted":
         raise TrackingError(
-            f"The experiment {EXPERIMENT!r} was deleted in MLflow: restore it with "
+            f"The experiment {name!r} was deleted in MLflow: restore it with "
             f"`mlflow experiments restore --experiment-id {found.experiment_id}`."
         )
     return found.experiment_id
@@ -195,18 +223,17 @@ COLUMNS = (
 )
 
 
-def follow_move(database: Path, experiment: str, root: Path) -> bool:
+def follow_move(database: Path, root: Path) -> bool:
     """Update the artifact paths of a moved or copied store; return True if the paths are updated.
 
     Args:
         database: SQLite file of the store, which may not exist yet.
-        experiment: Name of the experiment whose artifact location is the former folder.
         root: Current folder of the artifacts.
     """
     if not database.exists() or not root.is_dir():
         return False
     with closing(sqlite3.connect(database)) as connection, connection:
-        former = _former_root(connection, experiment)
+        former = _former_root(connection)
         if former is None or former == str(root) or not former.startswith("/"):
             return False
         for table, column in COLUMNS:
@@ -218,9 +245,10 @@ def follow_move(database: Path, experiment: str, root: Path) -> bool:
     return True
 
 
-def _former_root(connection: sqlite3.Connection, experiment: str) -> str | None:
+def _former_root(connection: sqlite3.Connection) -> str | None:
+    """Return the artifact folder of Shunter's experiments, which all have the same."""
     try:
-        found = connection.execute("SELECT artifact_location FROM experiments WHERE name = ?", (experiment,)).fetchone()
+        found = connection.execute(f"SELECT artifact_location FROM experiments WHERE {OF_EXPERIMENTS}").fetchone()
     except sqlite3.Error:  # no tables yet, or locked: opening the store reports the error
         return None
     return found[0] if found else None

@@ -114,7 +114,7 @@ def fleet_run(
         jobs = prepare_jobs(asked, say)
         flow_run_id = flow_run.get_id()
         record = open_record(state, lambda former: start_run(title, "fleet", flow_run_id=flow_run_id, run_id=former))
-        with closing(record.run_id):
+        with closing(record.run_id, is_resumable=True):
             end = run_jobs(request, jobs, state, record, say)
             schedules = [end.schedule] if end.schedule.outcomes else []
             if schedules:

@@ -10,6 +10,7 @@ from shunter.flows.command.rendering import TextTable, duration, energy, number,
 from shunter.settings import Settings
 
 MOST_COMPARED = 10_000  # newest runs that are filtered and sorted
+STATUSES = {"SCHEDULED": "interrupted"}  # of MLflow, with another name here
 
 if TYPE_CHECKING:
     from shunter.tasks.doctor import Finding
@@ -109,7 +110,7 @@ def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:
             energy(run["energy_joules"], run["energy_source"]),
             number(run["auc_per_kilojoule"]) if run["auc_per_kilojoule"] is not None else "",
             run["placement"] or "",
-            run["registered"] or str(run["status"]).lower(),
+            run["registered"] or STATUSES.get(run["status"], str(run["status"]).lower()),
         )
         for run in trainings
     ]

@@ -32,7 +32,7 @@ from shunter.tracking.history import TrackedRun
 from shunter.tracking.learning import read_steps
 
 CLOCK_TOLERANCE_SECONDS = 300.0  # clock difference between machines that share a store
-UNFINISHED = ("RUNNING", "SCHEDULED")
+UNFINISHED = "RUNNING"
 LONGEST_RUN_SECONDS = 7 * 86_400.0
 # Far beyond the cost model's error, even for catalogue profiles: the figure is wrong or belongs to other work.
 MOST_ERROR = 30.0
@@ -108,7 +108,7 @@ class PastRun(Frozen):
 
 def is_under_way(run: TrackedRun, now: float) -> bool:
     """Return True if the run may still be running; an unfinished run older than the limit counts as killed."""
-    return run.status in UNFINISHED and now - run.started_at < LONGEST_RUN_SECONDS
+    return run.status == UNFINISHED and now - run.started_at < LONGEST_RUN_SECONDS
 
 
 def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | Exclusion:
@@ -134,7 +134,7 @@ def _broken_rule(run: TrackedRun, now: float, evidence: Evidence | None) -> str 
     version = run.tags.get("schema.version", "none")
     if version != SCHEMA_VERSION:
         return f"it was written under schema version {version}, and version {SCHEMA_VERSION} is read"
-    if run.status in UNFINISHED:
+    if run.status == UNFINISHED:
         return "it never ended"
     if run.status != "FINISHED" and evidence is None:
         return f"it ended as {run.status} ({run.tags.get('run.reason', 'no reason was kept')})"

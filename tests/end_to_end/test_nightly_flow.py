@@ -26,7 +26,7 @@ from shunter.retraining.nightly_request import NightlyRequest
 from shunter.settings import Settings
 from shunter.tracking.registry.models import RegisteredModel, load_champion, register_model
 from shunter.tracking.runs import start_run
-from shunter.tracking.store import tracking_uri
+from shunter.tracking.store import experiment_ids, tracking_uri
 from tests.golden.homes import reproducible
 from tests.golden.whole_runs import assert_run_as_recorded
 
@@ -91,6 +91,10 @@ class Log:
         return register_model(run, dataset, self.folder / "champion", "shunter", metrics={})
 
 
+def experiments() -> list[str]:
+    return experiment_ids(MlflowClient(tracking_uri()))
+
+
 def aliases() -> dict[str, int]:
     return {k: int(v) for k, v in MlflowClient(tracking_uri()).get_registered_model("shunter").aliases.items()}
 
@@ -112,7 +116,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
         obstacle.mkdir(parents=True)  # the picture cannot be written over a folder
         with pytest.raises(OSError, match="directory"):
             nightly(log.request(3))
-        failed = (aliases(), MlflowClient(tracking_uri()).search_runs(["1"], "tags.`run.kind` = 'nightly'"))
+        failed = (aliases(), MlflowClient(tracking_uri()).search_runs(experiments(), "tags.`run.kind` = 'nightly'"))
         obstacle.rmdir()
         promoted = nightly(log.request(3))
         again = nightly(log.request(3))
@@ -160,7 +164,7 @@ def test_failed_night_promotes_nothing_and_the_next_one_goes_on_with_it(home) ->
     assert aliases_then == {"champion": 1}
     assert [run.info.status for run in runs_then] == ["FAILED"]
     assert promoted.run_id == runs_then[0].info.run_id
-    children = MlflowClient(tracking_uri()).search_runs(["1"], f"tags.mlflow.parentRunId = '{promoted.run_id}'")
+    children = MlflowClient(tracking_uri()).search_runs(experiments(), f"tags.mlflow.parentRunId = '{promoted.run_id}'")
     assert len(children) == 1, "what was trained before the failure is not trained again"
 
 
@@ -194,11 +198,11 @@ def test_clock_that_was_set_back_changes_nothing_and_is_said(home, monkeypatch: 
 
     log, kept = home[0], home[4]
     monkeypatch.setattr("shunter.retraining.nightly_flow.yesterday", lambda now, zone: FIRST + timedelta(days=2))
-    before = len(MlflowClient(tracking_uri()).search_runs(["1"]))
+    before = len(MlflowClient(tracking_uri()).search_runs(experiments()))
     night = nightly(log.request(2, day=None))
     assert night.outcome == "already judged"
     assert f"yet {kept.day} was judged on already" in night.reason
-    assert len(MlflowClient(tracking_uri()).search_runs(["1"])) == before
+    assert len(MlflowClient(tracking_uri()).search_runs(experiments())) == before
     assert night.champion == kept.champion
 
 

@@ -133,7 +133,7 @@ def test_a_signal_to_the_whole_terminal_leaves_no_server_and_no_running_run(
         return
     assert (process.returncode, len(errors.splitlines()) > 0) == (INTERRUPTED, True)
     if is_there is is_training:
-        assert "KILLED" in statuses(home)
+        assert "SCHEDULED" in statuses(home)
 
 
 def statuses(home: Path) -> list[str]:

@@ -19,7 +19,7 @@ from shunter.settings import PROJECT_ROOT
 from shunter.tracking import convention, listing, store
 from shunter.tracking.find import find_run
 from shunter.tracking.history import read_children, read_runs
-from shunter.tracking.links import runs_table_link
+from shunter.tracking.links import runs_table_links
 from shunter.tracking.listing import list_trainings, list_versions
 from shunter.tracking.registry.client import open_registry
 from shunter.tracking.registry.models import register_model
@@ -178,8 +178,8 @@ def test_runs_and_their_trees_are_read_from_the_tables_as_mlflow_reads_them(
 
 def test_the_table_of_runs_has_an_address_once_there_is_a_run(filled: list[str], tmp_path: Path) -> None:
     experiment = open_store().mlflow.get_run(filled[0]).info.experiment_id
-    assert f"/#/experiments/{experiment}/runs?" in str(runs_table_link())
+    assert f"/#/experiments/{experiment}/runs?" in runs_table_links()["shunter/train"]
 
 
 def test_without_a_store_there_is_no_table_of_runs(shunter_home: Path) -> None:
-    assert runs_table_link() is None
+    assert runs_table_links() == {}

@@ -12,8 +12,19 @@ from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError, TrainingError
 from shunter.hardware.types import EnergyReading, PowerSample
 from shunter.requests import Limits, TrainRequest
+from shunter.tracking.find import find_run
+from shunter.tracking.history import read_children, read_runs
 from shunter.tracking.listing import list_trainings
-from shunter.tracking.runs import child_run, closing, finish, open_run, start_run_tree, system_metrics
+from shunter.tracking.runs import (
+    INTERRUPTED,
+    child_run,
+    closing,
+    finish,
+    open_run,
+    start_run,
+    start_run_tree,
+    system_metrics,
+)
 from shunter.tracking.store import EXPERIMENT, artifact_root, tracking_uri
 from tests.engine.synthetic import write_dataset
 
@@ -117,6 +128,43 @@ def test_interrupted_parent_is_reopened_and_its_open_children_closed(parent: str
     assert again == parent
     assert read(parent).info.status == "RUNNING"
     assert read(left_open.info.run_id).info.status == "KILLED"
+
+
+def test_each_kind_of_run_has_its_experiment_and_children_are_beside_their_parent(parent: str) -> None:
+    night, plan = start_run("shop 2026-01-05", "nightly"), start_run("plan", "plan")
+    with child_run(night, "member-0", "member") as child:
+        pass
+    client = MlflowClient(tracking_uri())
+    experiments = [client.get_experiment(read(one).info.experiment_id) for one in (parent, night, plan, child.run_id)]
+    assert [one.name for one in experiments] == ["shunter/train", "shunter/nightly", "shunter/plan", "shunter/nightly"]
+    assert all(one.tags["mlflow.experimentKind"] == "custom_model_development" for one in experiments)
+    found = read_runs(("train", "nightly", "member"))
+    assert [one.run_id for one in found] == [parent, night, child.run_id]
+    assert find_run(plan) == plan
+
+
+def test_runs_of_homes_with_one_experiment_are_read_and_resumed_there(parent: str) -> None:
+    client = open_run(parent).client.mlflow
+    experiment = read(parent).info.experiment_id
+    tags = {"run.kind": "nightly", "nightly.model": "shop", "schema.version": "1"}
+    old = client.create_run(experiment, tags=tags, run_name="shop 2026-01-04").info.run_id
+    new = start_run("shop 2026-01-05", "nightly")
+    assert read(new).info.experiment_id != experiment
+    assert [one.run_id for one in read_runs(("nightly",))] == [new, old]
+    assert start_run("shop 2026-01-04", "nightly", run_id=old) == old
+    with child_run(old, "member-0", "member") as child:
+        pass
+    assert read(child.run_id).info.experiment_id == experiment
+    assert [one.run_id for one in read_children(old, "member")] == [child.run_id]
+
+
+def test_an_interruption_of_a_run_that_resumes_is_no_failure(parent: str) -> None:
+    with pytest.raises(KeyboardInterrupt), closing(parent, is_resumable=True):
+        raise KeyboardInterrupt
+    assert read(parent).info.status == INTERRUPTED
+    with pytest.raises(TrainingError), closing(parent, is_resumable=True):
+        raise TrainingError("The loss is nan.")
+    assert read(parent).info.status == "FAILED"
 
 
 def test_parent_deleted_meanwhile_is_replaced(parent: str, dataset: Dataset) -> None:
