@@ -113,7 +113,7 @@ def job_of(name: str, dataset: "Dataset", kept: Kept, seed: int, epochs: int) ->
 
     case = cases()[name]
     asked = {**case.set, "table_precision": "fp32" if kept == "fp32" else "fp16"}
-    fixed = read_overrides(case.family, TrainRequest(model=case.family, set=asked).architecture.set)
+    fixed = read_overrides(case.family, TrainRequest(model=case.family, set=asked).architecture.settings)
     return TrainingJob(
         dataset,
         model_spec(case.family, **fixed.architecture),

@@ -33,7 +33,8 @@ class Hyperparameters(Record):
             checkpoint.
         plateau_factor: Factor on both learning rates after an epoch without a better validation figure, with the
             schedule `plateau`.
-        loss: Name of the minimised loss in `shunter.engine.loop.loss`; metrics and selection do not depend on it.
+        loss: Name of the minimised loss in `shunter.label_losses`, with its parameter behind a colon if it is not the
+            default; metrics and selection do not depend on it.
         warmup_epochs: Passes over the training part, such as 0.5, over which both rates first rise linearly from 0.
     """
 

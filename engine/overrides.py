@@ -10,9 +10,9 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from shunter.engine.config import Hyperparameters, Schedule
-from shunter.engine.loop.loss import LOSSES
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
+from shunter.label_losses import parse_loss
 from shunter.model_families import AUTO, MODEL_FAMILIES, is_ranking, is_solved
 from shunter.models.graph import GraphSpec, graph_spec
 from shunter.models.graph.registry import check_graph_spec
@@ -73,7 +73,7 @@ def read_overrides(model: str, entries: Sequence[str]) -> Overrides:
     if "dense_optimizer" in found.learning:
         DENSE_OPTIMIZERS.entry(found.learning["dense_optimizer"])
     if "loss" in found.learning:
-        LOSSES.entry(found.learning["loss"])
+        parse_loss(found.learning["loss"])
     return found
 
 

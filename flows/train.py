@@ -155,7 +155,7 @@ def train(
     request.search.check_is_installed()
     request.ensemble.check_is_installed()
     check_is_installed(request)
-    read_overrides(request.model, request.architecture.set)
+    read_overrides(request.model, request.architecture.settings)
     check_model_key()
     clock = StepClock(seconds_before_run())
     with clock.step("ingest"):

@@ -49,7 +49,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     """
     check_model(request.model)
     request.search.check_is_installed()
-    read_overrides(request.model, request.architecture.set)
+    read_overrides(request.model, request.architecture.settings)
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster
         raise RequestError(f"Tuning alone works on this machine: leave out the cluster {cluster}, or train.")

@@ -242,7 +242,7 @@ class _Job:
         beside_seconds: float = 0.0,
     ) -> "_Job":
         family = representative(request.model, dataset.features)
-        overrides = read_overrides(request.model, request.architecture.set)
+        overrides = read_overrides(request.model, request.architecture.settings)
         spec = spec_of(family, request.architecture.towers, overrides.architecture)
         zeros = {"backward_speedups": dict(history.backward_speedups)}
         workload = describe(dataset, spec).model_copy(update=zeros)
@@ -279,7 +279,7 @@ class _Job:
     @property
     def expected_share(self) -> float:
         """Return the share of the planned epochs that is expected of a job without past runs."""
-        overrides = read_overrides(self.request.model, self.request.architecture.set)
+        overrides = read_overrides(self.request.model, self.request.architecture.settings)
         epochs = self.history.training_epochs(self.family, overrides.patience or Schedule.patience)
         return expected_share(self.request, epochs)
 

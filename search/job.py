@@ -76,7 +76,7 @@ class SearchJob:
         # A single setting is not compared with others, so it needs no validation within an epoch.
         is_compared = self.request.search.most_trials != 1
         by_size = checks_for(self.dataset.splits["train"].rows) if is_compared else ()
-        fixed = read_overrides(self.request.model, self.request.architecture.set)
+        fixed = read_overrides(self.request.model, self.request.architecture.settings)
         return Schedule(
             max_epochs=self.request.longest_epochs,
             patience=fixed.patience or Schedule.patience,

@@ -231,7 +231,7 @@ def space_for(
         MissingExtensionError: The space belongs to an extension that is not installed.
     """
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
-    overrides = read_overrides(request.model, request.architecture.set)
+    overrides = read_overrides(request.model, request.architecture.settings)
     if request.search.space == SearchSpaceName.ARCHITECTURE:
         space, rates = SEARCH_SPACES.load(SearchSpaceName.ARCHITECTURE), usual_rates(placement.batch_size)
         return space.for_dataset(dataset, task_weights=weights, overrides=overrides, hyperparameters=rates)

@@ -89,7 +89,7 @@ def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
     the command.
     """
     request = run.request
-    space = RankingSpace(request.model, read_overrides(request.model, request.architecture.set))
+    space = RankingSpace(request.model, read_overrides(request.model, request.architecture.settings))
     options, minutes = request.search, minutes or unlimited()
 
     def ended(tried: Tried) -> StopReason | None:

@@ -105,7 +105,7 @@ class Recipe(ABC):
         Raises:
             RequestError: The request needs something that the model cannot do.
         """
-        check_overrides(request.model, read_overrides(request.model, request.architecture.set), dataset.features)
+        check_overrides(request.model, read_overrides(request.model, request.architecture.settings), dataset.features)
 
     @abstractmethod
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
@@ -265,7 +265,9 @@ class RankerRecipe(Recipe):
         if learns_in_steps(request.model) and learned_model(request.model).reads_order:
             check_order(dataset)
         if is_solved(request.model):
-            spec = graph_spec(request.model, **read_overrides(request.model, request.architecture.set).architecture)
+            spec = graph_spec(
+                request.model, **read_overrides(request.model, request.architecture.settings).architecture
+            )
             check_solvable(spec, read_graph(dataset), torch.device("cpu"))
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:

@@ -64,6 +64,7 @@ LATER: dict[str, Any] = {
     "embedding_memory": None,
     "plan": None,
     "preset": "standard",
+    "loss": None,
 }
 
 

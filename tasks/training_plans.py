@@ -104,7 +104,7 @@ def trial_placement(run: Any) -> Placement:
     Args:
         run: The `shunter.tasks.run_context.RunContext`.
     """
-    fixed = read_overrides(run.request.model, run.request.architecture.set).architecture
+    fixed = read_overrides(run.request.model, run.request.architecture.settings).architecture
     family = representative(run.request.model, run.dataset.features)
     return placement_of_one(run, spec_of(family, run.request.architecture.towers, fixed))
 

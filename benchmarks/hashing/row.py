@@ -171,7 +171,7 @@ def _train(request: Any, dataset: "Dataset", trial: Trial) -> dict[str, Any]:
     from shunter.engine.overrides import read_overrides
     from shunter.models.registry import model_spec
 
-    fixed = read_overrides("dlrm", request.architecture.set)
+    fixed = read_overrides("dlrm", request.architecture.settings)
     execution = Execution(threads=1, batch_size=trial.batch_size)
     schedule = Schedule(max_epochs=trial.epochs, patience=fixed.patience or 2, seed=request.seed)
     job = TrainingJob(

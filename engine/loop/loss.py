@@ -1,21 +1,45 @@
 """Training loss of each task, by default the log loss, averaged over a batch."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from shunter.errors import RequestError
+from shunter.label_losses import LOG_LOSS, LOSSES, parse_loss
 from shunter.models.recommender import LabelLosses
-from shunter.registry import Entry, Registry
 
-LOG_LOSS = "log_loss"
-LOSSES = Registry("loss", {LOG_LOSS: Entry(target="shunter.engine.loop.loss:log_losses")}, group="shunter.losses")
+
+def load_loss(text: str) -> LabelLosses | None:
+    """Return the loss of each label by its name and parameter, such as `focal:2`; None is the log loss.
+
+    Raises:
+        UnknownNameError: No loss has this name.
+        MissingExtensionError: The loss is of an extension whose folder is absent.
+        RequestError: The parameter does not suit the loss.
+    """
+    name, parameter = parse_loss(text)
+    if name == LOG_LOSS:
+        return None
+    loss = LOSSES.load(name)
+    return partial(loss, parameter=parameter) if parameter else loss
 
 
 def log_losses(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the log loss of each label."""
     return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+
+
+def focal_losses(logits: Tensor, labels: Tensor, parameter: float) -> Tensor:
+    """Return the focal loss of each label: its log loss times `(1 - p) ** parameter`.
+
+    p is the predicted probability of the label that occurred, so that rows that are predicted well count less (Lin et
+    al., "Focal Loss for Dense Object Detection", ICCV 2017).
+    """
+    log_loss = log_losses(logits, labels)
+    missed = -torch.expm1(-log_loss)
+    return missed.clamp_min(torch.finfo(missed.dtype).tiny) ** parameter * log_loss  # a root has no slope at 0
 
 
 def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, loss: LabelLosses | None = None) -> Tensor:

@@ -24,7 +24,7 @@ from shunter.engine.data.vectors import begin_with_given
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.interrupt import deferred_interrupt
 from shunter.engine.loop.learning_rates import LearningRates
-from shunter.engine.loop.loss import LOG_LOSS, LOSSES, task_weights
+from shunter.engine.loop.loss import load_loss, task_weights
 from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.snapshots import snapshot_folder
@@ -215,8 +215,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         if job.spec.numeric_bins:
             begin_bins(model.layers, training_numbers(dataset))
         prepare_layers(model, execution)
-        if job.hyperparameters.loss != LOG_LOSS:
-            model.loss = LOSSES.load(job.hyperparameters.loss)
+        model.loss = load_loss(job.hyperparameters.loss)
         self.device = torch.device(execution.device)
         losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)

@@ -44,7 +44,7 @@ def plan(
     """
     source = {name: value for name, value in request.source.model_dump().items() if value is not None}
     dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
-    overrides = read_overrides(request.architecture.model, request.architecture.set)
+    overrides = read_overrides(request.architecture.model, request.architecture.settings)
     spec = spec_of(request.architecture.model, request.architecture.towers, overrides.architecture)
     assert isinstance(spec, ModelSpec), "the request refuses graph models"
     profiles = profile_machine()

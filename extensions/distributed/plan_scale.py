@@ -96,7 +96,9 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
     source = {name: value for name, value in request.source.model_dump().items() if value is not None}
     dataset, _ = ingest_request(TrainRequest(**source))
     model = request.architecture.model
-    spec = spec_of(model, request.architecture.towers, read_overrides(model, request.architecture.set).architecture)
+    spec = spec_of(
+        model, request.architecture.towers, read_overrides(model, request.architecture.settings).architecture
+    )
     if not isinstance(spec, ModelSpec):
         raise RequestError(f"A plan divides one model of clicks, not --model {model}: name one.")
     place = DevicesRequest(

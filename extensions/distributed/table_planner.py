@@ -122,7 +122,7 @@ class TablePlanner:
 
 def _fixed_width(request: TrainRequest) -> int | None:
     """Return the width of an embedding row; None if the width is searched."""
-    fixed = read_overrides(request.model, request.architecture.set).architecture
+    fixed = read_overrides(request.model, request.architecture.settings).architecture
     if "embedding_dim" not in fixed and request.search.most_trials != 1:
         return None
     spec = spec_of(request.model, request.architecture.towers, fixed)

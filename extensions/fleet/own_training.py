@@ -22,7 +22,7 @@ def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
     Raises:
         RequestError: No model with these settings can be built for the features.
     """
-    overrides = read_overrides(request.model, request.architecture.set)
+    overrides = read_overrides(request.model, request.architecture.settings)
     check_overrides(request.model, overrides, dataset.features)
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
     usual = replace(default_hyperparameters(request.model), task_weights=weights)

@@ -1,10 +1,11 @@
 """Request group of the model to train."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from shunter.label_losses import LOSSES
 from shunter.model_families import model_names
 from shunter.requests.groups import Group
 
@@ -57,6 +58,11 @@ def _offer_models(schema: dict[str, Any]) -> None:
     schema["enum"] = [*model_names()]
 
 
+def _offer_losses(schema: dict[str, Any]) -> None:
+    """Add the names of the losses as examples to the form's schema."""
+    schema["examples"] = [*LOSSES.names]
+
+
 class ModelRequest(Group, frozen=True, title="Model"):
     """Options of the model family, including those of a few families only."""
 
@@ -64,6 +70,12 @@ class ModelRequest(Group, frozen=True, title="Model"):
         default="dlrm",
         description="Model family, such as dlrm, dcnv2, din or lightgcn; auto compares several click models.",
         json_schema_extra=_offer_models,
+    )
+    loss: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Loss that is minimised, such as focal or focal:2; if omitted, the log loss.",
+        json_schema_extra=_offer_losses,
     )
     towers: int | None = Field(
         default=None,
@@ -75,3 +87,14 @@ class ModelRequest(Group, frozen=True, title="Model"):
         default=(),
         description="Fix a setting, such as batch_norm=true. Fixed settings are not searched. Repeatable.",
     )
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Return the fixed settings, the loss among them."""
+        return self.set if self.loss is None else (*self.set, f"loss={self.loss}")
+
+    @model_validator(mode="after")
+    def _check_loss(self) -> Self:
+        if self.loss is not None and any(entry.startswith("loss=") for entry in self.set):
+            raise ValueError("--loss and --set loss= name the loss twice: leave one of them out")
+        return self

@@ -103,7 +103,7 @@ NEEDS = (
         Need(use, ModelTrait.CLICKS)
         for use in (
             *map(Use, ("min_auc", "min_auc_confidence", "max_ne", "max_predict_milliseconds", "max_predict_joules")),
-            *(Use("select_by", "auc"), Use("select_by", "logloss")),
+            *(Use("select_by", "auc"), Use("select_by", "logloss"), Use("loss")),
             *(PROCESSES, EMBEDDING_MEMORY, ENSEMBLE_MEMORY, SNAPSHOTS, CHAMPIONS, DISTILL),
         )
     ),

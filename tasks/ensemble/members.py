@@ -187,7 +187,7 @@ def planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Pla
     expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
     schedule = Schedule(
         max_epochs=request.longest_epochs,
-        patience=read_overrides(request.model, request.architecture.set).patience or PATIENCE,
+        patience=read_overrides(request.model, request.architecture.settings).patience or PATIENCE,
         seed=request.seed + turn,
         select_by=request.training.select_by.value,
     )

@@ -99,7 +99,7 @@ def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
     is_cut = isinstance(request, TrainRequest) and request.search.space == SearchSpaceName.ARCHITECTURE
     if trials is None or is_cut or is_ranking(request.model) or not request.searches:
         return []
-    fixed = read_overrides(request.model, request.architecture.set)
+    fixed = read_overrides(request.model, request.architecture.settings)
     space = SearchSpace.for_dataset(dataset, request.model, overrides=fixed)
     return [describe(dataset, spec) for spec in drawn_specs(space, trials, request.seed)]
 

@@ -29,7 +29,7 @@ from shunter.tracking.store import open_store
 
 summary = train(
     TrainRequest(
-        data=f"jsonl:{sys.argv[1]}", schema_file=sys.argv[2], model="wide", set=("loss=focal", "scale=2.0"),
+        data=f"jsonl:{sys.argv[1]}", schema_file=sys.argv[2], model="wide", set=("loss=poly", "scale=2.0"),
         search_method="patient", trials=12, max_epochs=1, ensemble_size=1, baselines="none",
         explore="never", promote="always",
     )
@@ -113,7 +113,7 @@ def test_all_roles_of_another_distribution_serve_in_one_training(
     found = run(site, TRAINING, *paths, SHUNTER_HOME=str(home), PREFECT_API_URL=prefect_server)
 
     assert [(spec["family"], spec["scale"], learned["loss"]) for spec, learned in found["settings"]] == [
-        ("wide", 2.0, "focal")
+        ("wide", 2.0, "poly")
     ] * len(found["settings"])
     assert found["stop"] == "exhausted"
     assert 4 <= len(found["settings"]) < 12

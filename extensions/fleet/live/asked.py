@@ -48,7 +48,7 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
             f"{told} names the model {request.model}, and a fleet trains one model of clicks at fixed settings: "
             "name a family such as dlrm"
         )
-    read_overrides(request.model, request.architecture.set)
+    read_overrides(request.model, request.architecture.settings)
     others = [
         *sorted(request.model_fields_set - SETTLED),
         *sorted(request.training.model_fields_set & LEFT_OUT),

@@ -28,6 +28,7 @@ VALUES: dict[str, Any] = {
     "cluster_resource": "gpu",
     "embedding_memory": "1GiB",
     "ensemble_memory": "1MiB",
+    "loss": "focal",
     "max_ne": 0.9,
     "max_predict_joules": 1.0,
     "max_predict_milliseconds": 1.0,

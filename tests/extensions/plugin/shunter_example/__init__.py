@@ -3,7 +3,7 @@
 from shunter.registry import Entry
 
 WIDE = Entry(target="shunter_example.wide:WIDE", capabilities={"has_hidden_layers": False})
-FOCAL = Entry(target="shunter_example.roles:focal_losses")
+POLY = Entry(target="shunter_example.roles:poly_losses")
 BRIER = Entry(target="shunter_example.roles:brier_score")
 JSONL = Entry(target="shunter_example.roles:open_jsonl", capabilities={"description": "JSON lines: jsonl:FILE"})
 SHUFFLED = Entry(target="shunter_example.roles:Shuffled")

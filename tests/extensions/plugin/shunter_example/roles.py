@@ -21,10 +21,10 @@ from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from shunter.search.study.storage import finished_trials, has_result, lowest_loss
 
 
-def focal_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the focal loss of each label (Lin et al., ICCV 2017), which counts easy samples less."""
+def poly_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the PolyLoss of each label (Leng et al., ICLR 2022), whose slope stays steeper for easy samples."""
     losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-    return (1 - (-losses).exp()) ** 2 * losses
+    return losses + 1 - (-losses).exp()
 
 
 def brier_score(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None) -> float:
