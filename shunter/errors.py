@@ -352,6 +352,28 @@ class TrackingError(ShunterError):
     exit_code = 8
 
 
+class CallbackError(ShunterError):
+    """A callback of another distribution raised an error, which ends the run.
+
+    Attributes:
+        name: Name of the callback.
+        method: Method that raised.
+    """
+
+    code = "callback"
+
+    def __init__(self, name: str, method: str, error: Exception) -> None:
+        super().__init__(name, method, error)
+        self.name, self.method, self._reason = name, method, f"{type(error).__name__}: {first_line(error)}"
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return (
+            f"The callback {self.name!r} failed in {self.method} ({self._reason}): correct or uninstall its package, "
+            "then run the same command again."
+        )
+
+
 class StorageError(ShunterError):
     """A file cannot be opened or written: the disk is full, the folder read-only, or the file would be too large.
 

@@ -30,13 +30,16 @@ from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.requests import baselines_of
 from shunter.search.minutes import Minutes, unlimited
+from shunter.search.protocol import Outcome, Parameters
 from shunter.search.ranking import RankingSearch
 from shunter.search.space.ranking import RankingSpace
 from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep_ranking, reuse_ranking
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import train_member
+from shunter.tracking.callbacks import CalledTraining, call_on_trial
 from shunter.tracking.convention import RunKind
 from shunter.tracking.evidence import PairedTrial
+from shunter.tracking.runs import open_run
 
 log = logging.getLogger(__name__)
 
@@ -259,12 +262,31 @@ def _try(
         except (TrainingError, TooLargeError) as error:
             failure = error
             search.tell([0.0])
+            _call_on_trial(one, point, Outcome(state="failed"))
             continue
         search.tell([report.validation.figure_by(select_by) for report in trained.history])
         tried.trained.append(trained)
+        _call_on_trial(one, point, _outcome_of(trained), trained.run_id)
     if not tried.trained:
         raise failure or TrainingError("No setting was tried: raise the limits.")
     return tried
+
+
+def _call_on_trial(purpose: Purpose, point: Parameters, outcome: Outcome, run_id: str | None = None) -> None:
+    """Call the callbacks after a trial; the training runs of baselines are no trials."""
+    if purpose.kind == "trial":
+        training = CalledTraining(purpose.name, purpose.kind, open_run(run_id) if run_id else None)
+        call_on_trial(training, point, outcome)
+
+
+def _outcome_of(trained: TrainedRanker) -> Outcome:
+    return Outcome(
+        state="pruned" if trained.stop_reason.kind is StopKind.PRUNED else "complete",
+        selected=1 - trained.validation.figure_by(trained.schedule.select_by),
+        seconds=trained.train_seconds,
+        joules=trained.energy.joules,
+        epochs=float(len(trained.history)),
+    )
 
 
 def _schedule(run: RunContext, space: RankingSpace) -> Schedule:

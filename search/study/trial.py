@@ -32,6 +32,7 @@ from shunter.search.study.interrupted import FAILURE, may_try_again
 from shunter.search.study.kept import KeptModels
 from shunter.search.study.pair import OUT_OF_TIME, Repeated
 from shunter.search.study.storage import begun_trials, outcome_of, trials_with_result
+from shunter.tracking.callbacks import CalledTraining, call_on_trial, called
 from shunter.tracking.convention import (
     epoch_metrics,
     model_params,
@@ -125,13 +126,16 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
         ProcessLostError: The process of the training was killed, and the trial may be tried again.
         KeyboardInterrupt: Ctrl-C; the trial stays open and is tried again later.
     """
-    started = time.perf_counter()
+    started, called_training = time.perf_counter(), CalledTraining(f"trial-{trial.number}", "trial", None)
     try:
-        with child_run(context.parent_run_id, f"trial-{trial.number}", "trial") as run:
+        with child_run(context.parent_run_id, called_training.name, "trial") as run:
+            called_training = replace(called_training, run=run)
             trial.set_user_attr("run_id", run.run_id)
             attempt = _Attempt(trial, parameters, context, executor, run)
             try:
-                return attempt.end()
+                end = attempt.end()
+                call_on_trial(called_training, parameters, end.outcome)
+                return end
             except BaseException as error:
                 with contextlib.suppress(TrackingError):  # the first error is the one to report
                     attempt.keep_evidence(ending_of(error=error))
@@ -140,7 +144,9 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
         if not _is_failure_of_point(error) or (isinstance(error, ProcessLostError) and may_try_again(trial)):
             raise
         trial.set_user_attr(FAILURE, str(error) or type(error).__name__)
-        return TrialEnd(Outcome(state="failed", seconds=time.perf_counter() - started))
+        failed = Outcome(state="failed", seconds=time.perf_counter() - started)
+        call_on_trial(called_training, parameters, failed)
+        return TrialEnd(failed)
 
 
 class _Attempt:
@@ -193,7 +199,10 @@ class _Attempt:
         started = time.perf_counter()
         figures = None
         with self.executor.meter() as self.meter, contextlib.suppress(_stopped()):
-            hooks = Hooks(on_epoch=self._on_report, should_stop=context.ended)
+            hooks = called(
+                Hooks(on_epoch=self._on_report, should_stop=context.ended),
+                CalledTraining(f"trial-{self.trial.number}", "trial", run),
+            )
             train = self.executor.figures if context.kept is None else self.executor.run
             figures = train(self.job, hooks)
         if figures is not None and figures.stop_reason.is_exploration:

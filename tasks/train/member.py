@@ -22,6 +22,7 @@ from shunter.tasks.progress_line import ProgressLine, progress_line
 from shunter.tasks.train.checkpoints import checkpointing_of, remove_but_choices
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
 from shunter.tasks.train.training_record import TrainingRecord
+from shunter.tracking.callbacks import CalledTraining, called
 from shunter.tracking.convention import RunKind, placement_params, training_metrics, training_stop_tags
 from shunter.tracking.runs import Run, child_run
 
@@ -90,6 +91,7 @@ def train_model(
         hooks = _hooks(kind, run, progress, record, should_stop)
         if watch is not None:
             hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, watch))
+        hooks = called(hooks, CalledTraining(name, run_kind, run))
         if adaptation is not None and executor.trains_here and not prepared.execution.compiled:
             adaptation.on_change = partial(_log_change, run, progress)
             hooks = replace(hooks, adapt=adaptation.after_step)

@@ -57,10 +57,10 @@ def test_own_csv_and_serving(run: Run) -> None:
 
 
 def test_plugin_loss(run: Run, tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLES / "smoothed_loss", tmp_path / "source")
+    shutil.copytree(EXAMPLES / "plugin", tmp_path / "source")
     install = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", tmp_path / "site")
     run(*install, tmp_path / "source")
-    assert "smoothed" in run(EXAMPLES / "plugin_loss.py", PYTHONPATH=str(tmp_path / "site"))
+    assert "focal" in run(EXAMPLES / "plugin_loss.py", PYTHONPATH=str(tmp_path / "site"))
 
 
 @pytest.mark.long

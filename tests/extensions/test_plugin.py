@@ -1,4 +1,4 @@
-"""Another distribution adds a model family, a loss, a metric, a reader of logs and a search method."""
+"""Another distribution adds a model family, a loss, a metric, a reader of logs, a callback and a search method."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import pytest
 
 from shunter.settings import PROJECT_ROOT
 
-PLUGIN = Path(__file__).parent / "plugin"
+PLUGIN = PROJECT_ROOT / "examples" / "plugin"
 PAGES = "".join(path.read_text() for path in (PROJECT_ROOT / "docs" / "how-to").glob("extend*.md"))
 ROWS = 1200
 TRAINING = """
@@ -40,6 +40,10 @@ print(json.dumps({
     "stop": summary.tuned.stop_reason.kind,
     "settings": [[one.spec.to_dict(), one.hyperparameters.to_dict()] for one in summary.tuned.settings],
     "validation": result.validation.more, "test": result.test.more,
+    "registered": [summary.registered.name, summary.registered.version],
+    "trial_metrics": next(
+        run.data.metrics for run in open_store().mlflow.search_runs(["1"], "tags.`run.kind` = 'trial'")
+    ),
     "metrics": open_store().mlflow.get_run(summary.run_id).data.metrics,
     "scores": [float(one) for one in load_champion(summary.registered.name).predict(rows)],
 }))
@@ -109,8 +113,9 @@ def test_all_roles_of_another_distribution_serve_in_one_training(
     log.write_ndjson(tmp_path / "clicks.jsonl")
     (tmp_path / "schema.yaml").write_text("label: click\nnumeric: [price]\ncategorical: [user, item]\n")
 
+    journal = tmp_path / "journal.jsonl"
     paths = (str(tmp_path / "clicks.jsonl"), str(tmp_path / "schema.yaml"))
-    found = run(site, TRAINING, *paths, SHUNTER_HOME=str(home), PREFECT_API_URL=prefect_server)
+    found = run(site, TRAINING, *paths, SHUNTER_HOME=str(home), PREFECT_API_URL=prefect_server, JOURNAL=str(journal))
 
     assert [(spec["family"], spec["scale"], learned["loss"]) for spec, learned in found["settings"]] == [
         ("wide", 2.0, "poly")
@@ -122,3 +127,30 @@ def test_all_roles_of_another_distribution_serve_in_one_training(
     assert found["metrics"]["quality.test.brier"] == found["test"]["brier"]
     assert all(0 < score < 1 for score in found["scores"])
     assert len(found["scores"]) == 2
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    trials = [name for event, name, _ in events if event == "trial"]
+    assert sorted(trials) == sorted({*trials})
+    assert len(trials) >= 4
+    assert {name for event, name, _ in events if event == "epoch"} >= {*trials}
+    assert {name for event, name, _ in events if event == "step"} & {*trials}
+    assert events[-1] == ["registered", *found["registered"]]
+    assert found["trial_metrics"]["journal.step_seconds"] > 0
+
+
+@pytest.mark.parametrize(("error", "raised"), [("ValueError()", "CallbackError"), ("TrainingError()", "TrainingError")])
+def test_an_error_of_a_callback_is_named_and_one_of_shunter_stays(site: Path, error: str, raised: str) -> None:
+    script = (
+        "import json\n"
+        "from shunter.engine.job import Hooks\n"
+        "from shunter.errors import TrainingError\n"
+        "from shunter.tracking.callbacks import CalledTraining, called\n"
+        "from shunter_example.roles import Journal\n"
+        "def fail(*_): raise " + error + "\n"
+        "Journal.on_step = fail\n"
+        "steps = []\n"
+        "hooks = called(Hooks(on_step=lambda *step: steps.append(step)), CalledTraining('trial-0', 'trial', None))\n"
+        "try: hooks.on_step(1, 2)\n"
+        "except Exception as error: print(json.dumps([type(error).__name__, getattr(error, 'method', None), steps]))"
+    )
+    method = "on_step" if raised == "CallbackError" else None
+    assert run(site, script) == [raised, method, [[1, 2]]]

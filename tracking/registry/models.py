@@ -19,6 +19,7 @@ from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
 from shunter.requests.sizes import parse_bytes
+from shunter.tracking.callbacks import call
 from shunter.tracking.convention import SCHEMA_VERSION
 from shunter.tracking.outbox import LOCAL, StoreAwayError
 from shunter.tracking.patience import PatientCaller
@@ -90,6 +91,7 @@ def register_model(
     Raises:
         RequestError: MLflow does not accept the name.
         TrackingError: The store fails; the same training job, started again, resumes here.
+        CallbackError: The version is registered, and a callback failed.
     """
     if not name.strip() or any(character in name for character in "/:"):
         raise RequestError(f"The name {name!r} does not suit a registered model: use one without `/` and `:`.")
@@ -117,7 +119,9 @@ def register_model(
     told = {NOT_PROMOTED: not_promoted} if not_promoted else {}
     run.set_tags({"model.registered": f"{name}/{registered}", FAMILIES: families_in(model_directory), **told})
     uri = f"models:/{name}/{registered}"
-    return RegisteredModel(name=name, version=registered, uri=uri, not_promoted=not_promoted)
+    model = RegisteredModel(name=name, version=registered, uri=uri, not_promoted=not_promoted)
+    call("on_registered", model)
+    return model
 
 
 def load_champion(

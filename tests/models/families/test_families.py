@@ -458,7 +458,7 @@ def test_options_of_other_families_are_not_written_down() -> None:
 
 
 def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (PROJECT_ROOT / "tests/extensions/plugin/shunter_example/wide.py").read_text()
+    text = (PROJECT_ROOT / "examples/plugin/shunter_example/wide.py").read_text()
     module = ModuleType("shunter.models.families.wide")
     exec(text, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)

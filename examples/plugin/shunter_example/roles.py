@@ -1,9 +1,13 @@
-"""A loss, a metric, a reader of logs and two search methods."""
+"""A loss, a metric, a reader of logs, a callback and two search methods."""
 
 import hashlib
+import json
 import math
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,6 +23,8 @@ from shunter.search.context import SearchContext
 from shunter.search.methods.registry import build_method
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from shunter.search.study.storage import finished_trials, has_result, lowest_loss
+from shunter.tracking.callbacks import CalledTraining
+from shunter.tracking.registry.models import RegisteredModel
 
 
 def poly_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -47,6 +53,37 @@ def open_jsonl(argument: str, schema_file: str | None, downloads: Path) -> Sourc
         with replacing(table) as partial:
             pl.read_ndjson(path).write_parquet(partial)
     return ParquetSource(path.stem, read_schema(schema_file, Schema), (table,))
+
+
+class Journal:
+    """Callback that appends a line of JSON to the file `JOURNAL` for each thousandth step, epoch, trial and version."""
+
+    def on_step(self, training: CalledTraining, step: int, total_steps: int) -> None:
+        """Write the progress of a training; this method must be fast."""
+        if step % 1000 == 0 or step == total_steps:
+            self._write("step", training.name, step)
+
+    def on_epoch(self, training: CalledTraining, report: Any) -> None:
+        """Write the seconds of a training after an epoch, and log them per step to the MLflow run of the training."""
+        self._write("epoch", training.name, report.epoch)
+        if training.run is not None:
+            training.run.log_metrics({"journal.step_seconds": report.train_seconds / report.step}, step=report.epoch)
+
+    def on_trial(self, training: CalledTraining, parameters: Mapping[str, Any], outcome: Outcome) -> None:
+        """Write how a trial of the search ended."""
+        self._write("trial", training.name, outcome.state)
+
+    def on_registered(self, model: RegisteredModel) -> None:
+        """Write the version that was registered."""
+        self._write("registered", model.name, model.version)
+
+    def _write(self, *event: object) -> None:
+        if path := os.environ.get("JOURNAL"):
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(event) + "\n")
+
+
+JOURNAL = Journal()
 
 
 class Shuffled:
