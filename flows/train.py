@@ -33,6 +33,7 @@ from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.requests import Explore, Objective, TrainRequest, shown
+from shunter.requests.loggers import check_loggers
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import announce, holds_all, installed_move, keep_chosen, reserve_for_flow
@@ -155,6 +156,7 @@ def train(
     request.search.check_is_installed()
     request.ensemble.check_is_installed()
     check_is_installed(request)
+    check_loggers(request.log_to)
     read_overrides(request.model, request.architecture.settings)
     check_model_key()
     clock = StepClock(seconds_before_run())

@@ -17,6 +17,7 @@ from shunter.models.names import check_model
 from shunter.planner.decide import Decision
 from shunter.process_age import seconds_before_run
 from shunter.requests import Explore, TrainRequest, shown
+from shunter.requests.loggers import check_loggers
 from shunter.search.job import SearchJob
 from shunter.search.minutes import Minutes
 from shunter.search.result import TuneResult
@@ -49,6 +50,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     """
     check_model(request.model)
     request.search.check_is_installed()
+    check_loggers(request.log_to)
     read_overrides(request.model, request.architecture.settings)
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster

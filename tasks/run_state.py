@@ -26,7 +26,7 @@ P = ParamSpec("P")
 
 FINISHED = ".finished"  # suffix of a folder that is being removed
 DATA = "dataset"  # file with the name of the run's data folder in the cache
-FREE_TO_CHANGE = {"processes", "priority"}  # options whose change does not prevent that a run is resumed
+FREE_TO_CHANGE = {"processes", "priority", "log_to"}  # options whose change does not prevent that a run is resumed
 KEY_ORDER = (
     *("data", "format", "schema_file", "max_bad_share", "model", "towers", "objective", "limits", "price_per_hour"),
     *("billing", "trials", "search_minutes", "search_kwh", "max_epochs", "ensemble_size", "seed", "explore", "cluster"),

@@ -9,9 +9,13 @@ from pydantic import BaseModel
 
 from shunter.engine.checkpoint.checked_files import write_json, write_text
 from shunter.engine.data.dataset import Dataset
-from shunter.requests import JobRequest
+from shunter.requests import TrainRequest
+from shunter.requests.job import model_name_of
 from shunter.requests.job_file import JOB_FILE, job_text
+from shunter.requests.loggers import parse_loggers
+from shunter.settings import settings
 from shunter.tasks.run_state import DATA, StateFolder
+from shunter.tracking.loggers import OPEN_LOGGERS, opened
 from shunter.tracking.reports import log_request
 from shunter.tracking.runs import RunKind, closing, start_run_tree
 
@@ -23,8 +27,12 @@ class RunIdentity(BaseModel):
 
 
 @contextmanager
-def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, kind: RunKind = "train") -> Iterator[str]:
+def tracked_run(
+    request: TrainRequest, dataset: Dataset, state: StateFolder, *, kind: RunKind = "train"
+) -> Iterator[str]:
     """Open the MLflow run of the flow, or that of an interrupted attempt, while the block runs; yield its id.
+
+    The requested loggers get what is written to the run and its children.
 
     Args:
         request: Request of the user.
@@ -43,6 +51,8 @@ def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, ki
     state.remember("identity", RunIdentity(parent_run_id=run_id))
     write_text(state.directory / JOB_FILE, job_text(request, kind))
     write_json(state.directory / DATA, json.dumps({"folder": dataset.directory.name}))
-    with closing(run_id, is_resumable=True):
+    tree = f"{model_name_of(dataset.name)}-{request.model}-{run_id[:8]}"
+    loggers = opened(parse_loggers(request.log_to), settings().tracking_root, tree)
+    with OPEN_LOGGERS.of_tree(run_id, tree, loggers), closing(run_id, is_resumable=True):
         log_request(run_id, request, kind)
         yield run_id

@@ -17,6 +17,7 @@ from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 from shunter.tracking import entries
 from shunter.tracking.entries import Point, hand_over, or_away
+from shunter.tracking.loggers import OPEN_LOGGERS
 from shunter.tracking.outbox import LOCAL, Delivery, Entry, Outbox, StoreAwayError, WriteFailedError
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class TrackingClient:
             name: Name of the run.
             tags: Tags of the run.
         """
+        run_id = self._created(name, tags)
+        OPEN_LOGGERS.begin_child(run_id, name, tags)
+        return run_id
+
+    def _created(self, name: str, tags: Mapping[str, str]) -> str:
         entry = entries.create_run(name, tags)
         if self._outbox.is_empty:
             try:
@@ -77,10 +83,12 @@ class TrackingClient:
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
         """Write parameters."""
         self._write(entries.log_batch(run_id, params=params))
+        OPEN_LOGGERS.call(run_id, "log_params", params)
 
     def log_metrics(self, run_id: str, points: Sequence[Point]) -> None:
         """Write points of metrics, at most 1,000 per call (MLflow's limit)."""
         self._write(entries.log_batch(run_id, points))
+        OPEN_LOGGERS.call(run_id, "log_metrics", points)
 
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Write tags; existing tags are replaced."""
@@ -125,6 +133,7 @@ class TrackingClient:
     def set_terminated(self, run_id: str, status: str) -> None:
         """Close a run."""
         self._write(entries.set_terminated(run_id, status))
+        OPEN_LOGGERS.end(run_id)
 
     def list_artifacts(self, run_id: str, folder: str | None = None) -> "list[FileInfo]":
         """Return the artifacts in a folder of a run, or at its root; empty while the store is unreachable."""

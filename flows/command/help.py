@@ -7,7 +7,10 @@ import typer
 ALL = "shunter.help_all"  # key in the context of a command whose complete help is shown
 FEW = 20  # largest number of options that are shown at once, in one panel
 OPTIONS, OUTPUT = "Options", "Output"
-PANELS = {"objective": "Limits", "seed": "Advanced: training", "register_as": OUTPUT, "promote": OUTPUT}
+PANELS = {
+    **{"objective": "Limits", "seed": "Advanced: training"},
+    **dict.fromkeys(("register_as", "promote", "log_to"), OUTPUT),
+}
 # Options in the short help of a command with many options, by the name of their parameter.
 COMMON = {
     *(

@@ -1,9 +1,9 @@
 """Request of `shunter train` and `shunter tune`: one model for the command line, the form and Python."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shunter.model_families import is_ranking
 from shunter.requests.checkpoints import CheckpointRequest
@@ -28,6 +28,12 @@ PROMOTE = Field(
 )
 
 
+def _checked_loggers(text: str | None) -> str | None:
+    from shunter.requests.loggers import parse_loggers  # most requests name none
+
+    return ",".join(parse_loggers(text)) or None
+
+
 class TrainRequest(JobRequest, frozen=True):
     """Training job from click log to registered model."""
 
@@ -44,6 +50,11 @@ class TrainRequest(JobRequest, frozen=True):
     )
 
     promote: Promote = PROMOTE
+    log_to: Annotated[str | None, AfterValidator(_checked_loggers)] = Field(
+        default=None,
+        min_length=1,
+        description="Loggers beside MLflow: tensorboard, wandb (offline), or both with a comma.",
+    )
 
     if TYPE_CHECKING:
 

@@ -42,7 +42,10 @@ print(json.dumps({
     "validation": result.validation.more, "test": result.test.more,
     "registered": [summary.registered.name, summary.registered.version],
     "trial_metrics": next(
-        run.data.metrics for run in open_store().mlflow.search_runs(["1"], "tags.`run.kind` = 'trial'")
+        run.data.metrics
+        for run in open_store().mlflow.search_runs(
+            [one.experiment_id for one in open_store().mlflow.search_experiments()], "tags.`run.kind` = 'trial'"
+        )
     ),
     "metrics": open_store().mlflow.get_run(summary.run_id).data.metrics,
     "scores": [float(one) for one in load_champion(summary.registered.name).predict(rows)],

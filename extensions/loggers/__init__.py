@@ -1,0 +1,1 @@
+"""Loggers beside MLflow: TensorBoard and Weights & Biases."""
