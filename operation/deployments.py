@@ -19,6 +19,7 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from pydantic import BaseModel, ConfigDict, Field
 
+from shunter.operation.forms import arrange, flat_options, shorten
 from shunter.operation.servers import WORK_POOL
 from shunter.registry import Entry, Registry
 from shunter.requests.training import Promote
@@ -95,9 +96,12 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
         names = []
         for flow in deployed_flows():
             deployment = _deployment(flow, client, nightly, former)
-            for definition in (deployment._parameter_openapi_schema.definitions or {}).values():
+            schema = deployment._parameter_openapi_schema
+            for definition in (schema.definitions or {}).values():
                 for name in FIELDS_OF_FILES & definition.get("properties", {}).keys():
                     definition["properties"][name]["description"] += f" Relative paths count from `{directory}`."
+            shorten(schema)
+            deployment.parameters = arrange(deployment.parameters or {}, schema)
             # Prefect would call git, 63 times in all, for the version of the project in the current folder.
             deployment.apply(version_info=VersionInfo(type="prefect:simple", version=deployment.version or ""))
             names.append(deployment.full_name)
@@ -116,7 +120,7 @@ def next_night() -> str | None:
         return None
     zone = ZoneInfo(crons[0].timezone or "UTC")
     moment = next(CronSim(crons[0].cron, datetime.now(zone)))
-    request = deployment.parameters.get("request", {})
+    request = flat_options(deployment.parameters.get("request", {}))
     model = request.get("register_as", "shunter")
     return f"Next nightly run: {moment:%Y-%m-%d %H:%M} {zone.key}, of {model!r} on {request.get('data', 'no data')}"
 
@@ -147,7 +151,7 @@ def deployed_flows() -> list[Flow[..., Any]]:
 
 def _with_whole_paths(parameters: dict[str, Any], former: Path) -> dict[str, Any]:
     """Return stored parameters of a nightly run with whole paths, because runs may have had another folder before."""
-    request = parameters.get("request", {})
+    request = flat_options(parameters.get("request", {}))
     whole = {name: str(former / Path(request[name]).expanduser()) for name in PATHS_OF_NIGHTS if request.get(name)}
     return {**parameters, "request": {**request, **whole}} if whole else parameters
 

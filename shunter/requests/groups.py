@@ -12,9 +12,16 @@ from pydantic_core import CoreSchema
 from shunter.requests.form import make_form, title_of
 from shunter.requests.support import check_support
 
+FURTHER = "more"  # part of a request or group in which a form puts the options that it shows on demand
+
 
 class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
     """Options of one concern: a folded part of the form, plain options on the command line."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unfold_further(cls, values: Any) -> Any:
+        return _with_further(values)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -89,7 +96,7 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
         """Move flat options into their groups."""
         if not isinstance(values, dict):
             return values
-        folded = dict(values)
+        folded = dict(_with_further(values))
         for name, group in cls.groups().items():
             flat = {option: folded.pop(option) for option in group.model_fields if option in folded}
             given = folded.get(name, {})
@@ -111,11 +118,17 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
         for name, group in cls.groups().items():
             field = form["properties"][name]
             field["title"] = group.model_config.get("title", name)
-            if name not in cls.unfolded:
-                options = handler.resolve_ref_schema({"$ref": _reference(field)})["properties"]
-                patterns |= {f"^{option}$": _flat(value) for option, value in options.items()}
+            options = handler.resolve_ref_schema({"$ref": _reference(field)})["properties"]
+            patterns |= {f"^{option}$": _flat(value) for option, value in options.items()}
         make_form(form)
         return reference
+
+
+def _with_further(values: Any) -> Any:
+    """Return the values with the options of the part `more` beside the others."""
+    if not isinstance(values, dict) or not isinstance(values.get(FURTHER), dict):
+        return values
+    return {**{name: value for name, value in values.items() if name != FURTHER}, **values[FURTHER]}
 
 
 @cache

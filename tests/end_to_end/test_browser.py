@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,15 +115,24 @@ def page(servers: Servers) -> Iterator[Page]:
 
 
 def field(page: Page, title: str) -> Locator:
-    """The input below a title of Prefect's form."""
-    title = f"normalize-space()='{title} (Optional)'"
-    below = "../following-sibling::div//*[self::input or self::textarea]"
-    return page.locator(f"xpath=//label[.//span[{title}]]/{below}").first
+    """The input of a title of Prefect's form."""
+    return page.get_by_label(re.compile(rf"^{re.escape(title)}( \(Optional\))?$")).first
+
+
+def unfold(page: Page, title: str) -> None:
+    """Show the options of a folded group."""
+    group = f"//label[normalize-space()='{title}']/ancestor::div[contains(concat(' ', @class, ' '), ' group ')][1]"
+    page.locator(f"xpath={group}//button[@role='tab'][normalize-space()='Change']").first.click()
+
+
+def form_of(servers: Servers, deployment: str) -> str:
+    """Address of the form of a deployment, in the interface that Prefect shows by default."""
+    return f"{servers.prefect}/v2/deployments/deployment/{servers.deployment(deployment)}/run"
 
 
 def trigger(page: Page, servers: Servers, changes: dict[str, str]) -> dict[str, Any]:
     """Fill in the form of the deployment `train`, submit it, and wait for the end of its run."""
-    run = submitted(page, f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run", changes)
+    run = submitted(page, form_of(servers, "train"), changes, ("Advanced: training", "Ensemble"))
     deadline = time.monotonic() + RUN_SECONDS
     while (found := servers.get(f"flow_runs/{run}"))["state_type"] not in ENDED:
         if time.monotonic() > deadline:
@@ -132,7 +141,7 @@ def trigger(page: Page, servers: Servers, changes: dict[str, str]) -> dict[str, 
     return found
 
 
-def submitted(page: Page, form: str, changes: dict[str, str]) -> str:
+def submitted(page: Page, form: str, changes: dict[str, str], folded: Sequence[str] = ()) -> str:
     """Id of the run that the form has ordered.
 
     On a busy machine a click may come before the form listens, and Prefect's server answers 503 where another write
@@ -140,6 +149,8 @@ def submitted(page: Page, form: str, changes: dict[str, str]) -> str:
     """
     for _ in range(TRIES):
         page.goto(form)
+        for group in folded:
+            unfold(page, group)
         for title, value in changes.items():
             field(page, title).fill(value)
         page.screenshot(path=PICTURES / "prefect-form.png")
@@ -161,18 +172,22 @@ SMALL = {"--trials": "1", "--max-epochs": "1", "--ensemble-size": "1"}
 @pytest.fixture(scope="module")
 def triggered(page: Page, servers: Servers) -> dict[str, Any]:
     """One training, triggered with changed parameters from the form."""
-    return trigger(page, servers, {"Data": "synthetic:4000", **SMALL})
+    return trigger(page, servers, {"--data": "synthetic:4000", **SMALL})
 
 
-def test_the_form_shows_every_parameter_with_its_description_and_default(page: Page, servers: Servers) -> None:
-    page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
-    assert field(page, "Data").input_value() == "ml-100k"
-    assert field(page, "--max-epochs").input_value() == ""  # the model decides
-    page.get_by_text("Settings to try; if omitted by --preset").wait_for()
+def test_the_form_shows_common_options_first_and_the_others_on_demand(page: Page, servers: Servers) -> None:
+    page.goto(form_of(servers, "train"))
+    assert field(page, "--data").input_value() == "ml-100k"
     assert field(page, "--trials").input_value() == "", "an input, though it may be left out"
-    groups = page.locator("label").all_inner_texts()
-    assert groups.index("Limits (Optional)") < groups.index("Advanced: training (Optional)"), "what is rarely set, last"
-    page.get_by_text("Limit on the energy of the whole command, in kWh.").wait_for()
+    titles = page.locator("label").all_inner_texts()
+    assert {"--data", "--preset", "Limits", "Advanced: training"} <= {*titles}, "none of them is called optional"
+    assert {"--schema (Optional)", "--max-kwh (Optional)"} <= {*titles}
+    first = [titles.index(one) for one in ("--data", "--model", "--objective", "Limits", "--preset", "Ensemble")]
+    assert first == sorted(first), "what is rarely set, last"
+    assert field(page, "--max-epochs").count() == 0, "folded"
+    unfold(page, "Advanced: training")
+    assert field(page, "--max-epochs").input_value() == ""  # the model decides
+    page.screenshot(path=PICTURES / "prefect-unfolded.png", full_page=True)
 
 
 def test_a_training_triggered_from_the_form_completes_with_what_was_typed(
@@ -182,7 +197,7 @@ def test_a_training_triggered_from_the_form_completes_with_what_was_typed(
     request = triggered["parameters"]["request"]
     asked = request["source"]["data"], request["search"]["trials"], request["training"]["max_epochs"]
     assert asked == ("synthetic:4000", 1, 1)
-    page.goto(f"{servers.prefect}/runs/flow-run/{triggered['id']}")
+    page.goto(f"{servers.prefect}/v2/runs/flow-run/{triggered['id']}")
     page.get_by_text("Completed").first.wait_for()
     page.screenshot(path=PICTURES / "prefect-run.png")
 
@@ -190,7 +205,7 @@ def test_a_training_triggered_from_the_form_completes_with_what_was_typed(
 def test_its_decision_is_an_artifact_in_prefect(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
     artifacts = servers.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [triggered["id"]]}})
     by_key = {one["key"]: one for one in artifacts}
-    page.goto(f"{servers.prefect}/artifacts/artifact/{by_key['decision-reason']['id']}")
+    page.goto(f"{servers.prefect}/v2/artifacts/artifact/{by_key['decision-reason']['id']}")
     page.get_by_text("needs the least time").first.wait_for()
     table = json.loads(by_key["decision"]["data"])
     assert len(table) > 1, "the candidates, of which one was chosen"
@@ -211,7 +226,7 @@ def scroll_to(page: Page, name: str) -> None:
 
 
 def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
-    second = trigger(page, servers, {"Data": "synthetic:5000", **SMALL})
+    second = trigger(page, servers, {"--data": "synthetic:5000", **SMALL})
     assert second["state_type"] == "COMPLETED", second["state"]["message"]
     page.goto(f"{servers.mlflow}/#/experiments/1/runs?workflowType=machine_learning")
     rows = page.get_by_role("checkbox", name="toggle row selection (unchecked)")

@@ -16,6 +16,7 @@ from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
 from shunter.flows.command.options import JOB_REQUESTS
 from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments
+from shunter.operation.forms import flat_options
 from shunter.operation.servers import WORK_POOL
 from shunter.requests import FORMATS, Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
 from shunter.requests.form import option_name
@@ -261,7 +262,7 @@ class TestRegistered:
             after = client.read_deployment_by_name("train/train")
             pool = client.read_work_pool(WORK_POOL)
         assert after.id == train.id
-        assert after.parameters == {"request": {"data": "mine.parquet"}}
+        assert after.parameters == {"request": {"source": {"data": "mine.parquet"}}, "fresh": False}
         assert after.paused
         assert pool.base_job_template["job_configuration"]["working_dir"] == str(tmp_path / "elsewhere")
 
@@ -287,7 +288,7 @@ class TestRegistered:
         assert chosen == {"cron": "30 4 * * *", "timezone": "Europe/Berlin"}
         with get_client(sync_client=True) as client:
             nightly = client.read_deployment_by_name("nightly/nightly")
-        assert nightly.parameters["request"] == {
+        assert flat_options(nightly.parameters["request"]) == {
             "data": str(tmp_path / "logs/day_{date}.parquet"),
             "schema_file": str(tmp_path / "schema.yaml"),
             "timezone": "Europe/Berlin",

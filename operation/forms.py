@@ -1,0 +1,140 @@
+"""Short forms of deployments: common options first, all others folded.
+
+Prefect keeps one JSON schema of a flow's parameters: its UI draws a form of it, and its server checks the parameters of
+each run. The UI takes definitions from the root of the schema. The server follows the standard, by which a part with an
+`$id` refers to definitions of its own. A form may thus require a field, while runs of scripts state only what differs.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from prefect.utilities.callables import ParameterSchema
+from prefect.utilities.schema_tools.validation import preprocess_schema
+
+from shunter.requests.form import ADVANCED, title_of
+from shunter.requests.groups import FURTHER
+
+# Options that a form shows at first; the others are folded.
+FIRST = {
+    *("data", "schema_file", "model", "objective", "max_hours", "max_kwh", "max_cost", "min_auc", "preset", "trials"),
+    *("offers", "devices", "accelerator", "jobs", "cluster", "policies", "policy", "nightly_epochs"),
+}
+AS_USUAL, CHANGE = "As usual", "Change"  # tabs of what is folded
+DEFINITIONS = "#/definitions/"
+
+Schema = dict[str, Any]
+
+
+def shorten(schema: ParameterSchema) -> None:
+    """Change the schema of a deployment's parameters for a short form, in place; the same parameters are accepted.
+
+    Args:
+        schema: Schema that Prefect has made of the flow's signature.
+    """
+    definitions = schema.definitions = schema.definitions or {}
+    accepted = preprocess_schema({"definitions": definitions})["definitions"]  # a copy, in which empty fields are null
+    for name, definition in accepted.items():
+        if "properties" in definition:
+            definition["properties"][FURTHER] = {"$ref": DEFINITIONS + name}
+    for name, field in schema.properties.items():
+        if "$ref" not in field:
+            field["title"] = title_of(name)
+            if _is_filled(field, definitions):
+                schema.required = [*(schema.required or ()), name]
+            continue
+        _shorten(_referred(field, definitions), definitions)
+        del field["default"]
+        field |= {"title": "Options", "$id": f"shunter:{name}", "definitions": accepted}
+        schema.required = [*(schema.required or ()), name]
+
+
+def arrange(parameters: Mapping[str, Any], schema: ParameterSchema) -> dict[str, Any]:
+    """Return a deployment's parameters with each option where the form shows it, whether it was flat or in a group.
+
+    Required parameters that are missing have their defaults.
+
+    Args:
+        parameters: Parameters of a deployment.
+        schema: Schema from `shorten`.
+    """
+    definitions = schema.definitions or {}
+    arranged = {name: schema.properties[name].get("default", {}) for name in schema.required or ()} | dict(parameters)
+    for name in schema.required or ():
+        if "$ref" not in schema.properties[name]:
+            continue
+        options = flat_options(parameters.get(name, {}))
+        arranged[name] = _placed(options, _referred(schema.properties[name], definitions), definitions) | options
+    return arranged
+
+
+def flat_options(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a request by name, whether they are flat or in groups; a flat one has precedence."""
+    flat: dict[str, Any] = {}
+    for value in request.values():
+        flat |= flat_options(value) if isinstance(value, Mapping) else {}
+    return flat | {name: value for name, value in request.items() if not isinstance(value, Mapping)}
+
+
+def _placed(options: dict[str, Any], form: Schema, definitions: Schema) -> dict[str, Any]:
+    """Move options out of a flat mapping to their places in a form; return them there."""
+    placed: dict[str, Any] = {}
+    for name, field in form["properties"].items():
+        if name in options:
+            placed[name] = options.pop(name)
+            continue
+        group = _referred(field["anyOf"][1] if _is_folded(field) else field, definitions)
+        if "properties" in group and (found := _placed(options, group, definitions)):
+            placed[name] = found
+    return placed
+
+
+def _shorten(form: Schema, definitions: Schema) -> None:
+    """Order the fields of a request or a group, in place: common options, folded groups, folded further options."""
+    shown, folded, further = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    for name, field in sorted(form["properties"].items(), key=lambda item: item[1]["position"]):
+        group = _referred(field, definitions)
+        if "properties" not in group:
+            (shown if name in FIRST else further)[name] = field
+            continue
+        field.pop("default", None)
+        if FIRST & group["properties"].keys() and not field["title"].startswith(ADVANCED):
+            _shorten(group, definitions)
+            shown[name] = field
+        else:
+            _require_filled(group, definitions)
+            folded[name] = _folded(field, {"$ref": field.pop("$ref")})
+    if further:
+        field = {"title": "Further options", "description": ", ".join(one["title"] for one in further.values())}
+        rest = {"type": "object", "properties": further}
+        _require_filled(rest, definitions)
+        folded[FURTHER] = _folded(field, rest)
+    form["properties"] = {**shown, **folded}
+    for position, field in enumerate(form["properties"].values()):
+        field["position"] = position
+    _require_filled(form, definitions)
+
+
+def _require_filled(form: Schema, definitions: Schema) -> None:
+    """Require the fields that have a value at first; Prefect calls the others optional, which are the empty ones."""
+    form["required"] = [name for name, field in form["properties"].items() if _is_filled(field, definitions)]
+
+
+def _is_filled(field: Schema, definitions: Schema) -> bool:
+    is_group = "properties" in _referred(field, definitions) or _is_folded(field)
+    return is_group or field.get("default") not in (None, "", [])
+
+
+def _folded(field: Schema, content: Schema) -> Schema:
+    """Return the field of a group that shows its options on demand, and is omitted from the parameters until then."""
+    unchanged = {"title": AS_USUAL, "type": "object", "properties": {}}
+    return {**field, "anyOf": [unchanged, {**content, "title": CHANGE}]}
+
+
+def _is_folded(field: Schema) -> bool:
+    return field.get("anyOf", [{}])[0].get("title") == AS_USUAL
+
+
+def _referred(field: Schema, definitions: Schema) -> Schema:
+    """Return the definition that a field refers to; the field itself if it refers to none."""
+    reference = field.get("$ref")
+    return definitions[reference.removeprefix(DEFINITIONS)] if reference else field
