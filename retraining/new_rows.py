@@ -1,14 +1,16 @@
 """Continued training on new rows of a frame: they are sorted into days, and a nightly run learns them."""
 
+import hashlib
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from shunter.errors import DataError, UnsupportedError
+from shunter.errors import DamagedFileError, DataError, UnsupportedError
 from shunter.flows.command.options import build
 from shunter.flows.python.frames import kept_frame
 from shunter.flows.python.session import run
@@ -39,6 +41,7 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
         UnsupportedError: The schema names no time.
         DataError: A column is missing, no time can be read, or there is no earlier day to learn.
         RequestError: An option is wrong.
+        DamagedFileError: Rows of an earlier call have changed since.
     """
     schema = read_schema(schema_file, Schema)
     if schema.time is None:
@@ -53,10 +56,19 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
         shutil.copy(file, target)
     if not len(found):
         raise DataError(f"No value of {schema.time} is a time: name its format in the schema.")
+    _check_days(folder)
     given = {"data": str(folder / "{date}" / "*.parquet"), "schema_file": schema_file, "register_as": model}
     complete = {"day": found[-1], "min_rows_share": 0.0}  # however few rows the last day has, no more are expected
     request = build(NightlyRequest, {**given, **complete, **options})
     return run("shunter.retraining.nightly_flow:nightly", request)
+
+
+def _check_days(folder: Path) -> None:
+    """Compare the rows of all days with the checksums in their names."""
+    for path in folder.glob("*/*.parquet"):
+        with path.open("rb") as content:
+            if not hashlib.file_digest(content, "sha256").hexdigest().startswith(path.stem):
+                raise DamagedFileError(path, "its sha256 is not the recorded one")
 
 
 def days_of(values: pl.Series, schema: Schema) -> pl.Series:

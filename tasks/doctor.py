@@ -15,7 +15,7 @@ from shunter.files import users_of
 from shunter.quarantine import quarantine
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
-from shunter.tasks.kept_files import Compared, compare_files
+from shunter.tasks.kept_files import Compared, compare_files, compare_frames
 from shunter.tracking.registry.model_keys import check_model_key, kept_key_fault, kept_keys, record_of
 from shunter.tracking.registry.signing import faults_of_models
 
@@ -119,6 +119,7 @@ def parts(settings: Settings) -> list[Part]:
     return [
         Part("data sets", cache, lock=lambda path: _lock_of(path, cache, cache / "locks")),
         Part("downloads", settings.downloads_directory),
+        Part("frames", settings.frames_directory, compare_frames, advice="Remove the file, and give its rows again."),
         Part("profiles", settings.profile_directory),
         Part("traces", settings.traces_directory),
         Part("baselines", settings.baselines_directory),

@@ -74,7 +74,7 @@ from benchmarks.faults.requests import REQUESTS, BadRequest, bad_requests
 from benchmarks.faults.tracking import Spoilt, all_spoilt
 from benchmarks.report import parse_arguments, publish, result_path, table
 
-KILLS, QUICK_KILLS = 40, 3
+KILLS, QUICK_KILLS = 200, 3
 MOST_UNTOUCHED = 5  # trainings in a row that ended before the moment that was drawn for their kill
 QUICK = 2  # of each of the other kinds
 SEED = 0

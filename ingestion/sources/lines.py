@@ -20,6 +20,13 @@ from shunter.ingestion.sources.recognise import first_lines
 from shunter.ingestion.sources.tabular import CsvForm, CsvSource, TableSource, read_csv
 from shunter.ingestion.sources.units import text_units
 
+DEEPEST = 64  # levels of objects and lists in a line of JSON
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_OPENING, _CLOSING = np.frombuffer(b"{[", np.uint8), np.frombuffer(b"}]", np.uint8)
+_LONGEST = 20  # digits; an integer of more has more than 64 bits
+_LONG = re.compile(rb"\d{%d}" % _LONGEST)
+_WIDE = (pl.Int128, pl.UInt128)
+
 
 @dataclass(frozen=True)
 class LineSource(TableSource):
@@ -65,29 +72,62 @@ class JsonSource(LineSource):
 
     def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
         """Parse one object a line, see `LineSource.parse_lines`."""
+        deep = {index for index, line in enumerate(lines) if is_deep(line)}
         try:
-            return flattened(pl.read_ndjson(io.BytesIO(b"\n".join(lines)), infer_schema_length=None)), {}
+            if not deep and not any(map(_LONG.search, lines)):
+                return _parse_table(pl.read_ndjson(io.BytesIO(b"\n".join(lines)), infer_schema_length=None)), {}
         except pl.exceptions.PolarsError:
-            return _parse_each(lines)
+            pass
+        return _parse_each(lines, deep)
 
 
-def _parse_each(lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
+def _integer_or_text(digits: str) -> int | str:
+    """Return an integer of at most 64 bits, or the digits of a longer one."""
+    return int(digits) if len(digits) < _LONGEST and -(2**63) <= int(digits) < 2**63 else digits
+
+
+def is_deep(line: bytes) -> bool:
+    """Return whether objects and lists are nested deeper than readers of JSON can follow."""
+    if line.count(b"{") + line.count(b"[") <= DEEPEST:
+        return False
+    characters = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
+    opened = np.isin(characters, _OPENING).astype(np.int64) - np.isin(characters, _CLOSING)
+    return bool(np.cumsum(opened).max(initial=0) > DEEPEST)
+
+
+def _parse_each(lines: list[bytes], deep: set[int]) -> tuple[pl.DataFrame, dict[int, str]]:
     """Parse one object a line where a line is no object, or a key has values of several types, which become texts."""
-    objects, bad = [], {}
+    objects: list[dict[str, Any]] = []
+    bad = dict.fromkeys(deep, f"holds objects in more than {DEEPEST} levels")
     for index, line in enumerate(lines):
+        if index in deep:
+            continue
         try:
-            found = json.loads(line)
+            found = json.loads(line, parse_int=_integer_or_text)
             if not isinstance(found, dict):
                 raise ValueError("no object")
             objects.append(found)
         except ValueError:
             bad[index] = f"{line[:20]!r} is no JSON object"
     try:
-        return flattened(pl.DataFrame(objects, infer_schema_length=None, strict=False)), bad
+        return _parse_table(pl.DataFrame(objects, infer_schema_length=None, strict=False)), bad
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
         raise DataError(
             f"The lines of JSON mix values that have no common type ({error}): write them again."
         ) from error
+
+
+def _parse_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with dotted names, and integers of more than 64 bits, which Arrow cannot hold, as texts."""
+    flat = flattened(table)
+    wide = {name: _without_wide(dtype) for name, dtype in flat.schema.items()}
+    return flat.cast({name: dtype for name, dtype in wide.items() if dtype != flat.schema[name]})  # pyright: ignore[reportArgumentType] - names of columns
+
+
+def _without_wide(dtype: pl.DataType) -> pl.DataType:
+    if isinstance(dtype, pl.List):
+        return pl.List(_without_wide(dtype.inner))  # pyright: ignore[reportArgumentType] - of an instance
+    return pl.String() if dtype in _WIDE else dtype
 
 
 def flattened(table: pl.DataFrame) -> pl.DataFrame:

@@ -32,6 +32,7 @@ MADE_AGAIN = {
     "record of the key": "model.key.check",
 }
 NAMED = {
+    "frames": "frames/*/frame.parquet",
     "power limits": "power_limits.json",
     "outbox": "outbox/*/journal.jsonl",
     "model key": "model.key",

@@ -1,6 +1,7 @@
 """A log of an unusual shape is read as what it holds, or one column is refused by name."""
 
 import gzip
+import json
 import os
 import random
 import subprocess
@@ -53,10 +54,10 @@ def write(path: Path, columns: dict[str, Any]) -> Path:
     return path
 
 
-def ingest(path: Path, **schema: Any) -> Dataset:
+def ingest(path: Path, max_bad_share: float = 0, **schema: Any) -> Dataset:
     file = path.parent / "schema.yaml"
     file.write_text(yaml.safe_dump(schema))
-    return ingest_source(open_source(str(path), None, str(file), path), path.parent / "cache", 0, 0)[0]
+    return ingest_source(open_source(str(path), None, str(file), path), path.parent / "cache", 0, max_bad_share)[0]
 
 
 def arrays(dataset: Dataset) -> dict[str, Any]:
@@ -167,6 +168,31 @@ def test_a_file_that_is_a_header_only_says_nothing_of_the_kinds_of_its_columns(t
     write(tmp_path / "log.parquet", {"click": [0], "price": pa.nulls(1)})
     found = column_kinds(ParquetSource("log", schema, (tmp_path / "log.parquet",)))
     assert found == {"click": "number", "price": "empty"}
+
+
+@pytest.mark.parametrize("opening", ["[", '{"user":'])
+def test_a_line_of_json_that_is_nested_too_deeply_is_set_aside(opening: str, tmp_path: Path) -> None:
+    lines = [json.dumps({"click": row % 2, "user": f"u{row % 9}", "note": "[{" * 99}) for row in range(ROWS)]
+    (tmp_path / "log.jsonl").write_text("\n".join([opening * 100_000, *lines]) + "\n")
+    assert ingest(tmp_path / "log.jsonl", max_bad_share=0.01, label="click", categorical=["user"]).rows == ROWS
+
+
+@pytest.mark.parametrize("integer", [2**63 - 1, 2**63, 2**64 + 5, 2**130])
+def test_an_integer_of_any_size_in_a_line_of_json_is_a_value_of_its_own(integer: int, tmp_path: Path) -> None:
+    rows = [
+        {"click": row % 3 % 2, "user": user, "price": row}
+        for row, user in enumerate([integer, integer + 1, 1, 2] * (ROWS // 4))
+    ]
+    found = {}
+    for kind in ("jsonl", "csv"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        lines = ["click,user,price", *(",".join(map(str, row.values())) for row in rows)]
+        (folder / f"log.{kind}").write_text("\n".join(lines if kind == "csv" else map(json.dumps, rows)) + "\n")
+        check(str(folder / f"log.{kind}"))
+        found[kind] = arrays(ingest(folder / f"log.{kind}", label="click", numeric=["price"], categorical=["user"]))
+    assert found["jsonl"] == found["csv"]
+    assert any(len({*np.ravel(values)}) == 4 for values in found["csv"].values())
 
 
 def test_letters_that_the_terminal_cannot_show_are_replaced(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from shunter.errors import DataError, UnsupportedError
+from shunter.errors import DamagedFileError, DataError, UnsupportedError
 from shunter.ingestion.schema import Schema
 from shunter.retraining import new_rows
 from shunter.retraining.nightly_request import NightlyRequest
@@ -42,6 +42,18 @@ def test_rows_are_kept_by_day_and_once(asked: list[NightlyRequest], schema_file:
     assert [(path.parent.name, pl.read_parquet(path).height) for path in kept] == [("2026-05-01", 1), ("2026-05-02", 4)]
     request = asked[-1]
     assert (request.register_as, request.days.day, request.challenger.nightly_epochs) == ("shop", date(2026, 5, 2), 2)
+
+
+def test_rows_that_have_changed_since_are_not_learned(
+    asked: list[NightlyRequest], schema_file: str, shunter_home: Path
+) -> None:
+    new_rows.update("shop", rows(), schema_file, {})
+    path = next((shunter_home / "frames" / "days" / "shop").glob("*/*.parquet"))
+    pl.read_parquet(path).with_columns(1 - pl.col("click")).write_parquet(path)
+    with pytest.raises(DamagedFileError) as caught:
+        new_rows.update("shop", rows(hours=5)[2:], schema_file, {})
+    assert caught.value.path == path
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

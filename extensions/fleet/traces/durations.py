@@ -49,7 +49,7 @@ def read_msr(path: Path) -> list[Job]:
         with open_text(path) as file:
             log = json.load(file)
         found = [(str(job["jobid"]), moment_of(job["submitted_time"]), *_attempts(job["attempts"])) for job in log]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is no cluster_job_log of Microsoft's Philly traces ({error})") from error
     found = [job for job in found if job[2] > 0 and job[3] > 0]
     first = min((arrival for _, arrival, _, _ in found), default=0.0)

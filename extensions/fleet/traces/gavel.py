@@ -137,6 +137,6 @@ def read_throughputs(path: Path) -> tuple[Throughputs, Throughputs]:
             target = (apart if is_apart else together).setdefault(accelerator.removesuffix("_unconsolidated"), {})
             for key, rates in models.items():
                 target[ast.literal_eval(key)] = float(rates["null"])
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, SyntaxError, RecursionError) as error:
         raise DataError(f"{path} is no table of throughputs such as Gavel's simulation_throughputs.json") from error
     return together, apart

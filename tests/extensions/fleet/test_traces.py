@@ -16,6 +16,7 @@ from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.traces import pollux
 from shunter.extensions.fleet.traces.durations import read_alibaba, read_philly, read_tiresias
+from shunter.extensions.fleet.traces.gavel import read_throughputs
 from shunter.extensions.fleet.traces.pollux import read_pollux
 from tests.extensions.fleet.checks import check_schedule
 
@@ -132,9 +133,19 @@ def test_microsofts_log_counts_all_attempts_and_skips_what_has_not_ended(tmp_pat
     (job,) = read_jobs(path)
     assert (job.name, job.arrival_seconds, job.accelerators) == ("retried", 0.0, 4)
     assert job.work.seconds_left(0.0, Conditions("any", (4,), 0)) == 180.0
-    path.write_text("[{}]")
+    for damaged in ("[{}]", "[" * 100_000):
+        path.write_text(damaged)
+        with pytest.raises(DataError):
+            read_jobs(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"v100": {"a b": {"null": 1}}}', json.dumps({"v100": {"(" * 999: {}}})]
+)
+def test_a_damaged_table_of_throughputs_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "table.json").write_text(text)
     with pytest.raises(DataError):
-        read_jobs(path)
+        read_throughputs(tmp_path / "table.json")
 
 
 def test_published_files_are_read_as_they_are(shared_data: Path) -> None:
