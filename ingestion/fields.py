@@ -191,6 +191,19 @@ class SingleValued(Categorical):
     name: str | None = Field(
         default=None, description="Of the field, where the column is one of numeric too.", exclude_if=is_default
     )
+    cross: tuple[str, ...] = Field(
+        default=(),
+        description="Columns whose values together are one value; `column` is then the name of the field.",
+        exclude_if=is_default,
+    )
+
+    @model_validator(mode="after")
+    def _check_cross(self) -> Self:
+        if self.cross and (len(set(self.cross)) < max(len(self.cross), 2) or self.column in self.cross):
+            raise ValueError(f"{self.column} crosses two or more columns: name each once, and none as the field itself")
+        if self.cross and (self.buckets is not None or self.vectors is not None):
+            raise ValueError(f"{self.column} crosses columns: leave buckets and vectors out")
+        return self
 
     @model_validator(mode="after")
     def _check_buckets(self) -> Self:
@@ -214,6 +227,11 @@ class SingleValued(Categorical):
     def field(self) -> str:
         """Name of the field in data sets and models."""
         return self.name or self.column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the values come from."""
+        return self.cross or (self.column,)
 
 
 class MultiValued(Categorical):

@@ -35,7 +35,8 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
     """
     cut = {field.name: field.ids.names() for field in encoder.categorical if isinstance(field.ids, BucketIds)}
     buckets = {name: {id_: cut[name][id_] for id_ in set(ids) - {0}} for name, ids in wanted.items() if name in cut}
-    fields = {field.name: field for field in encoder.categorical if isinstance(field.ids, VocabularyIds)}
+    own = (field for field in encoder.categorical if not field.cross)  # a combination of values has no name
+    fields = {field.name: field for field in own if isinstance(field.ids, VocabularyIds)}
     open_ids = {name: set(ids) - {0} for name, ids in wanted.items() if name in fields}
     found: dict[str, Names] = {**buckets, **{name: {} for name in open_ids}}
     for name, field in fields.items():

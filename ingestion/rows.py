@@ -16,7 +16,6 @@ from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from shunter.ingestion.sources.files import read_blocks
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files, rows_source
-from shunter.ingestion.sources.parquet import open_parquet, read_batches
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_encoding
 from shunter.ingestion.sources.tabular import CsvForm, TableChunk, TableSource, read_csv, without_blank_rows
 from shunter.requests.formats import CRITEO, CSV, PARQUET
@@ -73,14 +72,11 @@ def _published(
 
 
 def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
-    with open_parquet(path) as (file, stream):
-        found = file.schema_arrow.names
-        read.check_columns(path, found, columns, "that the model reads")
-        wanted = [*columns, *(name for name in optional if name in found)]
-        for batch in read_batches(path, file, stream, wanted, Budget.of_settings()):
-            frame = pl.from_arrow(batch)
-            assert isinstance(frame, pl.DataFrame)
-            yield frame
+    source = rows_source((path,), PARQUET)
+    found = source.names(path)
+    wanted = [*columns, *(name for name in optional if name in found)]
+    for chunk in source.rows(path, wanted, Budget.of_settings(), whose="that the model reads"):
+        yield chunk.table
 
 
 def _csv(path: Path, columns: Sequence[str], optional: Sequence[str], encoding: str) -> Iterator[pl.DataFrame]:

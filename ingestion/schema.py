@@ -192,14 +192,18 @@ class Schema(Options, TextForm):
             if not isinstance(item, dict):
                 numbers.append(item)
                 continue
+            if item.keys() == {"column", "length"} and isinstance(item["length"], int):
+                numbers += [f"{item['column']}.{place}" for place in range(item["length"])]
+                continue
             if not {"column", "buckets"} <= item.keys() <= {"column", "buckets", "beside"}:
                 raise ValueError(
-                    "a numeric column is a name, or takes buckets: write `{column: age, buckets: 32, beside: true}`"
+                    "a numeric column is a name, or takes buckets or the length of its lists: write "
+                    "`{column: age, buckets: 32, beside: true}` or `{column: vector, length: 64}`"
                 )
             numbers += [item["column"]] if item.get("beside") else []
             name = {"name": f"{item['column']}_bucket"} if item.get("beside") else {}
             cut.append({"column": item["column"], "buckets": item["buckets"], **name})
-        if not cut:
+        if not cut and numbers == [*named]:
             return values
         rest = {key: value for key, value in values.items() if key != "buckets"}
         return {**rest, "numeric": numbers, "categorical": [*_listed(values.get("categorical")), *cut]}
@@ -263,6 +267,8 @@ class Schema(Options, TextForm):
         count = Counter(named)
         if repeated := sorted(name for name in count if count[name] > 1 and name != self.time):
             raise ValueError(f"columns are named twice: {', '.join(repeated)}")
+        if crossed := sorted({name for field in self.categorical for name in field.cross} & {*labels}):
+            raise ValueError(f"the label {crossed[0]} cannot be crossed with a column")
         if self.time in self.label_columns:
             raise ValueError("the label cannot be the time")
         if self.weight is not None and self.weight == self.time:
@@ -297,8 +303,8 @@ class Schema(Options, TextForm):
 
     @property
     def _with_values(self) -> tuple[str, ...]:
-        """Categorical columns with one value per row and without buckets."""
-        return tuple(field.column for field in self.categorical if field.buckets is None)
+        """Categorical columns with one value per row, without buckets and crosses."""
+        return tuple(field.column for field in self.categorical if field.buckets is None and not field.cross)
 
     def without_time(self) -> Self:
         """Return a copy without the time, for rows that are not split by time."""
@@ -348,8 +354,9 @@ class Schema(Options, TextForm):
     @property
     def feature_columns(self) -> tuple[str, ...]:
         """Distinct columns that the features are read from: two features may share a column, built ones have none."""
-        columns = (field.column for field in (*self.categorical, *self.bags))
-        return tuple(dict.fromkeys([*self.numeric, *columns, *self.weights_of_values]))
+        single = [column for field in self.categorical for column in field.columns]
+        bags = [field.column for field in self.bags]
+        return tuple(dict.fromkeys([*self.numeric, *single, *bags, *self.weights_of_values]))
 
     @property
     def number_columns(self) -> frozenset[str]:

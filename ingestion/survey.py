@@ -281,7 +281,10 @@ class Survey:
             access_curve=curve,
         )
         separator, weights = (column.separator, column.weights) if isinstance(column, MultiValued) else (None, None)
-        field = CategoricalField(column.column, ids, multi_valued, separator, key_kind, length, weights=weights)
+        cross = column.cross if isinstance(column, SingleValued) else ()
+        field = CategoricalField(
+            column.column, ids, multi_valued, separator, key_kind, length, weights=weights, cross=cross
+        )
         return field, statistics
 
 

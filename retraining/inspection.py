@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from shunter.errors import DataError
 from shunter.ingestion.cache import file_hashes
+from shunter.ingestion.encoding.columns import holder_of
 from shunter.ingestion.sources.days import DayLog, open_day
 from shunter.ingestion.sources.header import Kind, column_kinds, unreadable_share
 from shunter.retraining.figures import DayFigures, figures_of
@@ -154,7 +155,7 @@ def _lacking(
     if schema.label.column not in kinds:
         inspected.report(day, "column gone", f"{day} has no column {schema.label.column}, the label, and is left out.")
         return None
-    gone = {name for name in schema.feature_columns if name not in kinds}
+    gone = {name for name in schema.feature_columns if name not in kinds and holder_of(name, kinds) is None}
     for name in sorted(gone):
         inspected.report(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
     for name in sorted(kinds.keys() - usual.keys() - set(schema.read_columns)):
@@ -164,7 +165,7 @@ def _lacking(
     multi = {field.column for field in schema.multi_valued}
     numbers = {*schema.numeric, *(field.column for field in schema.categorical if field.buckets is not None)}
     for name in sorted(set(schema.feature_columns) - gone):
-        kind = kinds[name]
+        kind = kinds.get(name, "number")  # a place of a list
         if kind == "empty":
             continue
         if name in usual and kind != usual[name]:

@@ -10,6 +10,7 @@ import polars as pl
 
 from shunter.engine.checkpoint.stored import placement_of_tables, stored_tables
 from shunter.errors import DataError
+from shunter.ingestion.encoding.columns import holder_of, with_parts
 from shunter.ingestion.encoding.few_values import ValueEncoder
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
@@ -140,6 +141,9 @@ class ServedModel:
         encoder = self.scorer.encoder
         several = encoder.columns_of_several
         found = {name: table.series(name) for name in sorted(self.columns) if name in table.columns}
+        holders = {name: holder_of(name, table.columns) for name in sorted(self.columns) if name not in found}
+        parts = {name: holder for name, holder in holders.items() if holder is not None}
+        found |= with_parts({name: table.series(name) for name in parts.values()}, [*parts], "the request")
         for name, series in found.items():
             if name not in several and series.dtype.is_nested():
                 raise RefusedError(f"The column {name} holds lists: give one number, text or null in each row.")

@@ -56,9 +56,13 @@ class ClickRecommender(Recommender[Scorer]):
     def embed(self, items: Any, column: str | None = None) -> np.ndarray:
         """See `Recommender.embed`."""
         encoder = self._scorer.encoder
-        field = next((one for one in encoder.categorical if one.name == column and not one.multi_valued), None)
+        field = next(
+            (one for one in encoder.categorical if one.name == column and not one.multi_valued and not one.cross), None
+        )
         if field is None or field.column is not None:
-            names = [one.name for one in encoder.categorical if not one.multi_valued and one.column is None]
+            names = [
+                one.name for one in encoder.categorical if not one.multi_valued and one.column is None and not one.cross
+            ]
             raise UnsupportedError("embed", self.title, f"`column`, one of {', '.join(names)}")
         values = frames.series_of(field.name, items)
         rows = pl.DataFrame({name: pl.Series([None] * len(values), dtype=pl.String) for name in encoder.columns})

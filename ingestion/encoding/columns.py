@@ -1,7 +1,7 @@
 """Conversion of raw columns to numbers and keys, shared by ingestion and serving."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from shunter.errors import ColumnError, DataError
 from shunter.ingestion.batch import MISSING_KEY, Bag
 from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.canonical import canonical_texts, seconds_of
+from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.fields import POINT, TextForm, TextKind, ValueForm
 
 Keys = NDArray[np.uint64]
@@ -192,6 +193,15 @@ def text_keys(series: pl.Series, kind: TextKind = "value") -> Keys:
     return _keys_of_distinct(series, _hash_texts, kind)
 
 
+def cross_keys(columns: Sequence[pl.Series], kind: KeyKind = "value") -> Keys:
+    """Return the key of each combination of values, uint64 [rows]; `MISSING_KEY` if one of the values is missing."""
+    found, missing = np.zeros(len(columns[0]), np.uint64), np.zeros(len(columns[0]), bool)
+    for series in columns:
+        of_column = keys(series, kind)
+        found, missing = mix(found * np.uint64(3) + of_column), missing | (of_column == MISSING_KEY)
+    return np.where(missing, np.uint64(MISSING_KEY), np.maximum(found, np.uint64(1)))
+
+
 def text_keys_of(columns: Sequence[pl.Series], kind: TextKind = "value") -> list[Keys]:
     """Return the keys of several text columns like `text_keys`; one call for all columns is faster for few rows."""
     if not columns:
@@ -315,10 +325,53 @@ def check_columns(source: Path | str, found: Collection[str], wanted: Sequence[s
         ColumnError: A wanted column is not unique.
     """
     count = Counter([*found])  # of a mapping too, whose values are no counts
-    if missing := [name for name in wanted if name not in count]:
+    if missing := [name for name in wanted if name not in count and holder_of(name, count) is None]:
         raise DataError(f"{source} lacks the columns {_listed(missing)} {whose}: it has {_listed([*found])}.")
     if twice := next((name for name in wanted if count[name] > 1), None):
         raise ColumnError(twice, source, f"is one of {count[twice]} of this name: rename them")
+
+
+def holder_of(name: str, found: Collection[str]) -> str | None:
+    """Return the column that holds a part with a dotted name, such as `user` for `user.age`; None without one."""
+    ends = [place for place, letter in enumerate(name) if letter == "."]
+    return next((name[:end] for end in reversed(ends) if name[:end] in found), None)
+
+
+def with_parts(table: Mapping[str, pl.Series], wanted: Sequence[str], source: Path | str) -> dict[str, pl.Series]:
+    """Return the wanted columns; a dotted name that is no column is a field of a struct, or a place in a list.
+
+    Raises:
+        ColumnError: A column holds no such part, or values that no model can learn from.
+    """
+    found = {}
+    for name in wanted:
+        if name in table or (holder := holder_of(name, table)) is None:
+            found[name] = table[name]
+        else:
+            found[name] = _part(table[holder], name[len(holder) + 1 :], name, source)
+        dtype = found[name].dtype
+        if isinstance(dtype, pl.Struct):
+            raise ColumnError(name, source, f"holds a struct: name its fields, such as {name}.FIELD")
+        values = dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype
+        if values.is_nested():
+            raise ColumnError(name, source, f"holds {str(dtype)[:60]}: leave it out of the schema")
+    return found
+
+
+def _part(series: pl.Series, path: str, name: str, source: Path | str) -> pl.Series:
+    dtype, is_place = series.dtype, path.isdecimal()
+    if isinstance(dtype, pl.Struct):
+        field = next((one.name for one in dtype.fields if path == one.name or path.startswith(f"{one.name}.")), None)
+        if field is not None:
+            part = series.struct.field(field)
+            return part if path == field else _part(part, path[len(field) + 1 :], name, source)
+    if isinstance(dtype, pl.Array) and is_place and int(path) < dtype.shape[0]:
+        return series.arr.get(int(path))
+    if isinstance(dtype, pl.List) and is_place:
+        return series.list.get(int(path), null_on_oob=True)
+    if dtype == pl.Null:
+        return series
+    raise ColumnError(name, source, "is no part of its column: correct the name in the schema")
 
 
 def _listed(names: Sequence[str]) -> str:

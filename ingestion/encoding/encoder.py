@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shunter.checked_folder import verify_file
 from shunter.engine.data.arrays import damage_reported, read_npz
-from shunter.errors import DataError
+from shunter.errors import ColumnError, DataError
 from shunter.ingestion.batch import MISSING_KEY, Bag, Columns
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.buckets import BucketIds, number_keys
@@ -69,6 +69,7 @@ class CategoricalField:
             history is empty.
         column: Name of the column if it differs from `name`, since the column is also a numeric field.
         weights: Column with a weight for each value of a multi-valued column; None for equal weights.
+        cross: Columns whose values together are a value; empty for the values of one column.
     """
 
     name: str
@@ -81,6 +82,7 @@ class CategoricalField:
     is_built: bool = False
     column: str | None = None
     weights: str | None = None
+    cross: tuple[str, ...] = ()
 
     def are_numbers(self, series: pl.Series | None) -> bool:
         """Return True if a column holds numbers although the field has the key kind `written` (`text: true`)."""
@@ -89,7 +91,7 @@ class CategoricalField:
         dtype = series.dtype
         return (dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype).is_numeric()
 
-    def flags(self, series: pl.Series, keys: Keys, ids: NDArray[np.int32]) -> NDArray[np.uint8]:
+    def flags(self, series: pl.Series | None, keys: Keys, ids: NDArray[np.int32]) -> NDArray[np.uint8]:
         """Return the flags of the values of a column, see `ValueFlag`, from their keys and ids."""
         return flags_of_ids(ids, keys != MISSING_KEY, number_for_text=self.are_numbers(series))
 
@@ -143,7 +145,8 @@ class Encoder:
     def columns(self) -> tuple[str, ...]:
         """Required columns of raw rows."""
         must = [field for field in self.categorical if not field.is_built]
-        names = (*(field.name for field in self.numeric), *(field.column or field.name for field in must))
+        names = [name for field in must for name in field.cross or (field.column or field.name,)]
+        names = [*(field.name for field in self.numeric), *names]
         return tuple(dict.fromkeys([*names, *(field.weights for field in must if field.weights is not None)]))
 
     @cached_property
@@ -179,7 +182,7 @@ class Encoder:
             DataError: A column is missing.
         """
         columns: Any = frame  # untyped, since pandas types `frame[name]` as a column or a frame
-        table = {name: read.from_pandas(columns[name]) for name in self._read_of(frame.columns)}
+        table = {name: read.from_pandas(columns[name]) for name in self._held_of(frame.columns)}
         return self.encode_table(table, len(frame))
 
     def encode_table(self, table: Mapping[str, pl.Series], rows: int) -> EncodedRows:
@@ -194,7 +197,11 @@ class Encoder:
         """
         cut = {field.column or field.name for field in self.categorical if field.key_kind == "number"}
         amounts = {*cut, *(field.name for field in self.numeric)}
-        table = {name: self.plain(table[name], is_number=name in amounts) for name in self._read_of(table)}
+        parts = read.with_parts(table, self._read_of(table), "the rows")
+        for name, series in parts.items():
+            if isinstance(series.dtype, pl.List | pl.Array) and name not in self.columns_of_several:
+                raise ColumnError(name, "the rows", "holds lists, but the model reads single values")
+        table = {name: self.plain(series, is_number=name in amounts) for name, series in parts.items()}
         single = [field for field in self.categorical if not field.multi_valued]
         numeric = np.empty((len(self.numeric), rows), np.float32)
         keys = np.empty((len(single), rows), np.uint64)
@@ -210,7 +217,11 @@ class Encoder:
                 keys[texts] = np.reshape(found, (len(texts), rows))
                 rest = [place for place in rest if place not in texts]
         for index in rest:
-            field, series = single[index], _column_of(single[index], table)
+            field = single[index]
+            if field.cross:
+                keys[index] = read.cross_keys([table[name] for name in field.cross], field.key_kind)
+                continue
+            series = _column_of(field, table)
             if field.key_kind == "number":
                 [(values, unreadable)] = self._amounts([series])
                 keys[index], of_ids[index] = number_keys(values), flags_of_numbers(values, unreadable)
@@ -220,7 +231,8 @@ class Encoder:
         encoded = self.encode_columns(Columns(numeric, keys, bags))
         for index, field in enumerate(single):
             if field.key_kind != "number":
-                of_ids[index] = field.flags(_column_of(field, table), keys[index], encoded.categorical[:, index])
+                series = None if field.cross else _column_of(field, table)
+                of_ids[index] = field.flags(series, keys[index], encoded.categorical[:, index])
         are_numbers = [field.are_numbers(table.get(field.name)) for field in self.bag_fields]
         marked = [bag._replace(are_numbers=one) for bag, one in zip(encoded.bags, are_numbers, strict=True)]
         return replace(encoded, flags=flags, bags=marked)
@@ -255,6 +267,8 @@ class Encoder:
                 found.update(repr((field.length, field.table, field.is_built)).encode())
             if field.weights is not None:
                 found.update(repr(field.weights).encode())
+            if field.cross:
+                found.update(repr(field.cross).encode())
             ids = field.ids
             if isinstance(ids, BucketIds):
                 found.update(repr((ids.edges, field.column)).encode())
@@ -279,6 +293,7 @@ class Encoder:
                 **({"edges": field.ids.edges, "column": field.column} if isinstance(field.ids, BucketIds) else {}),
                 **({"is_learned": True} if isinstance(field.ids, LearnedIds) else {}),
                 **({} if field.weights is None else {"weights": field.weights}),
+                **({"cross": field.cross} if field.cross else {}),
             }
             for field in self.categorical
         ]
@@ -361,13 +376,18 @@ class Encoder:
         self.check_columns(names)
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
 
+    def _held_of(self, names: Collection[str]) -> list[str]:
+        """Return the columns that hold the required and the available optional columns."""
+        held = (name if name in names else read.holder_of(name, names) or name for name in self._read_of(names))
+        return list(dict.fromkeys(held))
+
 
 def _column_of(field: CategoricalField, table: Mapping[str, pl.Series]) -> pl.Series:
     return table[field.column or field.name]
 
 
 def _is_text(field: CategoricalField, table: Mapping[str, pl.Series], kind: TextKind) -> bool:
-    return field.key_kind == kind and _column_of(field, table).dtype == pl.String
+    return field.key_kind == kind and not field.cross and _column_of(field, table).dtype == pl.String
 
 
 def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int) -> Bag:
@@ -404,7 +424,7 @@ def _load_field(
     learned: Mapping[str, LearnedIds],
     loaded: Mapping[str, CategoricalField],
 ) -> CategoricalField:
-    hash_size = values.pop("hash_size")
+    hash_size, cross = values.pop("hash_size"), tuple(values.pop("cross", ()))
     edges = values.pop("edges", None)
     is_learned = values.pop("is_learned", False)
     if edges is not None:
@@ -419,4 +439,4 @@ def _load_field(
         ids = learned[values["name"]]
     else:
         ids = next(vocabularies) if hash_size is None else HashedIds(hash_size)
-    return CategoricalField(ids=ids, **values)
+    return CategoricalField(ids=ids, cross=cross, **values)

@@ -42,7 +42,8 @@ class ValueEncoder:
         self._encoder = encoder
         self._single = [field for field in encoder.categorical if not field.multi_valued]
         self._multi = encoder.bag_fields
-        self._is_weighted = any(field.weights is not None for field in self._multi)
+        self._needs_table = any(field.weights is not None or field.cross for field in encoder.categorical)
+        self._columns = frozenset(encoder.columns)
         self._mean = np.array([[field.mean] for field in encoder.numeric], np.float32).reshape(-1, 1)
         self._deviation = np.array([[field.deviation] for field in encoder.numeric], np.float32).reshape(-1, 1)
         most = MOST_REMEMBERED // max(len(encoder.categorical), 1)
@@ -59,10 +60,10 @@ class ValueEncoder:
 
         Returns:
             The same result as `Encoder.encode_table`. None if only `Encoder.encode_table` can encode the rows. Reasons
-            are a column that is no list or has values of other types, a field with weights, or an encoder with texts of
-            missing values.
+            are columns that are no lists or have values of other types, parts of columns, features with weights or
+            derived from several columns, and texts of missing values.
         """
-        if self._is_weighted or self._encoder.text_form.missing:
+        if self._needs_table or self._encoder.text_form.missing or not self._columns <= columns.keys():
             return None
         amounts = _as_numbers([columns[field.name] for field in self._encoder.numeric], rows)
         if amounts is None:

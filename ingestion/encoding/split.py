@@ -70,8 +70,8 @@ class HashSplit:
 
     @classmethod
     def of(cls, schema: Schema, seed: int) -> Self:
-        """Return the splitter of a schema; of a numeric column that also has buckets, only the number is hashed."""
-        beside = [index for index, field in enumerate(schema.categorical) if field.name is not None]
+        """Return the splitter of a schema; buckets beside a number and crosses of columns are not hashed."""
+        beside = [index for index, field in enumerate(schema.categorical) if field.name is not None or field.cross]
         return cls(schema.split, seed, left_out=beside)
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:

@@ -82,7 +82,7 @@ def open_day(
     left = schema.model_copy(
         update={
             "numeric": tuple(name for name in schema.numeric if name not in without),
-            "categorical": tuple(field for field in schema.categorical if field.column not in without),
+            "categorical": tuple(field for field in schema.categorical if not {*field.columns} & {*without}),
             "multi_valued": tuple(field for field in schema.multi_valued if field.column not in without),
         }
     )

@@ -27,7 +27,9 @@ _COMPRESSIONS: dict[bytes, Callable[[Any], Any]] = {  # by the first bytes of a 
     rb"\x28\xb5\x2f\xfd": lambda file: pa.CompressedInputStream(file, "zstd"),
     rb"\x04\x22\x4d\x18": lambda file: pa.CompressedInputStream(file, "lz4"),
 }
+_SNAPPY = rb"\xff\x06\x00\x00sNaPpY"
 _MAGIC_BYTES = 10
+_SNAPPY_FRAME_BYTES = 1 << 16
 _LARGEST_EMPTY_BYTES = 300  # largest size of an empty archive, whose header may hold a file name
 
 
@@ -138,7 +140,8 @@ def read_blocks(
 
 def _compression(magic: bytes) -> Callable[[Any], Any] | None:
     """Return the function that decompresses a file with these first bytes; None for a plain file."""
-    return next((opener for pattern, opener in _COMPRESSIONS.items() if re.match(pattern, magic)), None)
+    known = {**_COMPRESSIONS, _SNAPPY: _FramedSnappy}
+    return next((opener for pattern, opener in known.items() if re.match(pattern, magic)), None)
 
 
 def is_plain(path: Path) -> bool:
@@ -156,6 +159,39 @@ def holds_nothing(path: Path) -> bool:
         return path.is_file() and path.stat().st_size == 0
     with open_binary(path) as stream:
         return not stream.read(1)
+
+
+class _FramedSnappy(io.RawIOBase):
+    """Stream of an archive in the framing format of snappy: frames of at most 64 KiB, compressed or not."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream, self._ready, self._codec = stream, b"", pa.Codec("snappy")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and (head := self._stream.read(4)):
+            kind, size = head[0], int.from_bytes(head[1:], "little")
+            frame = self._stream.read(size)
+            if len(head) < 4 or len(frame) < size or 2 <= kind < 0x80:
+                raise EOFError("a frame is cut off or unknown")
+            if kind == 1:
+                self._ready = frame[4:]  # behind the checksum
+            elif kind == 0:
+                content = sum((byte & 127) << (7 * place) for place, byte in enumerate(_varint(frame[4:9])))
+                if content > _SNAPPY_FRAME_BYTES:
+                    raise EOFError("a frame is larger than the format allows")
+                self._ready = self._codec.decompress(frame[4:], content, asbytes=True)
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+
+def _varint(data: bytes) -> bytes:
+    """Return the bytes of the number at the beginning, each but the last with its high bit set."""
+    return data[: next((place for place, byte in enumerate(data) if byte < 128), len(data)) + 1]
 
 
 class _Beginning(io.RawIOBase):

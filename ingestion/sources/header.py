@@ -13,7 +13,7 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import Budget
-from shunter.ingestion.sources.parquet import Kind, kind_of, open_parquet
+from shunter.ingestion.sources.parquet import Kind, flat_types, kind_of, open_parquet
 from shunter.ingestion.sources.recognise import first_lines
 from shunter.ingestion.sources.tabular import ParquetSource, TableChunk, TableSource
 from shunter.requests.formats import CSV, PARQUET
@@ -41,9 +41,9 @@ def readable_columns(path: Path, source: TableSource) -> tuple[list[str], dict[s
     """Return the readable columns of a file, and the reason by name of each unreadable column."""
     if isinstance(source, ParquetSource):
         with open_parquet(path) as (file, _):
-            fields = list(file.schema_arrow)
-        names = [field.name for field in fields]
-        nested = {field.name: f"it holds {str(field.type)[:60]}" for field in fields if kind_of(field.type) == "other"}
+            types = flat_types(file.schema_arrow)
+        names = [name for name, _ in types]
+        nested = {name: f"it holds {str(kind)[:60]}" for name, kind in types if kind_of(kind) == "other"}
     else:
         names, nested = source.header(path), {}
     left_out = nested | {name: f"{count} columns have this name" for name, count in Counter(names).items() if count > 1}
@@ -84,7 +84,7 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
         raise DataError(f"{path} is empty: give a file with rows.")
     if isinstance(source, ParquetSource):
         with open_parquet(path) as (file, _):
-            return {field.name: kind_of(field.type) for field in file.schema_arrow}
+            return {name: kind_of(kind) for name, kind in flat_types(file.schema_arrow)}
     assert isinstance(source, TableSource)
     names, _ = readable_columns(path, source)
     for chunk in source.tables(path, names, Budget.of_settings()):

@@ -50,19 +50,30 @@ def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.Buffer
 
 
 def kind_of(column: pa.DataType) -> Kind:
-    """Return the kind of a column: single values or lists; `other` for unsupported types such as a struct."""
+    """Return the kind of a column: single values or lists; `other` for unsupported types such as a map."""
     types = pa.types
     if isinstance(column, pa.DictionaryType):
         return kind_of(column.value_type)
     if types.is_null(column):
         return "empty"
-    if types.is_integer(column) or types.is_floating(column) or types.is_boolean(column) or types.is_decimal128(column):
+    if types.is_integer(column) or types.is_floating(column) or types.is_boolean(column) or types.is_decimal(column):
         return "number"
     if isinstance(column, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
         return "list" if kind_of(column.value_type) not in ("list", "other") else "other"
     if types.is_temporal(column) and not types.is_interval(column):
         return "time"
     return "text" if column in _TEXTS or types.is_fixed_size_binary(column) else "other"
+
+
+def flat_types(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """Return names and types of all columns; fields of a struct have dotted names."""
+    found = []
+    for field in schema:
+        if isinstance(field.type, pa.StructType) and field.type.num_fields:
+            found += [(f"{field.name}.{name}", kind) for name, kind in flat_types(pa.schema(list(field.type)))]
+        else:
+            found.append((field.name, field.type))
+    return found
 
 
 def read_batches(
@@ -85,11 +96,11 @@ def read_batches(
         row_groups: Indices of the row groups to read; None for all row groups.
 
     Raises:
-        ColumnError: A column is nested.
+        ColumnError: A column holds maps, or lists of lists or structs.
         DataError: The columns exceed the budget, or the file is damaged.
     """
     for field in map(file.schema_arrow.field, columns):
-        if kind_of(field.type) == "other":
+        if not isinstance(field.type, pa.StructType) and kind_of(field.type) == "other":
             raise ColumnError(field.name, path, f"holds {str(field.type)[:60]}: leave it out of the schema")
     if budget.max_bytes is None:
         yield from file.iter_batches(BATCH_ROWS, row_groups=row_groups, columns=list(columns))

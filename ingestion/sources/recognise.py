@@ -11,7 +11,7 @@ from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_text
 from shunter.requests.formats import CRITEO, CSV, JSON_LINES, PARQUET
 
 CRITEO_FIELDS = 40
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".sz", ".snappy")
 SUFFIXES = {
     ".csv": CSV,
     **dict.fromkeys((".parquet", ".pq"), PARQUET),

@@ -102,12 +102,22 @@ class TableSource:
         Raises:
             DataError: The file cannot be read, or lacks a column; `whose` says in the message who needs the column.
         """
-        header = self.header(path)
+        header = self.names(path)
+        read.check_columns(path, header, columns, whose)
+        whole = list(
+            dict.fromkeys(name if name in header else read.holder_of(name, header) or name for name in columns)
+        )
+        for chunk in self._whole_columns(path, whole, budget, start, end):
+            parts = read.with_parts(chunk.table.to_dict(), columns, path)
+            yield chunk if parts.keys() == set(whole) else replace(chunk, table=pl.DataFrame(parts))
+
+    def _whole_columns(
+        self, path: Path, columns: Sequence[str], budget: Budget, start: int, end: int | None
+    ) -> Iterator[TableChunk]:
         if not self.schema.derives:
-            read.check_columns(path, header, columns, whose)
             yield from self.tables(path, columns, budget, start, end)
             return
-        read.check_columns(path, self._derived.names(header), columns, whose)
+        header = self.header(path)
         for chunk in self.tables(path, self._derived.needed(header, columns), budget, start, end):
             yield self._derived.add(chunk, header, columns)
 
@@ -399,6 +409,8 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     for index, field in enumerate(schema.categorical):
         if field.buckets is not None:
             keys[index] = _keys_of_numbers(series[field.column], problems, amounts)
+        elif field.cross:
+            keys[index] = read.cross_keys([series[name] for name in field.cross], schema.key_kind(field.column))
         else:
             keys[index] = read.text_keys(series[field.column], schema.key_kind(field.column))
     bags = [_read_bags(series, field, schema.key_kind(field.column), problems) for field in schema.bags]
@@ -468,6 +480,13 @@ def _reject(
 
 
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
+    wide = {
+        name: pa.string()
+        for name, kind in zip(batch.schema.names, batch.schema.types, strict=True)
+        if pa.types.is_decimal256(kind)
+    }
+    if wide:
+        batch = batch.cast(pa.schema([field.with_type(wide.get(field.name, field.type)) for field in batch.schema]))
     frame = pl.from_arrow(batch)
     assert isinstance(frame, pl.DataFrame)
     frame.columns = batch.schema.names  # a name may be empty: the index column of a file written by pandas

@@ -319,12 +319,23 @@ def compressed_by_arrow(content: bytes, codec: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def framed_by_snappy(content: bytes) -> bytes:
+    """Compress in the framing format without checksums; first come a padding and a frame that is not compressed."""
+    frames = b"\xff\x06\x00\x00sNaPpY\xfe\x02\x00\x00ab"
+    for start in range(0, len(content), 1 << 16):
+        part = content[start : start + (1 << 16)]
+        data, kind = (part, 1) if start == 0 else (pa.Codec("snappy").compress(part, asbytes=True), 0)
+        frames += bytes([kind]) + (len(data) + 4).to_bytes(3, "little") + bytes(4) + data
+    return frames
+
+
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "bz2": bz2.compress,
     "xz": lzma.compress,
     "zst": partial(compressed_by_arrow, codec="zstd"),
     "lz4": partial(compressed_by_arrow, codec="lz4"),
+    "sz": framed_by_snappy,
 }
 
 
