@@ -52,7 +52,7 @@ from shunter.tasks.step_clock import StepClock
 from shunter.tasks.tracked_run import tracked_run
 from shunter.tasks.training_plans import check_is_installed, processes_of
 from shunter.tasks.tune import with_trials_at_a_time
-from shunter.tracking.convention import account_metrics, headline_metrics
+from shunter.tracking.convention import account_metrics, gain_metrics
 from shunter.tracking.links import log_description
 from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.models import RegisteredModel
@@ -389,11 +389,14 @@ def _keep_choices(job: _Job, run: RunContext, outcome: Outcome) -> Repeat | None
 
 
 def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ended: datetime) -> str:
-    """Return the name of a finished run: data, families of the result, quality on the test part, and date."""
+    """Return the name of a finished run: quality on the test part, families of the result, data, and date.
+
+    Lists and legends cut the end of a name, so it begins with what differs most.
+    """
     is_ranker = isinstance(result, TrainedRanker)
     value = result.test.ndcg20 if is_ranker else result.test.auc
-    quality = "" if math.isnan(value) else f" {'NDCG@20' if is_ranker else 'AUC'} {value:.4f}"
-    return f"{data} {_held_by(result, model)}{quality} {ended:%Y-%m-%d %H:%M}"
+    quality = "" if math.isnan(value) else f"{value:.4f} {'NDCG@20' if is_ranker else 'AUC'} "
+    return f"{quality}{_held_by(result, model)} on {data} {ended:%Y-%m-%d %H:%M}"
 
 
 def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
@@ -419,10 +422,10 @@ def _log_totals(
     account = clock.account()
     seconds = clock.command.earlier_wall_seconds + sum(account.values())
     log = open_run(run_id)
-    log.log_metrics(account_metrics(account))
+    log.log_figures("time", account_metrics(account))
     energy = log.log_command(seconds, parts)
-    quality = {} if isinstance(result, TrainedRanker) else {"auc": result.test.auc, "ne": result.test.ne}
-    log.log_metrics(headline_metrics(seconds, energy, **quality))
+    if not isinstance(result, TrainedRanker):
+        log.log_metrics(gain_metrics(result.test.auc, energy))
     return {"step_seconds": account, "total_seconds": seconds, "energy": energy, "energy_parts": parts}
 
 

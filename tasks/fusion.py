@@ -41,7 +41,7 @@ def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[Traine
     folder = run.directory / "rankers" / NAME
     fused = fused_of(folder, found.by, members, found.validation)
     if run.run_id:
-        open_run(run.run_id).log_metrics(fusion_metrics(found))
+        open_run(run.run_id).log_figures("fusion", fusion_metrics(found))
     return fused, found
 
 

@@ -4,8 +4,10 @@ Every function converts a value into a flat dictionary, without unknown values. 
 `SCHEMA_VERSION`, because later runs learn from earlier ones.
 """
 
+import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,11 +67,33 @@ ENERGY_METRICS = {
 }
 # Quality on the validation part (`shunter.engine.metrics.Metrics`) -> its metric.
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
+PREDICTED = ("job_seconds", "job_seconds_low", "job_seconds_high")  # of the whole job, with its interval
 TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
 TOTAL_SECONDS = "time.total_seconds"  # wall clock of a whole command, earlier attempts included
 PART_JOULES = "energy.{}_joules"  # of each part of a command; the tag `energy.<part>_source` says whether measured
 WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the begin of its process to the end of its flow
 STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
+# Figure of a parent run -> the metric by which runs are compared, and its factor. A parent run has at most 40 metrics;
+# all its figures are in the artifacts `details/*.json`.
+HEADLINES = {
+    **{f"quality.test.{name}": (f"quality/{name}", 1.0) for name in (*QUALITY_METRICS, "gauc", "ndcg20", "recall20")},
+    **{f"quality.{name}": (f"quality/validation_{name}", 1.0) for name in ("auc", "ne", "ndcg20", "recall20")},
+    "quality.unknown_row_probability": ("quality/unknown_row_probability", 1.0),
+    TOTAL_SECONDS: ("time/total_seconds", 1.0),
+    **{
+        STEP_SECONDS.format(step): (f"time/{step}_seconds", 1.0)
+        for step in ("ingest", "baselines", "tune", "train", "ensemble")
+    },
+    ENERGY_METRICS["joules"]: ("energy/kilojoules", 1e-3),
+    ENERGY_METRICS["uncertainty_joules"]: ("energy/uncertainty_kilojoules", 1e-3),
+    **{PART_JOULES.format(part): (f"energy/{part}_kilojoules", 1e-3) for part in ("start", "work", "report")},
+    **{f"prediction.{name}": (f"prediction/{name}", 1.0) for name in PREDICTED},
+    "search.complete_trials": ("search/complete_trials", 1.0),
+    "search.best_ne": ("search/best_ne", 1.0),
+}
+WATTS = "energy/watts"  # of a parent run over time; `energy.watts` of a child run
+LEARNED = "learning.figures."  # tags of a parent run with the parts of its figures that later choices read, as JSON
+LEARNED_PARTS = frozenset(("prediction", "search", "noise", "meta", "time", "end"))
 BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"  # of a profile, by what an accelerator skips
 
 
@@ -246,9 +270,9 @@ def energy_metrics(reading: EnergyReading) -> Values:
     return {metric: value for metric, value in values.items() if value is not None}
 
 
-def energy_series(reading: EnergyReading) -> list[tuple[str, float, int]]:
+def energy_series(reading: EnergyReading, name: str = "energy.watts") -> list[tuple[str, float, int]]:
     """Return watts over time as points of a metric: name, value, and the whole seconds since the start as the step."""
-    return [("energy.watts", sample.watts, round(sample.seconds)) for sample in reading.power]
+    return [(name, sample.watts, round(sample.seconds)) for sample in reading.power]
 
 
 def energy_tags(reading: EnergyReading) -> dict[str, str]:
@@ -257,25 +281,53 @@ def energy_tags(reading: EnergyReading) -> dict[str, str]:
     return {"energy.source": reading.method, "energy.method": reading.source, **uncertainty}
 
 
-def headline_metrics(
-    seconds: float, energy: EnergyReading, *, auc: float | None = None, ne: float | None = None
-) -> dict[str, float]:
-    """Return the known figures by which runs are compared, with names that MLflow groups.
+def headline_metrics(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Return those of the figures by which runs are compared, with names that MLflow groups by their slash.
 
     Args:
-        seconds: Wall clock of the command.
-        energy: Energy of the command.
-        auc: AUC on the test part.
-        ne: NE on the test part.
+        figures: Figures of a parent run; one with a slash in its name keeps the name.
     """
-    values = {
-        "quality/auc": auc,
-        "quality/ne": ne,
-        "quality/auc_gain_per_kilojoule": auc_gain_per_kilojoule(auc, energy.joules),
-        "time/total_seconds": seconds,
-        "energy/kilojoules": None if energy.joules is None else energy.joules / 1e3,
-    }
-    return {name: value for name, value in values.items() if value is not None and not math.isnan(value)}
+    named = {name: HEADLINES.get(name, (name, 1.0)) for name in figures}
+    return {new: figures[name] * factor for name, (new, factor) in named.items() if "/" in new}
+
+
+def gain_metrics(auc: float, energy: EnergyReading) -> dict[str, float]:
+    """Return the gain in AUC by kilojoule of a whole command; empty if one of them is unknown.
+
+    Args:
+        auc: AUC on the test part; NaN if unknown.
+        energy: Energy of the command.
+    """
+    gain = auc_gain_per_kilojoule(auc, energy.joules)
+    return {} if gain is None or math.isnan(gain) else {"quality/auc_gain_per_kilojoule": gain}
+
+
+def figures_of(params: Mapping[str, str], metrics: Mapping[str, float], tags: Mapping[str, str]) -> dict[str, float]:
+    """Return the figures of a run by their names of version 1, however the run holds them.
+
+    A parent run has the metrics of `HEADLINES` and further figures in tags; earlier ones had a metric for each figure
+    and for each number among the parameters.
+
+    Args:
+        params: Parameters of the run.
+        metrics: Metrics of the run.
+        tags: Tags of the run.
+    """
+    found = {name: number for name, text in params.items() if (number := _number_of(text)) is not None}
+    found |= {name: metrics[new] / factor for name, (new, factor) in HEADLINES.items() if new in metrics}
+    for name, text in tags.items():
+        if name.startswith(LEARNED):
+            with suppress(ValueError):  # cut or changed by hand
+                found |= json.loads(text)
+    return {**found, **metrics}
+
+
+def _number_of(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def part_metrics(parts: Mapping[str, EnergyReading]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shunter.tracking.convention import RunKind
+from shunter.tracking.convention import RunKind, figures_of
 from shunter.tracking.outbox import Outbox
 from shunter.tracking.store import OF_EXPERIMENTS, experiment_ids, has_store, open_store, read_store, tracking_uri
 
@@ -33,7 +33,7 @@ class TrackedRun:
         started_at: Start in seconds since 1970.
         ended_at: End in seconds since 1970; None for a running run.
         params: Parameters, as text.
-        metrics: Last value of each metric.
+        metrics: Last value of each metric, and further figures, see `shunter.tracking.convention.figures_of`.
         tags: Tags, as text.
     """
 
@@ -130,7 +130,7 @@ def select_runs(
             started_at=row["start_time"] / 1000,
             ended_at=None if row["end_time"] is None else row["end_time"] / 1000,
             params=params[run_id],
-            metrics=metrics[run_id],
+            metrics=figures_of(params[run_id], metrics[run_id], tags[run_id]),
             tags=tags[run_id],
         )
         for run_id, row in zip(ids, rows, strict=True)
@@ -167,7 +167,7 @@ def tracked_run(run: "MlflowRun") -> TrackedRun:
         started_at=run.info.start_time / 1000,
         ended_at=None if run.info.end_time is None else run.info.end_time / 1000,
         params=run.data.params,
-        metrics=run.data.metrics,
+        metrics=figures_of(run.data.params, run.data.metrics, run.data.tags),
         tags=run.data.tags,
     )
 

@@ -19,29 +19,28 @@ from shunter.tracking.store import (
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
-# Column of the list -> the kind of entry and its name in `shunter.tracking.convention`, whose import takes seconds.
-COLUMNS = {
+# Column of the list -> kind of entry, its name in `shunter.tracking.convention`, whose import takes seconds, and its
+# former name.
+COLUMNS: dict[str, tuple[str, ...]] = {
     "data": ("params", "data.name"),
     "model": ("params", "request.model"),
     "objective": ("params", "request.objective"),
     "placement": ("params", "placement.label"),
     "accelerator": ("params", "placement.accelerator"),
-    "test_auc": ("metrics", "quality.test.auc"),
-    "test_ne": ("metrics", "quality.test.ne"),
-    "validation_auc": ("metrics", "quality.auc"),
-    "validation_ne": ("metrics", "quality.ne"),
-    "total_seconds": ("metrics", "time.total_seconds"),
-    "energy_joules": ("metrics", "energy.joules"),
+    "test_auc": ("metrics", "quality/auc", "quality.test.auc"),
+    "test_ne": ("metrics", "quality/ne", "quality.test.ne"),
+    "validation_auc": ("metrics", "quality/validation_auc", "quality.auc"),
+    "validation_ne": ("metrics", "quality/validation_ne", "quality.ne"),
+    "total_seconds": ("metrics", "time/total_seconds", "time.total_seconds"),
+    "energy_joules": ("metrics", "energy/kilojoules", "energy.joules"),
     "energy_source": ("tags", "energy.source"),
     "registered": ("tags", "model.registered"),
 }
 # The same for a model version: figures of the run that produced the version.
 VERSION_COLUMNS = {
     **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "total_seconds", "energy_joules")},
-    "test_ndcg20": ("metrics", "quality.test.ndcg20"),
+    "test_ndcg20": ("metrics", "quality/ndcg20", "quality.test.ndcg20"),
     "energy_source": COLUMNS["energy_source"],
-    "judged_auc": ("metrics", "quality/auc"),
-    "judged_ne": ("metrics", "quality/ne"),
     "families": ("tags", "model.families"),
     "compression": ("tags", "compression.by"),
 }
@@ -130,9 +129,6 @@ def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path]
 
 
 def _completed(row: Row) -> Row:
-    for name in ("auc", "ne"):  # a night has them on its judged day
-        judged = row.pop(f"judged_{name}")
-        row[f"test_{name}"] = judged if row[f"test_{name}"] is None else row[f"test_{name}"]
     compression, families = row.pop("compression"), row.pop("families")
     if families is None:
         return row
@@ -208,13 +204,29 @@ def _pending_of_mlflow() -> list[Row]:
     ]
 
 
-def _entries(tables: sqlite3.Connection, run_id: str | None, columns: Mapping[str, tuple[str, str]]) -> Row:
+def _entries(tables: sqlite3.Connection, run_id: str | None, columns: Mapping[str, tuple[str, ...]]) -> Row:
     found: dict[tuple[str, str], Any] = {}
     for kind, table in _TABLES.items():
         where = " AND NOT is_nan" if kind == "metrics" else ""
         rows = tables.execute(f"SELECT key, value FROM {table} WHERE run_uuid = ?{where}", (run_id,))
         found |= {(kind, row["key"]): row["value"] for row in rows}
-    return {column: found.get(place) for column, place in columns.items()}
+    return _row_of(columns, found.get)
+
+
+def _row_of(columns: Mapping[str, tuple[str, ...]], value_of: Callable[[tuple[str, str]], Any]) -> Row:
+    """Return the value of each column under the first of its names that the run has; None if it has none.
+
+    Args:
+        columns: Columns of the list.
+        value_of: Function that takes kind and name of an entry, and returns its value or None.
+    """
+    row: Row = {}
+    for column, (kind, *names) in columns.items():
+        found = ((name, value_of((kind, name))) for name in names)
+        name, row[column] = next(((name, value) for name, value in found if value is not None), ("", None))
+        if name == "energy/kilojoules":
+            row[column] *= 1e3
+    return row
 
 
 def _trainings_of_mlflow(limit: int) -> list[Row]:
@@ -276,8 +288,13 @@ def _pages(search: Callable[..., Any]) -> Iterable[Any]:
             return
 
 
-def _entries_of_mlflow(run: "MlflowRun | None", columns: Mapping[str, tuple[str, str]]) -> Row:
+def _entries_of_mlflow(run: "MlflowRun | None", columns: Mapping[str, tuple[str, ...]]) -> Row:
     if run is None:
         return dict.fromkeys(columns)
-    values = {column: getattr(run.data, kind).get(name) for column, (kind, name) in columns.items()}
-    return {column: None if value != value else value for column, value in values.items()}  # noqa: PLR0124 - NaN
+    data = run.data
+
+    def value_of(place: tuple[str, str]) -> Any:
+        value = getattr(data, place[0]).get(place[1])
+        return None if value != value else value  # noqa: PLR0124 - NaN
+
+    return _row_of(columns, value_of)

@@ -8,7 +8,7 @@ from shunter.tracking.runs import open_run
 
 
 def log_passes(run_id: str, records: Sequence[PassRecord]) -> None:
-    """Write the records as `config/passes.json` and their figures as metrics `pass.*`; do nothing without records.
+    """Write the records as `config/passes.json` and their figures as `details/passes.json`; do nothing without records.
 
     Raises:
         TrackingError: The store fails.
@@ -16,4 +16,6 @@ def log_passes(run_id: str, records: Sequence[PassRecord]) -> None:
     if not records:
         return
     log_config(run_id, "passes", records)
-    open_run(run_id).log_metrics({name: value for record in records for name, value in record.metrics.items()})
+    open_run(run_id).log_figures(
+        "passes", {name: value for record in records for name, value in record.metrics.items()}
+    )

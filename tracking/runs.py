@@ -1,6 +1,7 @@
 """Tree of runs: one parent run for each flow run, with a child run for each trial, member and ensemble."""
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +16,17 @@ from shunter.hardware.types import EnergyReading
 from shunter.requests import JobRequest
 from shunter.tracking.client import TrackingClient
 from shunter.tracking.convention import (
+    LEARNED,
+    LEARNED_PARTS,
     SCHEMA_VERSION,
     TOTAL_SECONDS,
+    WATTS,
     RunKind,
     data_params,
     energy_metrics,
     energy_series,
     energy_tags,
-    is_number,
+    headline_metrics,
     part_metrics,
     part_tags,
     request_params,
@@ -33,6 +37,7 @@ from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED", "SCHEDULED"]
 INTERRUPTED: Status = "SCHEDULED"  # of a run that resumes later; MLflow shows KILLED in red, as it shows failures
+DETAILS = "details"  # folder of the artifacts with all figures of a parent run
 LONGEST_TAG = 5_000  # characters of a tag that every MLflow store accepts
 
 
@@ -49,18 +54,33 @@ class Run:
     client: TrackingClient = field(repr=False, compare=False)
 
     def log_params(self, values: Mapping[str, Any]) -> None:
-        """Write parameters; numbers are written as metrics too, because MLflow cannot filter text by value.
+        """Write parameters.
 
         Raises:
             TrackingError: The store fails, or a parameter of the same name has another value.
         """
         with tracking_errors():
             self.client.log_params(self.run_id, {name: str(value) for name, value in values.items()})
-        self.log_metrics({name: value for name, value in values.items() if is_number(value)})
 
     def log_metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Write metrics at one step; for points of a training curve `step` is the epoch."""
         self._log([(name, value, step or 0) for name, value in values.items()])
+
+    def log_figures(self, part: str, figures: Mapping[str, Any]) -> None:
+        """Write figures of a parent run: `details/PART.json`, and metrics of those by which runs are compared.
+
+        Args:
+            part: Part of the run; a second call with the same part replaces its figures.
+            figures: Values by name; nothing is written without values.
+        """
+        if not figures:
+            return
+        text = json.dumps(dict(figures), separators=(",", ":"))
+        with tracking_errors():
+            self.client.log_text(self.run_id, text, f"{DETAILS}/{part}.json")
+        if part in LEARNED_PARTS:
+            self.set_tags({f"{LEARNED}{part}": text})
+        self.log_metrics(headline_metrics(figures))
 
     def log_series(self, series: Mapping[str, Sequence[float]], first_step: int = 1) -> None:
         """Write whole curves by metric name, with the values at `first_step`, `first_step + 1`, ..."""
@@ -71,12 +91,12 @@ class Run:
     def log_energy(self, reading: EnergyReading) -> None:
         """Write energy in joules, its uncertainty, power in watts over time, and the source of the figures."""
         self.log_metrics(energy_metrics(reading))
-        self.log_power(reading)
+        self._log(energy_series(reading))
         self.set_tags(energy_tags(reading))
 
     def log_power(self, reading: EnergyReading) -> None:
-        """Write power in watts over time."""
-        self._log(energy_series(reading))
+        """Write power in watts over time to a parent run."""
+        self._log(energy_series(reading, WATTS))
 
     def log_command(self, seconds: float, parts: Mapping[str, EnergyReading]) -> EnergyReading:
         """Write wall clock and energy of the whole command, and return the energy.
@@ -86,7 +106,7 @@ class Run:
             parts: Energy of each part of the command.
         """
         total = reduce(add_readings, parts.values())
-        self.log_metrics({TOTAL_SECONDS: seconds, **energy_metrics(total), **part_metrics(parts)})
+        self.log_figures("command", {TOTAL_SECONDS: seconds, **energy_metrics(total), **part_metrics(parts)})
         self.set_tags({**energy_tags(total), **part_tags(parts)})
         return total
 
@@ -283,8 +303,6 @@ def _reopen(client: TrackingClient, run_id: str) -> bool:
 
 def _log_input(run: Run, dataset: Dataset) -> None:
     """Write the data set as MLflow's run input, so that the compare view shows which runs share the data."""
-    import json
-
     from mlflow.entities import Dataset as InputDataset
     from mlflow.entities import DatasetInput, InputTag
 

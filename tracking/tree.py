@@ -1,15 +1,18 @@
 """Run with its children, curves and artifacts, read from the store for reports."""
 
+import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
-from shunter.tracking.convention import QUALITY_METRICS
+from shunter.tracking.convention import QUALITY_METRICS, WATTS
 from shunter.tracking.history import OF_PARENT, WITH_ID, TrackedRun, metric_value, select_runs, tracked_run
 from shunter.tracking.outbox import Outbox
+from shunter.tracking.runs import DETAILS
 from shunter.tracking.store import open_store, prepare_store, read_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
@@ -18,11 +21,11 @@ if TYPE_CHECKING:
 CURVES = (
     *(QUALITY_METRICS[name] for name in ("ne", "logloss", "auc")),
     *("quality.ndcg20", "quality.recall20"),
-    *("quality.train.logloss", "quality.train.bpr_loss", "energy.watts"),
+    *("quality.train.logloss", "quality.train.bpr_loss", "energy.watts", WATTS),
 )
 LARGEST_ARTIFACT_BYTES = 8 << 20
 MOST_CHILDREN = 1_000
-FOLDERS = ("", "config", "model_card")  # of a run's artifacts
+FOLDERS = ("", "config", "model_card", DETAILS)  # of a run's artifacts
 TEXTS = frozenset((".json", ".md", ".txt", ".svg"))
 Point = tuple[int, float]
 
@@ -69,7 +72,7 @@ def read_tree(run_id: str) -> RunTree:
             return _tree_of_mlflow(run_id)
         children = tuple(select_runs(tables, OF_PARENT, (found[0].run_id,), limit=MOST_CHILDREN, oldest_first=True))
         curves = {run.run_id: _curves_in(tables, run) for run in (found[0], *children)}
-        return RunTree(found[0], children, curves, _texts_in(folder))
+        return _tree(found[0], children, curves, _texts_in(folder))
 
     return read_store(of_tables, lambda: _tree_of_mlflow(run_id))
 
@@ -89,7 +92,22 @@ def _tree_of_mlflow(run_id: str) -> RunTree:
     )
     children = tuple(map(tracked_run, found))
     curves = {run.run_id: _curves(client, run) for run in (parent, *children)}
-    return RunTree(parent, children, curves, _texts(client, parent.run_id))
+    return _tree(parent, children, curves, _texts(client, parent.run_id))
+
+
+def _tree(
+    parent: TrackedRun,
+    children: tuple[TrackedRun, ...],
+    curves: Mapping[str, Mapping[str, tuple[Point, ...]]],
+    artifacts: dict[str, str],
+) -> RunTree:
+    """Return the tree; the figures in the parent's details are among its metrics, not among its artifacts."""
+    details = [artifacts.pop(path) for path in list(artifacts) if path.startswith(f"{DETAILS}/")]
+    figures: dict[str, float] = {}
+    for text in details:
+        with suppress(ValueError):  # a damaged artifact
+            figures |= json.loads(text)
+    return RunTree(replace(parent, metrics={**parent.metrics, **figures}), children, curves, artifacts)
 
 
 def read_artifact(run_id: str, path: str) -> str | None:

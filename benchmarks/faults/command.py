@@ -167,7 +167,7 @@ def outcome_of(store: str, name: str = MODEL) -> Outcome:
         taken = [key for key in run.data.metrics if key.startswith(TAKEN)]
         histories = {key: client.get_metric_history(run.info.run_id, key) for key in taken}
         points[label] = {key: len(history) for key, history in histories.items()}
-        figures = {key: value for key, value in run.data.metrics.items() if key.startswith("quality.")}
+        figures = {key: value for key, value in run.data.metrics.items() if key.startswith(("quality.", "quality/"))}
         if kind == "trial":
             model = {key: value for key, value in run.data.params.items() if key.startswith("model.")}
             settings.append(tuple(sorted({**model, "state": run.data.tags["trial.state"], **figures}.items())))

@@ -117,7 +117,7 @@ def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
         TrackingError: The tracking store fails.
     """
     features = _features_of(dataset)
-    open_run(run_id).log_metrics({f"{PREFIX}{name}": value for name, value in features.items()})
+    open_run(run_id).log_figures("meta", {f"{PREFIX}{name}": value for name, value in features.items()})
     return features
 
 

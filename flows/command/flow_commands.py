@@ -115,7 +115,7 @@ def _keep_end(summary: "TrainSummary") -> None:
 
     seconds = process_age_seconds() - sum(summary.step_seconds.values())
     with contextlib.suppress(TrackingError):
-        open_run(summary.run_id).log_metrics({STEP_SECONDS.format(END): seconds})
+        open_run(summary.run_id).log_figures("end", {STEP_SECONDS.format(END): seconds})
 
 
 def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from shunter.planner.explain.cells import energy_unit, time_unit
 from shunter.record import Record
 from shunter.reporting.page.format import figure
+from shunter.tracking.convention import WATTS
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
@@ -341,7 +342,8 @@ def _curve_marks(
 
 def power_chart(tree: RunTree) -> Chart | None:
     """Return a chart of the power in watts over the time of the whole run."""
-    points = tree.curves[tree.parent.run_id].get("energy.watts", ())
+    curves = tree.curves[tree.parent.run_id]
+    points = curves.get(WATTS) or curves.get("energy.watts", ())  # the latter in runs of before
     if len(points) < 2:
         return None
     source = tree.parent.tags.get("energy.source", "source unknown")

@@ -12,7 +12,7 @@ from shunter.reporting.page.figures import interval_bars, name_of, placements_ch
 from shunter.reporting.page.format import duration, figure, moment
 from shunter.reporting.page.format import energy as energy_words
 from shunter.reporting.page.sections import REPORT_SECTIONS
-from shunter.tracking.convention import PART_JOULES, TOTAL_SECONDS, read_account
+from shunter.tracking.convention import HEADLINES, LEARNED, PART_JOULES, TOTAL_SECONDS, read_account
 from shunter.tracking.evidence import Figures, read_evidence
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
@@ -361,9 +361,10 @@ def energy(tree: RunTree) -> dict[str, Any] | None:
 def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all parameters, figures and tags of the run, and those of its members and its ensemble."""
     run = tree.parent
-    hidden = {"learning.steps", "decision.reason"}  # the reason is shown in another section
-    tags = {name: text for name, text in run.tags.items() if not name.startswith("mlflow.") and name not in hidden}
-    own = {name: f"{value:.6g}" for name, value in run.metrics.items() if name not in run.params}
+    hidden = ("mlflow.", "learning.steps", LEARNED, "decision.reason")  # the reason is shown in another section
+    tags = {name: text for name, text in run.tags.items() if not name.startswith(hidden)}
+    again = {metric for metric, _ in HEADLINES.values()}
+    own = {name: f"{value:.6g}" for name, value in run.metrics.items() if name not in run.params and name not in again}
     tables = [("Parameters", run.params), ("Figures", own), ("Tags", tags)]
     tables += [
         (_titled(child), {**child.params, **{k: f"{v:.6g}" for k, v in child.metrics.items()}})

@@ -63,15 +63,15 @@ def write_card(
     execution = execution_of(placement)
     compared = compare_baselines(dataset, baselines, result, execution, seed=seed)
     run = open_run(parent_run_id)
-    run.log_metrics(baseline_metrics(compared, result.test))
+    run.log_figures("baselines", baseline_metrics(compared, result.test))
     run.set_tags({f"baseline.{one.name}.verdict": one.summary for one in compared})
     run.set_tags({f"baseline.{one.name}.trained_at": one.trained_at.isoformat() for one in compared if one.trained_at})
     unknown = score_unknown_row(result.directory, dataset, execution)
-    run.log_metrics({UNKNOWN_ROW: unknown.probability})
+    run.log_figures("unknown_row", {UNKNOWN_ROW: unknown.probability})
     if unknown.is_far_off:
         announce(unknown.sentence)
     if promise is not None:
-        run.log_metrics(promise.metrics)
+        run.log_figures("promise", promise.metrics)
     words = "" if promise is None else promise.words
     card = gather(
         parent_run_id,
@@ -84,7 +84,7 @@ def write_card(
         notes=[*notes, unknown.sentence],
         promise=words,
     )
-    run.log_metrics(gauc_metrics(card.quality))
+    run.log_figures("gauc", gauc_metrics(card.quality))
     publish_card(card)
     return card
 

@@ -61,7 +61,8 @@ def write_ranking_card(
         baselines=tuple(summarise_ranking(one.name, other) for one, other in zip(compared, others, strict=True)),
     )
     index, run = index_of(dataset, result), open_run(parent_run_id)
-    run.log_metrics(
+    run.log_figures(
+        "quality",
         {
             **popularity_metrics(result.popularity),
             **sides.metrics(),
@@ -69,7 +70,7 @@ def write_ranking_card(
             **ranking_baseline_metrics(compared),
             **ranking_metrics(result.validation),
             **ranking_metrics(result.test, "test"),
-        }
+        },
     )
     run.set_tags({**{f"baseline.{one.name}.verdict": one.summary for one in compared}, "ranking.reason": reason})
     run.set_tags({INDEX: index.sentence})

@@ -29,7 +29,7 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.requests import EnsembleRequest
 from shunter.requests.effort import RESULT_LIMITS
-from shunter.tracking.convention import model_params, placement_params, quality_metrics
+from shunter.tracking.convention import Values, model_params, placement_params, quality_metrics
 from shunter.tracking.runs import Run, child_run, open_run
 
 HOW = {
@@ -125,8 +125,12 @@ def combine_members(
             result = combining.result(directory, run.run_id)
             result.save()
             _log_details(run, result, placement, members)
-            _log_quality(run, result)
-    _log_quality(open_run(parent_run_id), result)
+            run.log_metrics(_quality_of(result))
+            run.set_tags(_kept(result))
+    parent = open_run(parent_run_id)
+    others = {f"quality/{name}": value for name, value in result.test.more.items()}
+    parent.log_figures("quality", {**_quality_of(result), **others})
+    parent.set_tags(_kept(result))
     return result
 
 
@@ -341,9 +345,12 @@ def _log_details(run: Run, result: EnsembleResult, placement: Placement, members
     run.log_metrics(result.memory.metrics if result.memory else {})
 
 
-def _log_quality(run: Run, result: EnsembleResult) -> None:
-    run.log_metrics({**quality_metrics(result.validation), **quality_metrics(result.test, "test")})
-    run.set_tags({"ensemble.kept": result.kept, "ensemble.reason": result.reason})
+def _quality_of(result: EnsembleResult) -> Values:
+    return {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
+
+
+def _kept(result: EnsembleResult) -> dict[str, str]:
+    return {"ensemble.kept": result.kept, "ensemble.reason": result.reason}
 
 
 def text_of(label: str) -> str:

@@ -25,7 +25,7 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
     run.log_params({**placement_params(decision.placement), "placement/accelerator": decision.placement.accelerator})
     if decision.workload is not None:
         run.log_params(workload_params(decision.workload))
-    run.log_metrics({**prediction_metrics(decision.prediction), **_job_metrics(decision)})
+    run.log_figures("prediction", {**prediction_metrics(decision.prediction), **_job_metrics(decision)})
     run.set_tags(
         {
             **prediction_tags(decision.prediction),

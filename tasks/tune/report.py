@@ -76,7 +76,7 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
         "search.seconds": result.seconds,
         "search.joules": result.joules,
     }
-    run.log_metrics({name: value for name, value in figures.items() if value is not None})
+    run.log_figures("search", {name: value for name, value in figures.items() if value is not None})
     run.set_tags(
         {
             "search.method": result.method,
@@ -102,4 +102,4 @@ def publish_noise(run_id: str, noise: Noise | None) -> None:
         TrackingError: The store fails.
     """
     if noise is not None:
-        open_run(run_id).log_metrics({NOISE: noise.deviation, f"{NOISE}_trainings": noise.trainings})
+        open_run(run_id).log_figures("noise", {NOISE: noise.deviation, f"{NOISE}_trainings": noise.trainings})

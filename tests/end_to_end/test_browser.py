@@ -235,7 +235,7 @@ def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, triggered
     page.screenshot(path=PICTURES / "mlflow-runs.png")
     page.get_by_role("button", name="Compare").click()
     page.get_by_text("Comparing 2 Runs").first.wait_for()
-    for name in ("request.data", "placement.label", "energy.joules"):
+    for name in ("request.data", "placement.label", "energy/kilojoules"):
         scroll_to(page, name)
     shown = page.inner_text("body")
     assert "synthetic:4000" in shown, "the first run's parameters"
@@ -245,7 +245,7 @@ def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, triggered
 
 def test_a_run_in_mlflow_shows_its_figures(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
     page.goto(f"{servers.mlflow}/#/experiments/1/runs?workflowType=machine_learning")
-    page.get_by_role("link", name=re.compile("^synthetic [a-z+]+ AUC")).first.click()
+    page.get_by_role("link", name=re.compile("^0[.0-9]+ AUC [a-z+]+ on synthetic")).first.click()
     page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
     page.get_by_text("decision.png", exact=True).wait_for()
     shown = page.inner_text("body").split()

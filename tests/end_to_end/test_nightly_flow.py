@@ -249,5 +249,5 @@ def test_first_night_trains_and_registers_a_champion(tmp_path: Path, furnished_h
     client = MlflowClient(tracking_uri())
     assert client.get_model_version("shunter", "1").tags["nightly.learned_days"] == "2026-05-01"
     training = client.get_run(client.get_run(night.run_id).data.tags["nightly.training_run"])
-    assert training.data.metrics["data.test_rows"] == 600
+    assert training.data.params["data.test_rows"] == "600"
     assert nightly(log.request(1)).outcome == "already judged"

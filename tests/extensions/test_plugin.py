@@ -26,6 +26,7 @@ from shunter.flows.train import train
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.store import open_store
+from shunter.tracking.tree import read_tree
 
 summary = train(
     TrainRequest(
@@ -47,6 +48,7 @@ print(json.dumps({
             [one.experiment_id for one in open_store().mlflow.search_experiments()], "tags.`run.kind` = 'trial'"
         )
     ),
+    "figures": dict(read_tree(summary.run_id).parent.metrics),
     "metrics": open_store().mlflow.get_run(summary.run_id).data.metrics,
     "scores": [float(one) for one in load_champion(summary.registered.name).predict(rows)],
 }))
@@ -126,8 +128,8 @@ def test_all_roles_of_another_distribution_serve_in_one_training(
     assert found["stop"] == "exhausted"
     assert 4 <= len(found["settings"]) < 12
     assert 0 < found["validation"]["brier"] < 0.25
-    assert found["metrics"]["quality.brier"] == found["validation"]["brier"]
-    assert found["metrics"]["quality.test.brier"] == found["test"]["brier"]
+    assert found["figures"]["quality.brier"] == found["validation"]["brier"]
+    assert found["metrics"]["quality/brier"] == found["test"]["brier"]
     assert all(0 < score < 1 for score in found["scores"])
     assert len(found["scores"]) == 2
     events = [json.loads(line) for line in journal.read_text().splitlines()]

@@ -36,7 +36,7 @@ def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(
     }
     kept = {artifact.path for artifact in client.list_artifacts(parent.info.run_id, "search")}
     assert {"search/study.db", "search/front.json"} <= kept
-    assert parent.data.metrics["search.complete_trials"] == 2
+    assert parent.data.metrics["search/complete_trials"] == 2
     assert parent.data.tags["search.method"] == "tpe"
     assert client.search_registered_models() == []
     assert [path for path in Settings().runs_directory.iterdir() if path.is_dir()] == []

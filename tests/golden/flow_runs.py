@@ -89,7 +89,7 @@ def _names_of(client: MlflowClient, runs: list[Run]) -> dict[str, list[str]]:
 
 def _normalised(found: Iterable[str]) -> list[str]:
     """Each once, with one letter for all members and trials, without families, quality and date in a run's name."""
-    plain = (re.sub(r" [\w+]+ (AUC|NDCG@20) [\d.]+ [\d-]+ [\d:]+$", "", name) for name in found)
+    plain = (re.sub(r"^[\d.]+ (AUC|NDCG@20) [\w+]+ on (.*) [\d-]+ [\d:]+$", r"\2", name) for name in found)
     return sorted({re.sub(r"\b(member|trial)-\d+", r"\1-N", name) for name in plain})
 
 

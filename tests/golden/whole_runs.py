@@ -1,11 +1,15 @@
 """Whole runs as MLflow holds them: the figures that follow from the request, the data and the placement alone."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from shunter.tracking.convention import figures_of
+from shunter.tracking.runs import DETAILS
 from tests.golden.flow_runs import children_of
 from tests.golden.recorded import assert_near, is_rounded_alike, plain, read, record_case
 
@@ -14,6 +18,7 @@ FIGURES = re.compile(
     r"^(quality|ensemble|schedule|learning_rate|data|nightly)\.|^search\.(best_ne|noise|\w+_trials)$"
     r"|^training\.best_epoch$|^baseline\."
 )
+TEXTS = ("schedule.checks",)  # parameters that only look like numbers
 MEASURED = re.compile(r"seconds|joules|bytes|watts|per_second")
 LAST_BITS = 1e-12  # relative; figures in double precision differed by 2e-14 between two processors of one kind
 PARAMS = ("model.", "placement.", "schedule.")
@@ -31,12 +36,24 @@ def whole_run(client: MlflowClient, run_id: str) -> dict[str, Any]:
 
 
 def _compared(client: MlflowClient, run: Run) -> dict[str, Any]:
-    names = [name for name in run.data.metrics if FIGURES.match(name) and not MEASURED.search(name)]
-    points = {name: client.get_metric_history(run.info.run_id, name) for name in names}
+    figures: dict[str, list[list[float]]] = {}
+    for name, value in sorted(_figures_of(client, run).items()):
+        if FIGURES.match(name) and not MEASURED.search(name) and name not in TEXTS:
+            is_metric = name in run.data.metrics
+            points = client.get_metric_history(run.info.run_id, name) if is_metric else []
+            figures[name] = [[point.step, point.value] for point in points] or [[0, value]]
     return {
         "params": {name: value for name, value in run.data.params.items() if name.startswith(PARAMS)},
-        "figures": {name: [[point.step, point.value] for point in found] for name, found in points.items()},
+        "figures": figures,
     }
+
+
+def _figures_of(client: MlflowClient, run: Run) -> dict[str, float]:
+    """Return all figures of a run by the names of their first version: metrics, parameters and details."""
+    found = figures_of(run.data.params, run.data.metrics, run.data.tags)
+    for file in client.list_artifacts(run.info.run_id, DETAILS):
+        found |= json.loads(Path(client.download_artifacts(run.info.run_id, file.path)).read_text())
+    return found
 
 
 def assert_run_as_recorded(case: str, client: MlflowClient, run_id: str) -> None:

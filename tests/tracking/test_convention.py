@@ -13,10 +13,15 @@ from shunter.models.registry import model_spec
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import PROJECT_ROOT
 from shunter.tracking.convention import (
+    HEADLINES,
+    LEARNED,
+    WATTS,
     data_params,
     energy_metrics,
     energy_tags,
     epoch_metrics,
+    figures_of,
+    gain_metrics,
     headline_metrics,
     model_params,
     placement_params,
@@ -97,7 +102,7 @@ def test_limits_that_are_not_set_are_left_out() -> None:
 def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
     """`docs/reference/metrics.md` lists each name, or its family as `prefix.*`."""
     table = NAMES.read_text()
-    written = set(re.findall(r"`([a-z_]+(?:[./][a-z_]+)*(?:\.\*)?)`", table))
+    written = set(re.findall(r"`([a-z_\d]+(?:[./][a-z_\d]+)*(?:\.\*)?)`", table))
     reading = EnergyReading.of(
         1.0,
         1.0,
@@ -117,19 +122,28 @@ def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
         *epoch_metrics(REPORT),
         *energy_metrics(reading),
         *energy_tags(reading),
-        *headline_metrics(1.0, reading, auc=0.8, ne=0.9),
-        "energy.watts",
+        *headline_metrics(dict.fromkeys(HEADLINES, 1.0)),
+        *gain_metrics(0.8, reading),
+        *("energy.watts", WATTS),
     }
     missing = {name for name in names if name not in written and f"{name.rpartition('.')[0]}.*" not in written}
     assert not missing
 
 
-def test_headline_figures_that_are_unknown_are_left_out() -> None:
+def test_a_parent_has_metrics_of_its_headlines_alone() -> None:
+    figures = {"quality.test.auc": 0.8, "energy.joules": 2000.0, "time.total_seconds": 10.0, "baseline.lr.ne": 0.9}
+    metrics = headline_metrics(figures)
+    assert metrics == {"quality/auc": 0.8, "energy/kilojoules": 2.0, "time/total_seconds": 10.0}
+    assert len({metric for metric, _ in HEADLINES.values()}) == len(HEADLINES) <= 30
     reading = EnergyReading.of(2000.0, 10.0, "estimated", "model")
-    found = headline_metrics(10.0, reading, auc=0.8, ne=float("nan"))
-    assert found == {
-        "quality/auc": 0.8,
-        "quality/auc_gain_per_kilojoule": (0.8 - 0.5) / 2,
-        "time/total_seconds": 10.0,
-        "energy/kilojoules": 2.0,
-    }
+    assert gain_metrics(0.8, reading) == {"quality/auc_gain_per_kilojoule": (0.8 - 0.5) / 2}
+    assert gain_metrics(float("nan"), reading) == {}
+
+
+def test_figures_of_a_run_are_the_same_wherever_the_run_has_them() -> None:
+    old = {"quality.test.auc": 0.8, "energy.joules": 2000.0, "data.rows": 90.0, "meta.rows": 90.0}
+    tags = {f"{LEARNED}meta": '{"meta.rows": 90.0}', f"{LEARNED}time": '{"cut'}
+    new = figures_of({"data.rows": "90", "data.name": "nan"}, {"quality/auc": 0.8, "energy/kilojoules": 2.0}, tags)
+    assert {name: new[name] for name in old} == old
+    assert figures_of({"data.rows": "90"}, old, {}) == old
+    assert "data.name" not in new

@@ -118,11 +118,14 @@ def test_a_damaged_store_is_told(tracking_root: Path) -> None:
 
 
 def test_the_names_are_those_of_the_convention() -> None:
-    names = {column: name for column, (_, name) in {**listing.COLUMNS, **listing.VERSION_COLUMNS}.items()}
+    names = {column: name for column, (_, *_, name) in {**listing.COLUMNS, **listing.VERSION_COLUMNS}.items()}
     assert names["validation_auc"] == convention.QUALITY_METRICS["auc"]
     assert names["validation_ne"] == convention.QUALITY_METRICS["ne"]
     assert names["total_seconds"] == convention.TOTAL_SECONDS
     assert names["energy_joules"] == convention.ENERGY_METRICS["joules"]
+    several = [names for _, *names in listing.COLUMNS.values() if len(names) > 1]
+    assert several
+    assert all(convention.HEADLINES[old][0] == new for new, old in several)
 
 
 @pytest.mark.parametrize("command", ["runs", "models", "datasets", "status", "runs --json", "--version"])

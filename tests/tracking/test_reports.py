@@ -14,9 +14,11 @@ from shunter.planner.job_size import JobSize
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, Objective, TrainRequest
 from shunter.tasks.select import log_decision
+from shunter.tracking.history import tracked_run
 from shunter.tracking.reports import log_config, log_training_curve, training_curve
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
+from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT, REPORT, WORKLOAD
 
@@ -66,9 +68,12 @@ def test_decision_is_kept_with_table_figures_and_reason(parent: str) -> None:
     assert [row[1] for row in table["data"]] == ["cpu x2 bf16 b512", "cpu x1 bf16 b512"]
     run = MlflowClient(tracking_uri()).get_run(parent)
     assert run.data.params["placement.threads"] == "2"
-    assert run.data.metrics["placement.threads"] == 2
-    assert run.data.metrics["workload.train_samples"] == 1_000
-    assert run.data.metrics["prediction.step_seconds"] == 0.005
+    assert run.data.metrics.keys() == {"prediction/job_seconds"}
+    figures = read_tree(parent).parent.metrics
+    assert figures["placement.threads"] == 2
+    assert figures["workload.train_samples"] == 1_000
+    assert figures["prediction.step_seconds"] == 0.005
+    assert tracked_run(run).metrics["prediction.plan_seconds"] == chosen.plan_seconds
     assert run.data.tags["prediction.energy_source"] == "estimated"
     assert run.data.tags["decision.reason"] == chosen.reason
     assert chosen.explanation in artifact(parent, "decision.md")

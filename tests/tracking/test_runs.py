@@ -66,7 +66,8 @@ def test_parent_holds_request_data_and_links(parent: str, dataset: Dataset) -> N
     assert run.info.status == "RUNNING"
     assert run.data.params["request.max_hours"] == "2.0"
     assert run.data.params["data.fingerprint"] == dataset.fingerprint
-    assert run.data.metrics["data.rows"] == dataset.rows
+    assert run.data.params["data.rows"] == str(dataset.rows)
+    assert not run.data.metrics
     assert run.data.tags["prefect.flow_run_id"] == "flow-1"
     assert run.data.tags["schema.version"] == "1"
     assert run.inputs is not None
@@ -83,7 +84,7 @@ def test_children_are_found_below_their_parent(parent: str) -> None:
     assert experiment is not None
     [found] = client.search_runs(
         [experiment.experiment_id],
-        f"tags.mlflow.parentRunId = '{parent}' and tags.`run.kind` = 'trial' and metrics.`model.dropout` < 0.2",
+        f"tags.mlflow.parentRunId = '{parent}' and tags.`run.kind` = 'trial' and params.`model.dropout` = '0.1'",
     )
     assert found.info.run_id == run.run_id
     assert found.info.status == "FINISHED"

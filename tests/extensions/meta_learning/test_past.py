@@ -30,6 +30,7 @@ from shunter.search.study.trial import LONGEST_TEXT, OUTCOME, PARAMETERS, trial_
 from shunter.settings import Settings
 from shunter.tracking.history import read_children
 from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
+from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
@@ -151,8 +152,7 @@ def test_a_search_too_short_to_teach_judges_its_data_only_where_there_is_a_past(
     def begun(name: str, **options: Any) -> tuple[int, bool]:
         own = start_run_tree(TrainRequest(), dataset)
         past = begin_from_past(dataset, tmp_path / name, own, **options)
-        metrics = open_run(own).client.mlflow.get_run(own).data.metrics
-        return len(past), any(name.startswith(PREFIX) for name in metrics)
+        return len(past), any(name.startswith(PREFIX) for name in read_tree(own).parent.metrics)
 
     assert begun("short", trials=1) == (0, False)
     assert begun("longer", trials=3) == (0, True)
@@ -191,7 +191,7 @@ def test_a_second_search_starts_where_the_first_ended(dataset: Dataset, tmp_path
 def test_no_number_in_the_figures_is_infinite(dataset: Dataset) -> None:
     run_id = start_run_tree(TrainRequest(), dataset)
     log_meta_features(run_id, dataset)
-    kept = open_run(run_id).client.mlflow.get_run(run_id).data.metrics
+    kept = read_tree(run_id).parent.metrics
     figures = {name: value for name, value in kept.items() if name.startswith(PREFIX)}
     assert len(figures) > 10
     assert all(map(math.isfinite, figures.values()))

@@ -24,6 +24,7 @@ from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tasks.ensemble import EnsembleLimits, combine_members
 from shunter.tasks.train import train_model
+from shunter.tracking.history import tracked_run
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
@@ -137,16 +138,20 @@ def test_test_part_is_scored_once_however_often_it_is_called(
     assert EnsembleResult.model_validate_json(first.model_dump_json()) == first
 
 
+HEADLINES = {f"quality/{name}" for name in ("auc", "ne", "logloss", "calibration", "validation_auc", "validation_ne")}
+
+
 def test_figures_go_to_the_child_and_the_parent(
     dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
 ) -> None:
     result = combine_members(dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent)
     client = MlflowClient(tracking_uri())
     for run_id in (parent, result.run_id):
-        run = client.get_run(run_id)
-        assert run.data.metrics["quality.test.auc"] == result.test.auc
-        assert run.data.metrics["quality.ne"] == result.validation.ne
-        assert run.data.tags["ensemble.kept"] == result.kept
+        run = tracked_run(client.get_run(run_id))
+        assert run.metrics["quality.test.auc"] == result.test.auc
+        assert run.metrics["quality.ne"] == result.validation.ne
+        assert run.tags["ensemble.kept"] == result.kept
+    assert client.get_run(parent).data.metrics.keys() == HEADLINES
     child = client.get_run(result.run_id)
     assert child.info.status == "FINISHED"
     assert child.data.tags["mlflow.parentRunId"] == parent
