@@ -17,7 +17,7 @@ from shunter.requests import Limits, Promote, TrainRequest
 from shunter.tasks.events import announce
 from shunter.tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
 from shunter.tasks.register.succession import Challenger, Refusal
-from shunter.tracking.convention import quality_metrics
+from shunter.tracking.convention import headline_metrics, quality_metrics
 from shunter.tracking.ranking import ranking_metrics
 from shunter.tracking.registry.models import RegisteredModel, register_model
 
@@ -57,7 +57,7 @@ def register_result(
     check_entropy(request.promise.max_ne, result.validation)
     check_promise(promise, result.validation.auc)
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
-    figures = {name: float(value) for name, value in metrics.items()}
+    figures = headline_metrics(metrics)
     name = request.registered_name
     challenger = Challenger(name, run_id, dataset, result.directory, execution, request.seed)
     obstacle = obstacle_of(request.promote, quality, challenger)
@@ -83,7 +83,7 @@ def register_ranker(
 ) -> RegisteredModel:
     """Register a graph model; promote it if it ranks better than item popularity and than the champion."""
     metrics = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
-    figures = {name: float(value) for name, value in metrics.items()}
+    figures = headline_metrics(metrics)
     name = request.registered_name
     challenger = Challenger(name, run_id, dataset, trained.directory, Execution(), request.seed)
     obstacle = why_ranker_not_promoted(request.promote, trained.gain) or _sentence(challenger.refusal(request.promote))
