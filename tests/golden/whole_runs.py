@@ -18,7 +18,7 @@ FIGURES = re.compile(
     r"^(quality|ensemble|schedule|learning_rate|data|nightly)\.|^search\.(best_ne|noise|\w+_trials)$"
     r"|^training\.best_epoch$|^baseline\."
 )
-TEXTS = ("schedule.checks",)  # parameters that only look like numbers
+TEXTS = ("schedule.checks", "data.fingerprint")  # parameters that only look like numbers
 MEASURED = re.compile(r"seconds|joules|bytes|watts|per_second")
 LAST_BITS = 1e-12  # relative; figures in double precision differed by 2e-14 between two processors of one kind
 PARAMS = ("model.", "placement.", "schedule.")
@@ -50,7 +50,7 @@ def _compared(client: MlflowClient, run: Run) -> dict[str, Any]:
 
 def _figures_of(client: MlflowClient, run: Run) -> dict[str, float]:
     """Return all figures of a run by the names of their first version: metrics, parameters and details."""
-    found = figures_of(run.data.params, run.data.metrics, run.data.tags)
+    found = {**figures_of(run.data.params, {}, {}), **run.data.metrics}
     for file in client.list_artifacts(run.info.run_id, DETAILS):
         found |= json.loads(Path(client.download_artifacts(run.info.run_id, file.path)).read_text())
     return found
