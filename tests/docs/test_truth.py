@@ -15,6 +15,7 @@ from typer.main import get_command
 from shunter.errors import RequestError
 from shunter.flows.command.cli import app
 from shunter.settings import PROJECT_ROOT
+from shunter.tracking.store import EXPERIMENTS
 
 PAGES = [
     *(
@@ -47,8 +48,11 @@ CODE_FOLDERS = (
     *("engine", "models", "hardware", "shunter"),
 )
 OTHER_FOLDERS = ("mlflow", "benchmarks", "docs", "tests", "requirements")
-# Artifacts and an experiment in MLflow, which look like paths of the project.
-IN_MLFLOW = {"search/study.db", "search/front.png", "search/front.json", "search/trials.csv", "shunter/train"}
+# Artifacts, metrics and experiments in MLflow, which look like paths of the project.
+IN_MLFLOW = {
+    *("search/study.db", "search/front.png", "search/front.json", "search/trials.csv"),
+    *("search/complete_trials", "search/best_ne", *EXPERIMENTS),
+}
 # Sentences to whoever ordered the work instead of to a reader.
 NOT_TO_READERS = (
     *("was asked", "were asked", "been asked", "is asked for", "are asked for", "asked for"),
