@@ -9,12 +9,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from shunter.errors import RequestError, ShunterError
 from shunter.flows.command.exposure import LOOPBACK, Exposure, exposure
 from shunter.flows.command.passwords import prefect_login
 from shunter.flows.command.services import Service, check_port, wait_until_ready
+from shunter.operation.mlflow_pages import APP
 from shunter.python_processes import start_python
 from shunter.settings import Settings
 
@@ -136,7 +138,7 @@ def check_prefect(where: Exposure) -> None:
 
 
 def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return options and variables for MLflow's basic auth; both are empty unless `SHUNTER_MLFLOW_BASIC_AUTH` is true.
+    """Return options and variables for MLflow's basic auth if `SHUNTER_MLFLOW_BASIC_AUTH` is true, else for its pages.
 
     Raises:
         RequestError: Other machines could reach MLflow without a password, or a package or variable of basic auth is
@@ -149,7 +151,7 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
                 f"MLflow is not started on {where.host} without a password, as anyone could change runs and "
                 "models: set SHUNTER_MLFLOW_BASIC_AUTH=true."
             )
-        return (), {}
+        return training_pages(), {}
     if importlib.util.find_spec("flask_wtf") is None:
         raise RequestError("MLflow's basic auth needs the package Flask-WTF: install it with `pip install Flask-WTF`.")
     database = settings.tracking_root.resolve() / "basic_auth.db"
@@ -158,6 +160,11 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
     if missing := [name for name in needed if not os.environ.get(name)]:
         raise RequestError(f"MLflow's basic auth needs {' and '.join(missing)}: set them to long random texts.")
     return ("--app-name", "basic-auth"), {"MLFLOW_AUTH_CONFIG_PATH": str(_auth_file(settings.tracking_root, database))}
+
+
+def training_pages() -> tuple[str, ...]:
+    """Return the options by which MLflow's pages begin with training runs; empty if Shunter is not installed anew."""
+    return ("--app-name", APP) if entry_points(group="mlflow.app", name=APP) else ()
 
 
 def _auth_file(folder: Path, database: Path) -> Path:
