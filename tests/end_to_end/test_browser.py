@@ -22,6 +22,7 @@ import pytest
 from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 
 from shunter.flows.command.services import free_port
+from shunter.operation.servers import training_pages
 from shunter.settings import PROJECT_ROOT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -241,6 +242,18 @@ def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, triggered
     assert "synthetic:4000" in shown, "the first run's parameters"
     assert "synthetic:5000" in shown, "beside the second's"
     page.screenshot(path=PICTURES / "mlflow-compare.png", full_page=True)
+
+
+def test_the_first_page_of_mlflow_leads_to_the_table_of_runs(
+    page: Page, servers: Servers, triggered: dict[str, Any]
+) -> None:
+    if not training_pages():
+        pytest.skip("The entry point of MLflow's pages is not installed: `make setup`.")
+    page.goto(servers.mlflow)
+    page.get_by_role("link", name="shunter/train").first.click()
+    page.wait_for_url(re.compile("/experiments/1/runs"))
+    page.get_by_role("link", name=re.compile("^0[.0-9]+ AUC")).first.wait_for()
+    page.screenshot(path=PICTURES / "mlflow-first-page.png")
 
 
 def test_a_run_in_mlflow_shows_its_figures(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
