@@ -84,7 +84,7 @@ def degradation_of(
     """
     past = [run.metrics[CHAMPION_NE] for run in nights_of(champion.name) if CHAMPION_NE in run.metrics]
     if isfinite(ne := judgement.champion_ne(base_rate)):
-        open_run(run_id).log_metrics({CHAMPION_NE: ne})
+        open_run(run_id).log_figures("degradation", {CHAMPION_NE: ne})
     return find_degradation(judgement, champion.version, day, base_rate, past)
 
 

@@ -104,7 +104,7 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
         TrackingError: The store fails.
     """
     prefix = "nightly" if name == "judgement" else f"nightly.{name}"
-    open_run(run_id).log_metrics({f"{prefix}.{figure}": value for figure, value in judgement.figures().items()})
+    open_run(run_id).log_figures(name, {f"{prefix}.{figure}": value for figure, value in judgement.figures().items()})
     if name == "judgement" and isinstance(judgement, Judgement):
         open_run(run_id).log_metrics(judgement.headline())
     log_config(run_id, name, judgement)
@@ -118,7 +118,7 @@ def log_night(night: Night) -> None:
     """
     run = open_run(night.run_id)
     log_config(night.run_id, "night", night)
-    run.log_metrics({"nightly.findings": len(night.findings)})
+    run.log_figures("night", {"nightly.findings": len(night.findings)})
     run.set_tags(
         {
             "nightly.reason": night.reason,

@@ -68,6 +68,12 @@ ENERGY_METRICS = {
 # Quality on the validation part (`shunter.engine.metrics.Metrics`) -> its metric.
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
 PREDICTED = ("job_seconds", "job_seconds_low", "job_seconds_high")  # of the whole job, with its interval
+# Of a nightly run: findings, and the comparison of champion and challenger.
+NIGHTLY = (
+    *("findings", "saving", "saving_low", "saving_high", "needed", "gain", "gain_low", "gain_high"),
+    *("champion_logloss", "challenger_logloss", "champion_ne"),
+    *("champion_ndcg20", "challenger_ndcg20", "popularity_ndcg20"),
+)
 TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
 TOTAL_SECONDS = "time.total_seconds"  # wall clock of a whole command, earlier attempts included
 PART_JOULES = "energy.{}_joules"  # of each part of a command; the tag `energy.<part>_source` says whether measured
@@ -90,6 +96,7 @@ HEADLINES = {
     **{f"prediction.{name}": (f"prediction/{name}", 1.0) for name in PREDICTED},
     "search.complete_trials": ("search/complete_trials", 1.0),
     "search.best_ne": ("search/best_ne", 1.0),
+    **{f"nightly.{name}": (f"nightly/{name}", 1.0) for name in NIGHTLY},
 }
 WATTS = "energy/watts"  # of a parent run over time; `energy.watts` of a child run
 LEARNED = "learning.figures."  # tags of a parent run with the parts of its figures that later choices read, as JSON

@@ -144,7 +144,7 @@ def test_better_challenger_takes_the_place_and_says_why(home) -> None:
     run = client.get_run(promoted.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.tags["nightly.outcome"] == "promoted"
-    assert run.data.metrics["nightly.saving_low"] == pytest.approx(promoted.judgement.saving_low)
+    assert run.data.metrics["nightly/saving_low"] == pytest.approx(promoted.judgement.saving_low)
     assert "nightly.challenger_origin" in run.data.tags
     artifacts = {
         one.path for folder in ("config", "pictures") for one in client.list_artifacts(run.info.run_id, folder)
