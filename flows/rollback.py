@@ -4,10 +4,13 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from shunter.tasks.events import announce
+from shunter.tasks.notify import notify
+from shunter.tasks.results import show_result
 from shunter.tasks.rollback import Rollback, restore_champion
+from shunter.tasks.run_names import named_by
 
 
-@flow(name="rollback", flow_run_name="rollback-{name}")
+@flow(name="rollback", flow_run_name=named_by("name"), on_failure=[notify], on_crashed=[notify])
 def rollback(name: str = "", to: int | None = None) -> Rollback:
     """Restore the former champion, or promote a version by its number, after checking that it can be loaded.
 
@@ -17,4 +20,5 @@ def rollback(name: str = "", to: int | None = None) -> Rollback:
     """
     done = restore_champion(name, to, flow_run_id=flow_run.get_id())
     announce("rolled-back", done.name, done.champion, done.explanation)
+    show_result("rollback", done.explanation, run_id=done.run_id)
     return done

@@ -15,12 +15,16 @@ from shunter.tasks.evidence import recorded_run
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
+from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.run_names import named_by
 from shunter.tasks.select import log_decision, select
 from shunter.tracking.reports import log_config, log_request
 from shunter.tracking.runs import closing, start_run_tree
 
+FIRST_ROWS = 20  # candidates in the result; the table of the step holds more
 
-@flow(name="select", flow_run_name="select-{request.data}", on_failure=[notify], on_crashed=[notify])
+
+@flow(name="select", flow_run_name=named_by("data", "model"), on_failure=[notify], on_crashed=[notify])
 def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] = SelectRequest()) -> Decision:
     """Choose a placement within the limits, from this machine and the catalogue, and log the reason to MLflow.
 
@@ -49,4 +53,8 @@ def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] =
             )
             notes.decision = decision
             log_decision(run_id, decision)
+    files = {"Picture of the candidates": "decision.png"}
+    show_result(
+        "select", decision.reason, markdown_table(decision.shown_rows()[:FIRST_ROWS]), run_id=run_id, files=files
+    )
     return decision

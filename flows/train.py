@@ -44,7 +44,9 @@ from shunter.tasks.notify import notify
 from shunter.tasks.profile import is_profiled, profile_cluster, profile_hardware
 from shunter.tasks.recipes import Outcome, recipe_of
 from shunter.tasks.repetition import Repeat, Repetition, keep_choices
+from shunter.tasks.results import REPORT, link_run
 from shunter.tasks.run_context import RunContext
+from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState, check_copies, forget_copies
 from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import charged, check_time, limits_begun_anew, require_room, spending
@@ -134,7 +136,7 @@ class TrainSummary(BaseModel):
     training_joules: float | None = None
 
 
-@flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
+@flow(name="train", flow_run_name=named_by("data", "model"), on_failure=[notify], on_crashed=[notify])
 def train(
     request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest(),
     fresh: bool = False,
@@ -208,6 +210,7 @@ def train_on(
                 recipe.publish(summary.run_id, dataset, request, end)
             state.finish()
             forget_copies(request, dataset)
+            link_run(summary.run_id, REPORT)
     return summary.model_copy(update=totals)
 
 

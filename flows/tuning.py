@@ -27,6 +27,8 @@ from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.recipes import recipe_of
+from shunter.tasks.results import show_result
+from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState
 from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import charged, spending
@@ -36,7 +38,7 @@ from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run
 
 
-@flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])
+@flow(name="tune", flow_run_name=named_by("data", "model"), on_failure=[notify], on_crashed=[notify])
 def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest()) -> TuneResult:
     """Search settings for a model on the data and rank them in MLflow, without training or registering a model.
 
@@ -119,4 +121,6 @@ def _tune_tracked(
         log_config(run_id, "settings", result)
         publish_search(run_id, result, job.directory)
         open_run(run_id).log_energy(spent.total)
+    sentence = f"{dataset.name}, {request.model}: best of {result.complete_trials} trials has {result.best_quality}."
+    show_result("tune", sentence, run_id=run_id, files={"Picture of the front": "search/front.png"})
     return result

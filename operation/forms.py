@@ -11,7 +11,7 @@ from typing import Any
 from prefect.utilities.callables import ParameterSchema
 from prefect.utilities.schema_tools.validation import preprocess_schema
 
-from shunter.requests.form import ADVANCED, title_of
+from shunter.requests.form import ADVANCED, leave_empty, title_of
 from shunter.requests.groups import FURTHER
 
 # Options that a form shows at first; the others are folded.
@@ -39,6 +39,7 @@ def shorten(schema: ParameterSchema) -> None:
     for name, field in schema.properties.items():
         if "$ref" not in field:
             field["title"] = title_of(name)
+            leave_empty(field)
             if _is_filled(field, definitions):
                 schema.required = [*(schema.required or ()), name]
             continue

@@ -21,6 +21,7 @@ from shunter.python_processes import start_python
 from shunter.settings import Settings
 
 WORK_POOL = "shunter"
+PREFECT = "shunter.flows.command.patient_database"
 JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
 FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect deletes a finished run; MLflow keeps the results
 AUTH_FILE = "basic_auth.ini"
@@ -36,7 +37,7 @@ def prefect_service(port: int) -> Service:
     where = exposure()
     check_prefect(where)
     url = f"http://{where.reached_at}:{port}/api"
-    command = ("-m", "prefect", "server", "start", "--host", where.host, "--port", str(port))
+    command = ("-m", PREFECT, "server", "start", "--host", where.host, "--port", str(port))
     return Service(
         name="Prefect",
         command=command,

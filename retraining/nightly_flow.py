@@ -5,7 +5,6 @@ from datetime import UTC, date, datetime
 from typing import Annotated
 
 from prefect import flow
-from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
@@ -31,6 +30,8 @@ from shunter.settings import Settings
 from shunter.tasks.events import announce
 from shunter.tasks.evidence import recorded_run
 from shunter.tasks.notify import notify
+from shunter.tasks.results import REPORT, show_result
+from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import charged, spending
 from shunter.tasks.step_clock import StepClock
@@ -56,7 +57,7 @@ class NightIdentity(BaseModel):
     champion: int | None
 
 
-@flow(name="nightly", flow_run_name="nightly-{request.register_as}", on_failure=[notify], on_crashed=[notify])
+@flow(name="nightly", flow_run_name=named_by("register_as", "data"), on_failure=[notify], on_crashed=[notify])
 def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = NightlyRequest()) -> Night:
     """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
 
@@ -197,5 +198,5 @@ def _publish(night: Night, model: str) -> None:
     elif night.outcome == "kept":
         announce("not-promoted", model, None, night.reason)
     findings = "".join(f"\n- {plain(finding.words)}" for finding in night.findings)
-    text = f"# {night.day}: {night.outcome}\n\n{plain(night.reason)}\n{findings}\n"
-    create_markdown_artifact(text, key="nightly", description=plain(night.reason))
+    files = {**REPORT, "Trend of all nightly runs": "trend.html"}
+    show_result("nightly", f"{night.day}: {night.outcome}. {night.reason}", findings, run_id=night.run_id, files=files)

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from shunter.engine.checkpoint.scoring import placement_of_tables
-from shunter.engine.table_files import TABLES_IN_FILES, are_supported
+from shunter.engine.checkpoint.stored import placement_of_tables, stored_tables
 from shunter.errors import DataError
 from shunter.ingestion.encoding.columns import holder_of, with_parts
+from shunter.ingestion.encoding.few_values import ValueEncoder
 from shunter.ingestion.encoding.value_counts import ValueCounts
-from shunter.models.embeddings.cache_counts import LookupCounts
+from shunter.models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
 from shunter.serving.errors import RefusedError
-from shunter.serving.few_values import ValueEncoder
 from shunter.serving.table import Table
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.ranking_serving import RankingScorer
 
 if TYPE_CHECKING:
-    from shunter.extensions.tiers.stored.tables import StoredEmbeddings
     from shunter.ingestion.encoding.encoded import EncodedRows
     from shunter.tracking.registry.serving import Scorer
 
@@ -71,11 +69,9 @@ class ServedModel:
         object.__setattr__(self, "values", ValueEncoder(encoder))
 
     @property
-    def tables(self) -> "list[StoredEmbeddings]":
+    def tables(self) -> list[StoredEmbeddings]:
         """Embedding tables of the model that are read from a file; empty if all are in memory."""
-        if isinstance(self.scorer, RankingScorer) or not are_supported():
-            return []
-        return TABLES_IN_FILES.load("stored_tables")(self.scorer.model)
+        return [] if isinstance(self.scorer, RankingScorer) else stored_tables(self.scorer.model)
 
     def placements(self) -> list[str]:
         """Return where the embedding tables that are not fully in memory are stored, one sentence for each member."""

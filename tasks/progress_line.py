@@ -24,10 +24,15 @@ class ProgressLine:
     Args:
         progress: Rich progress that draws the line.
         name: Name of the step.
+
+    Attributes:
+        share: Completed share, from 0 to 1.
+        words: Text beside the bar.
     """
 
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress, self._name = progress, name
+        self.share, self.words = 0.0, ""
         self._row = progress.add_task(name, total=1.0, words="")
         self._moved_at = 0.0
 
@@ -51,7 +56,7 @@ class ProgressLine:
 
     def move(self, share: float, words: str | None = None) -> None:
         """Show the completed share, from 0 to 1, and a text beside it."""
-        now = time.monotonic()
+        now, self.share = time.monotonic(), share
         if words is None and share < 1.0 and now - self._moved_at < UPDATE_SECONDS:
             return
         self._moved_at = now
@@ -69,6 +74,7 @@ class ProgressLine:
 
     def show(self, words: str) -> None:
         """Show a text beside the bar."""
+        self.words = words
         self._progress.update(self._row, words=words)
 
     def say(self, sentence: str) -> None:

@@ -1,5 +1,7 @@
 """Flow that compresses a registered model: try compressions, measure them, and register the best one."""
 
+from typing import Annotated
+
 from prefect import flow
 from prefect.runtime import flow_run
 
@@ -12,16 +14,23 @@ from shunter.extensions.compression.compress_step import (
     try_compressions,
 )
 from shunter.extensions.compression.compressed_versions import data_of_version, version_of_title
+from shunter.extensions.compression.compression_card import COLUMNS, comparison
+from shunter.flows.scoring import chosen_model
+from shunter.requests import shown
 from shunter.settings import Settings
+from shunter.tasks.notify import notify
+from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.run_names import named_by
 from shunter.tracking.registry.model_keys import check_model_key
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.named import open_model
-from shunter.tracking.registry.versions import only_model
 from shunter.tracking.runs import closing, start_run
 
 
-@flow(name="compress", flow_run_name="compress-{request.model}")
-def compress(request: CompressRequest = CompressRequest()) -> tuple[Compressed, RegisteredModel | None]:  # noqa: B008
+@flow(name="compress", flow_run_name=named_by("model"), on_failure=[notify], on_crashed=[notify])
+def compress(
+    request: Annotated[CompressRequest, shown(CompressRequest())] = CompressRequest(),  # noqa: B008 - frozen
+) -> tuple[Compressed, RegisteredModel | None]:
     """Try every compression on a registered model, and register the fastest result within the limits.
 
     Args:
@@ -31,7 +40,7 @@ def compress(request: CompressRequest = CompressRequest()) -> tuple[Compressed, 
         Results of the compressions, and the new version; None if the model is not compressed.
     """
     check_model_key()
-    with open_model(request.model or only_model()) as named:
+    with open_model(chosen_model(request.model)) as named:
         version = version_of_title(named.title)
         dataset = data_of_version(version, Settings().cache_directory)
         opened = check_scorer(named.title, named.scorer(), dataset)
@@ -41,4 +50,9 @@ def compress(request: CompressRequest = CompressRequest()) -> tuple[Compressed, 
             log_compressions(run_id, found)
             winner = found.card.winner
             made = None if winner is None else register_compressed(run_id, found, winner, promote=request.promote)
+    show_result("compress", found.card.sentence, markdown_table(_rows(found)), run_id=run_id)
     return found, made
+
+
+def _rows(found: Compressed) -> list[dict[str, str]]:
+    return [dict(zip(COLUMNS, row, strict=True)) for row in comparison(found.card.records)]

@@ -27,10 +27,12 @@ from shunter.settings import Settings
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_machine
+from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.run_names import named_by
 from shunter.tracking.runs import closing, start_run
 
 
-@flow(name="plan", flow_run_name="plan-{request.source.data}", on_failure=[notify], on_crashed=[notify])
+@flow(name="plan", flow_run_name=named_by("data", "model"), on_failure=[notify], on_crashed=[notify])
 def plan(
     request: Annotated[PlanRequest, shown(PlanRequest())] = PlanRequest(),  # noqa: B008 - frozen
     out: str = "plan.yaml",
@@ -53,7 +55,31 @@ def plan(
         report = search_for_plan(dataset, spec, request, profiles)
         files = write_plan(report, _place_of(out, run_id))
         log_plan(run_id, _params(request, report), _metrics(report), files)
+    _show(report, run_id, files)
     return report
+
+
+def _show(report: PlanReport, run_id: str, files: list[Path]) -> None:
+    """Show the plan in Prefect."""
+    plan = report.plan
+    sentence = (
+        f"Plan of {plan.model} on {plan.data} for {len(plan.devices)} devices: {1e3 * report.step_seconds:.3g} ms a "
+        f"step of {plan.batch_size:,} samples (simulated; at least {1e3 * report.bound_seconds:.3g} ms)."
+    )
+    rows = [
+        {
+            "table": one.name,
+            "rows": f"{one.rows:,}",
+            "width": str(one.width),
+            "placement": one.placement,
+            "why": one.why,
+        }
+        for one in report.tables
+    ]
+    named: dict[str, str] = dict(
+        zip(("Plan file", "Picture of the step", "Trace of the step"), (path.name for path in files), strict=True)
+    )
+    show_result("plan", sentence, markdown_table(rows), run_id=run_id, files=named)
 
 
 def _place_of(out: str, run_id: str) -> Path:

@@ -24,6 +24,7 @@ from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 from shunter.requests import shown
 from shunter.tasks.notify import notify
+from shunter.tasks.run_names import named_by
 from shunter.tracking.runs import child_run, closing, open_run, start_run
 
 
@@ -42,7 +43,13 @@ class FleetSummary(Frozen):
     times: tuple[PredictedTime, ...] = ()
 
 
-@flow(name="fleet", on_failure=[notify], on_crashed=[notify], persist_result=False)
+@flow(
+    name="fleet",
+    flow_run_name=named_by("jobs", "cluster"),
+    on_failure=[notify],
+    on_crashed=[notify],
+    persist_result=False,
+)
 def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest()) -> FleetSummary:
     """Simulate each policy with the jobs on the cluster, and compare the policies.
 
@@ -94,7 +101,13 @@ class FleetRunSummary(Frozen):
     times: tuple[PredictedTime, ...] = ()
 
 
-@flow(name="fleet-run", on_failure=[notify], on_crashed=[notify], persist_result=False)
+@flow(
+    name="fleet-run",
+    flow_run_name=named_by("jobs", "policy"),
+    on_failure=[notify],
+    on_crashed=[notify],
+    persist_result=False,
+)
 def fleet_run(
     request: Annotated[FleetRunRequest, shown(FleetRunRequest())] = FleetRunRequest(), fresh: bool = False
 ) -> FleetRunSummary:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
@@ -23,6 +22,8 @@ from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 from shunter.requests import shown
 from shunter.tasks.notify import notify
+from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.run_names import named_by
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import closing, open_run, start_run
 
@@ -37,7 +38,13 @@ class LearnSummary(Frozen):
     run_id: str
 
 
-@flow(name="fleet-learn", on_failure=[notify], on_crashed=[notify], persist_result=False)
+@flow(
+    name="fleet-learn",
+    flow_run_name=named_by("jobs", "policy"),
+    on_failure=[notify],
+    on_crashed=[notify],
+    persist_result=False,
+)
 def fleet_learn(
     request: Annotated[FleetLearnRequest, shown(FleetLearnRequest())] = FleetLearnRequest(),
 ) -> LearnSummary:
@@ -57,8 +64,8 @@ def fleet_learn(
             status.update(f"Learning: round {number} of {request.rounds}, {course.steps[-1]:,} simulated choices")
 
         learnt = learn_policy(request, run_id, progress)
-        if flow_run.id is not None:
-            create_markdown_artifact(learnt.card.told(), key="fleet-learn", description="A learned policy.")
+        rivals = [{"policy": name, request.objective: f"{value:.4g}"} for name, value in learnt.rivals.items()]
+        show_result("fleet-learn", learnt.card.told(), markdown_table(rivals), run_id=run_id)
     return LearnSummary(
         file=str(kept_at(request)),
         told=learnt.card.told(),

@@ -178,7 +178,7 @@ COMMANDS = Registry(
             "Compare two plans line by line.",
         ),
         "plan memory": command_entry(
-            "shunter.extensions.tiers.plan_memory_command:memory",
+            "shunter.flows.command.plan_memory:memory",
             "Compare servers with different kinds of memory.",
         ),
         "plan scale": command_entry(

@@ -26,6 +26,9 @@ def main() -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
+    from shunter.flows.command.patient_database import begin_as_writer
+
+    begin_as_writer()
     app = create_app()
     gc.freeze()
     gc.enable()

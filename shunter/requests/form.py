@@ -42,10 +42,10 @@ def make_form(schema: JsonSchemaValue) -> None:
     for position, (name, field) in enumerate(fields.items()):
         title = field.setdefault("title", title_of(name))
         field["position"] = position + (len(fields) if title.startswith(ADVANCED) or name in LAST else 0)
-        _leave_empty(field)
+        leave_empty(field)
 
 
-def _leave_empty(field: dict[str, Any]) -> None:
+def leave_empty(field: dict[str, Any]) -> None:
     """Remove null from the types and from the default."""
     if isinstance(field.get("default"), Mapping):
         field["default"] = {name: value for name, value in field["default"].items() if value is not None}

@@ -10,7 +10,7 @@ from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.execution import execution_of
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
-from shunter.markdown import plain
+from shunter.markdown import narrow_tables, plain
 from shunter.reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.promise import Promise
@@ -133,4 +133,4 @@ def _show_in_prefect(markdown: str) -> None:
 
     if flow_run.id is not None:
         without_pictures = "\n".join(line for line in markdown.splitlines() if not line.startswith("!["))
-        create_markdown_artifact(markdown=without_pictures, key=KEY)
+        create_markdown_artifact(markdown=narrow_tables(without_pictures), key=KEY)

@@ -18,6 +18,7 @@ from shunter.hardware.types import Placement
 from shunter.periodic import periodic
 from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
+from shunter.tasks.flow_bar import FlowBar
 from shunter.tasks.progress_line import ProgressLine, progress_line
 from shunter.tasks.train.checkpoints import checkpointing_of, remove_but_choices
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
@@ -89,6 +90,8 @@ def train_model(
         prepared = kind.prepared(executor, folder, run)
         record = TrainingRecord(job, placement, energy, expected, compiled=prepared.execution.compiled)
         hooks = _hooks(kind, run, progress, record, should_stop)
+        if run_kind == "member":
+            hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, _shown_in_prefect(name, progress)))
         if watch is not None:
             hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, watch))
         hooks = called(hooks, CalledTraining(name, run_kind, run))
@@ -139,6 +142,12 @@ def _hooks(
             run.log_metrics(kind.epoch_metrics(report), step=report.epoch)
 
     return Hooks(on_epoch=on_epoch, on_step=progress.on_step, should_stop=should_stop)
+
+
+def _shown_in_prefect(name: str, progress: ProgressLine) -> Callable[[Any], None]:
+    """Return a function that shows the progress line after an epoch in Prefect."""
+    bar = FlowBar("training")
+    return lambda _: bar.move(progress.share, f"{name}: {progress.words}")
 
 
 def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:

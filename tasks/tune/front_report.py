@@ -9,7 +9,7 @@ from typing import Any
 
 from shunter.engine.checkpoint.checked_files import write_text
 from shunter.engine.metrics import FIGURES, figure_of
-from shunter.markdown import plain
+from shunter.markdown import narrow_tables, plain
 from shunter.pareto import hypervolume
 from shunter.reporting.front_figure import front_figure
 from shunter.search.front import AXES, all_rows, front_rows
@@ -102,7 +102,7 @@ def _show_in_prefect(result: TuneResult) -> None:
 
     if flow_run.id is not None:  # without the figure, whose bytes Prefect would print over its page
         told = f"The figure is search/{FIGURE} of the run in MLflow."
-        create_markdown_artifact(front_markdown(result), key=KEY, description=told)
+        create_markdown_artifact(narrow_tables(front_markdown(result)), key=KEY, description=told)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from shunter.engine.checkpoint.storage import save_model
 from shunter.errors import DataError, Distrust, RequestError, ShunterError, TrackingError, UntrustedModelError
+from shunter.flows import scoring
 from shunter.flows.command import predict as predict_module
 from shunter.flows.command.predict import predict_file
 from shunter.flows.command.top import best_items_of_file
@@ -127,6 +128,17 @@ def test_what_is_exported_scores_alike_for_us_and_for_mlflow(folder: Path, log: 
     assert scores.tobytes() == scores_of_mlflow(log, "models:/shop/1").tobytes()
     with pytest.raises(RequestError, match="is there already: name a new folder"):
         export_model("shop", folder / "shop")
+
+
+def test_deployments_write_scores_and_a_copy_of_the_model_into_the_home(
+    furnished: tuple[Path, Path], folder: Path, log: pd.DataFrame
+) -> None:
+    log.to_parquet(folder / "rows.parquet")
+    scores, copy = scoring.predict.fn("shop/1", str(folder / "rows.parquet"), "id"), scoring.export.fn("shop/1")
+    for written in (scores, copy):
+        assert written.is_relative_to(furnished[0])
+    assert pl.read_csv(scores)["id"].to_list() == log["id"].to_list()
+    assert predict_file(str(copy), folder / "rows.parquet", str(folder / "scores.csv")).rows == ROWS
 
 
 def test_an_exported_model_that_was_changed_is_refused(folder: Path, log: pd.DataFrame) -> None:

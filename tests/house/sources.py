@@ -19,6 +19,16 @@ ROOMS = (
     ("tests", r"^tests/"),
     ("benchmarks", r"^(benchmarks|examples)/"),
     ("tools", r"^(requirements|docs)/"),
+    (
+        "core",
+        r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
+        r"|embeddings/cache_counts",
+    ),
+    (
+        "tiers",
+        r"engine/tier_blocks|embeddings/(stored|tier|slots|row_use|row_starts|cache_counts|mapped)|learned_hash|planner/memory"
+        r"|expected_misses|moved_rows|candidates/embedding_memory|checkpoint/(lookahead|stored)|plan_memory",
+    ),
     ("retraining", r"^retraining/"),
     ("serving", r"^serving/"),
     ("operation", r"^operation/"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from shunter.markdown import plain
+from shunter.markdown import narrow_tables, plain
 
 ATTACKS = [
     "[free](javascript:alert(1))",
@@ -43,3 +43,19 @@ def test_ordinary_words_stay_readable() -> None:
     assert plain("time_of_day is 5 % (of 3,000 rows): see day-1.csv #2.") == (
         "time_of_day is 5 % (of 3,000 rows): see day-1.csv #2."
     )
+
+
+def test_wide_tables_are_divided_and_repeat_their_first_column() -> None:
+    names = [f"c{number}" for number in range(12)]
+    cells = [f"v\\\\|{number}" for number in range(12)]
+    lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * 12, cells)]
+    divided = narrow_tables("\n".join(["Before.", "", *lines, "", "| a | b |", "|---|---|", "| 1 | 2 |", "After."]))
+    parts = [part.splitlines() for part in divided.split("\n\n")]
+    assert parts[0] == ["Before."]
+    assert [part[0].split()[1:-1:2] for part in parts[1:4]] == [
+        ["c0", *names[1:6]],
+        ["c0", *names[6:11]],
+        ["c0", "c11"],
+    ]
+    assert all(part[2].startswith(f"| {cells[0]} |") for part in parts[1:4])
+    assert parts[4] == ["| a | b |", "|---|---|", "| 1 | 2 |", "After."]

@@ -10,13 +10,14 @@ from shunter.extensions.compression.robustness.robustness_card import Robustness
 from shunter.extensions.compression.robustness.robustness_request import RobustnessRequest
 from shunter.extensions.compression.robustness.robustness_step import log_robustness, measure_robustness
 from shunter.settings import Settings
+from shunter.tasks.run_names import named_by
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
 from shunter.tracking.registry.versions import only_model
 from shunter.tracking.runs import closing, start_run
 
 
-@flow(name="robustness", flow_run_name="robustness-{request.model}")
+@flow(name="robustness", flow_run_name=named_by("model"))
 def robustness(request: RobustnessRequest = RobustnessRequest()) -> RobustnessCard:  # noqa: B008
     """Inject memory faults into a registered model, and measure its quality with and without a detector.
 

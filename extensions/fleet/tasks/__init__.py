@@ -1,7 +1,7 @@
 """Step `simulate` of a fleet: simulate a policy on the jobs, and log the schedule in its own run."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prefect import task
@@ -9,13 +9,14 @@ from prefect.cache_policies import NO_CACHE
 
 from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
 from shunter.extensions.fleet.files import read_fleet
-from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.metrics import HOUR, figures
 from shunter.extensions.fleet.page import fleet_page, markdown_table
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.requests import FleetRequest
 from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.tasks.jobs import prepare_jobs, training_of_own
+from shunter.tasks.results import show_result
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import Run, child_run
 
@@ -92,16 +93,28 @@ def publish_fleet(
         source: Source of the metrics: simulated or measured.
         times: Predicted time of each job.
     """
-    from prefect.artifacts import create_markdown_artifact
-    from prefect.runtime import flow_run
-
     values = [figures(schedule) for schedule in schedules]
     page = fleet_page(schedules, values, title, source, times)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / PAGE
         path.write_text(page, encoding="utf-8")
         log_files(run_id, [path])
-    if flow_run.id is not None:
-        told = f"{source.capitalize()} schedules; {PAGE} of the run in MLflow draws who ran where."
-        create_markdown_artifact(markdown_table(schedules, values), key="fleet", description=told)
+    show_result(
+        "fleet",
+        _result(title, schedules, values, source),
+        markdown_table(schedules, values),
+        run_id=run_id,
+        files={"Page with who ran where": PAGE},
+    )
     return page
+
+
+def _result(title: str, schedules: Sequence[Schedule], values: Sequence[Mapping[str, float]], source: str) -> str:
+    """Return a sentence that names the policy of the shortest mean time from arrival to end."""
+    if not schedules:
+        return f"{title}: no job has completed."
+    hours, policy = min(
+        (one["jct.mean_seconds"] / HOUR, schedule.policy) for one, schedule in zip(values, schedules, strict=True)
+    )
+    of = f" of {len(schedules)} policies" if len(schedules) > 1 else ""
+    return f"{title}: under {policy}{of} a job takes {hours:.3g} h from arrival to end on average ({source})."

@@ -1,0 +1,202 @@
+"""Models for scoring whose embedding tables stay in the file of their weights: `shunter serve --memory`.
+
+Rows are read from the open file whose checksum was verified, even if the file's name is replaced later. A safetensors
+file is eight bytes with the length of its header, the header in JSON, and the numbers of each tensor from an offset on.
+"""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shunter.engine.checkpoint.checked_files import check_sum, opened, read_json
+from shunter.engine.checkpoint.storage import (
+    MEMBERS,
+    WEIGHT_PACKINGS,
+    build_described,
+    check_size,
+    describing_a_model,
+    is_packed,
+    load_model,
+    load_weights,
+    ready_to_score,
+)
+from shunter.engine.checkpoint.tensor_file import TensorFile
+from shunter.engine.config import Execution
+from shunter.engine.memory import available_memory_bytes
+from shunter.errors import CheckpointError, RequestError
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.embeddings.stored.room import Room, divide
+from shunter.models.embeddings.stored.row_file import FLOAT_BYTES, RowFile
+from shunter.models.embeddings.stored.tables import StoredEmbeddings
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model, bag_tables, build_scoring_model, model_spec
+from shunter.models.spec import Features, ModelSpec
+
+TABLES = "embeddings.weight"
+LARGEST_SHARE = 0.8  # of the free memory: larger tables are not loaded whole
+SHARE = 0.5  # of the free memory, for tables that are not loaded whole
+
+
+def load_stored_model(
+    directory: Path, memory_bytes: int, is_ranked: Sequence[bool] | None = None, **division: Any
+) -> Model | Ensemble:
+    """Load a model of `shunter.engine.checkpoint.storage.save_model` with limited memory for embedding tables.
+
+    Tables within the limit are loaded whole. Packed tables stay in memory, as many of them unpacked as fit. The scores
+    are equal bit for bit.
+
+    Args:
+        directory: Folder of the model.
+        memory_bytes: Memory limit of the tables of all members together.
+        is_ranked: Whether the ids of each table are ranks by frequency; see
+            `shunter.models.embeddings.stored.room.divide`.
+        division: Further arguments of `divide`.
+
+    Raises:
+        CheckpointError: A file is missing or damaged, or the files do not match.
+        RequestError: The memory is too little, or tables of this model cannot stay in a file or in few bits.
+        HardwareError: The file cannot be read.
+    """
+    path, weights_path = directory / "model.json", directory / "model.safetensors"
+    features, specs = described(path)
+    sizes = [EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs]
+    if sum(sizes) <= memory_bytes:
+        return load_model(directory)
+    if any(spec.table_precision != "fp32" for spec in specs):
+        raise RequestError(
+            f"The embedding tables of this model are kept in fp16, which are in memory and take {sum(sizes):,} bytes "
+            f"of the {memory_bytes:,} of --memory: raise it, or leave it out."
+        )
+    if any(spec.has_mixed_tables for spec in specs):
+        raise RequestError(
+            "Embedding tables of several widths or shared rows cannot stay in a file: leave out --memory, or serve a "
+            "model of tables of one width."
+        )
+    with opened(weights_path) as file:
+        check_sum(file, weights_path, str(read_json(path).get("sha256")))  # before any row is read
+        stored = TensorFile(file, weights_path)
+        head = stored.head
+        if is_packed(head):
+            load_packed = WEIGHT_PACKINGS.load_part("few_bits", "load_within")
+            return ready_to_score(load_packed(stored, path, memory_bytes), path)
+        is_single = TABLES in head
+        tables: list[StoredEmbeddings] = []
+        for member, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
+            place = _place(head, TABLES if is_single else f"{MEMBERS}{member}.{TABLES}", spec, features, weights_path)
+            room = _room(memory_bytes * size // sum(sizes), spec, features, {"is_ranked": is_ranked, **division})
+            tables.append(_open_tables(file, place, spec, features, room))
+        waiting = iter(tables)
+        model, _ = build_described(
+            path,
+            partial(check_size, file, weights_path),
+            lambda spec, features: build_scoring_model(spec, features, next(waiting)),
+        )
+        load_weights(model, dict(_layers(stored)), weights_path)
+    return ready_to_score(model, path)
+
+
+def memory_for_tables(directory: Path, among: int = 1) -> int | None:
+    """Return the memory limit in bytes for embedding tables that are too large for the free memory.
+
+    Args:
+        directory: Folder of the model.
+        among: Number of equally large models that share the memory.
+
+    Returns:
+        Limit for `load_stored_model`; None if all tables fit, or if they can only be in memory.
+
+    Raises:
+        CheckpointError: The model is missing, or not of this version.
+    """
+    path = directory / "model.json"
+    features, specs = described(path)
+    free = available_memory_bytes(torch.device("cpu"))
+    size = sum(EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs)
+    return (
+        None
+        if any(spec.has_mixed_tables or spec.table_precision != "fp32" for spec in specs)
+        or among * size <= LARGEST_SHARE * free
+        else int(SHARE * free)
+    )
+
+
+def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Model | Ensemble:
+    """Load a model of `shunter.engine.checkpoint.storage.save_model`, to score with it on the device of its training.
+
+    On a CPU embedding tables stay in their file if they do not fit into memory, for instance after a training run whose
+    processes shared the tables. The scores are equal bit for bit.
+
+    Args:
+        directory: Folder of the model.
+        execution: Device and placement of the tables.
+        among: Number of equally large models that are loaded together.
+
+    Raises:
+        CheckpointError: A file is missing or damaged, or the files do not match.
+    """
+    is_mapped = execution.maps_tables
+    if not is_mapped and execution.device == "cpu" and not read_json(directory / "model.json").get("packed", False):
+        is_mapped = memory_for_tables(directory, among) is not None
+    return load_model(directory, execution.device, is_mapped=is_mapped)
+
+
+def placement_of_tables(model: torch.nn.Module) -> list[str]:
+    """Return a sentence on the location of the tables of each model or member whose tables are not whole in memory."""
+    tables = (one for one in model.modules() if isinstance(one, EmbeddingTables))
+    return [one.placement for one in tables if one.placement]
+
+
+def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
+    """Return the tables of a model, or of the members of an ensemble, that are in a file."""
+    return [module for module in model.modules() if isinstance(module, StoredEmbeddings)]
+
+
+def described(path: Path) -> tuple[Features, list[ModelSpec]]:
+    """Return the features and the architectures of a description.
+
+    Raises:
+        CheckpointError: The file describes no model of this version.
+    """
+    description = read_json(path)
+    with describing_a_model(path):
+        return Features.from_dict(description["features"]), [model_spec(**one) for one in description["members"]]
+
+
+def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
+    """Return the position in bytes of the tables of a member in the file.
+
+    Raises:
+        CheckpointError: The tables have another type or shape, or are not aligned to their numbers.
+    """
+    tensor, rows = head.get(name, {}), sum(shape.rows for shape in spec.tables(features))
+    if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
+        raise CheckpointError(f"The weights in {path} are those of another model (its tables are not {name}).")
+    if tensor["start"] % FLOAT_BYTES:
+        raise CheckpointError(f"The numbers in {path} are not aligned to their size: save the model again.")
+    return tensor["start"]
+
+
+def _room(memory_bytes: int, spec: ModelSpec, features: Features, options: Mapping[str, Any]) -> Room:
+    rows, bags = [shape.rows for shape in spec.tables(features)], bag_tables(spec, features)
+    has_lists = len(bags) == len(features.categorical) and any(field.multi_valued for field in features.categorical)
+    return divide(memory_bytes, rows, spec.embedding_dim, len(bags), **{"has_lists": has_lists, **options})
+
+
+def _open_tables(
+    file: io.BufferedReader, start: int, spec: ModelSpec, features: Features, room: Room
+) -> StoredEmbeddings:
+    rows, dim = [shape.rows for shape in spec.tables(features)], spec.embedding_dim
+    stored = RowFile(file.fileno(), start, sum(rows), dim, room.buffer_bytes)
+    return StoredEmbeddings(rows, dim, bag_tables(spec, features), stored, room)
+
+
+def _layers(file: TensorFile) -> Iterator[tuple[str, Tensor]]:
+    """Yield the names and tensors of all weights except the tables."""
+    for name in file.head:
+        if not name.endswith(TABLES):
+            yield name, file.read(name)

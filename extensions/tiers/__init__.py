@@ -1,1 +1,0 @@
-"""Embedding tables that are divided over device memory, host memory and disk."""

@@ -1,5 +1,0 @@
-"""Logs of the tests of ingestion."""
-
-from tests.ingestion.conftest import ingest_file
-
-__all__ = ["ingest_file"]  # fixture
