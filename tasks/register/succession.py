@@ -9,7 +9,14 @@ from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import is_ranker
-from shunter.errors import CheckpointError, DamagedDataError, DataError, TrackingError
+from shunter.errors import (
+    CheckpointError,
+    DamagedDataError,
+    DataError,
+    MissingExtensionError,
+    TrackingError,
+    UntrustedModelError,
+)
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import known_values, most_columns_differ, shared_rows
 from shunter.models.spec import Features
@@ -45,11 +52,13 @@ class Refusal:
         champion: Version of the champion, which stays.
         difference: Property in which the data differ; None if they agree.
         judgement: Comparison on the test part; None if the data differ.
+        unreadable: Reason why this installation may not or cannot load the champion, which is none of its quality.
     """
 
     champion: int
     difference: Difference | None = None
     judgement: Judgement | RankingJudgement | None = None
+    unreadable: UntrustedModelError | MissingExtensionError | None = None
 
     @property
     def sentence(self) -> str:
@@ -58,6 +67,12 @@ class Refusal:
             return (
                 f"Not promoted: version {self.champion} stays the champion. {self.judgement.explain()} To replace "
                 "it all the same, add --promote always, or run `shunter rollback --to VERSION`."
+            )
+        if self.unreadable is not None:
+            return (
+                f"Not promoted: version {self.champion} stays the champion, for it cannot be compared here. "
+                f"{self.unreadable} To replace it all the same, add --promote always, or run `shunter rollback --to "
+                "VERSION`."
             )
         return (
             f"Not promoted: the champion, version {self.champion}, is of other data. They differ by {self.difference}. "
@@ -102,6 +117,8 @@ class Challenger:
                 return self._compared(champion, download(champion, Path(folder)))
             except DamagedDataError:
                 raise
+            except (UntrustedModelError, MissingExtensionError) as error:
+                return Refusal(champion.version, unreadable=error)
             except (CheckpointError, DataError, TrackingError) as error:
                 if isinstance(error.__cause__, Exception) and is_passing(error.__cause__):
                     raise

@@ -1,5 +1,6 @@
 """What takes a champion's place: a model that is better on the same rows, and nothing of other data."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,17 +11,19 @@ import polars as pl
 import pytest
 from scipy.special import expit
 
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
+from shunter.errors import MissingExtensionError, UntrustedModelError
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.request import ingest_request
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import Promote, TrainRequest
-from shunter.tasks.register import Challenger
+from shunter.tasks.register import Challenger, succession
 from shunter.tasks.register.succession import Difference
 from shunter.tracking.registry.click_comparison import TranslatedModel, compare_models
 from shunter.tracking.registry.judgement import Judgement
@@ -175,6 +178,45 @@ def test_a_champion_that_cannot_be_scored_any_more_makes_room(place: Place) -> N
     assert champion is not None
     shutil.rmtree(fetch(champion, place.folder / "unused") / "data")
     assert place.challenger(place.untrained).refusal(Promote.CONFIDENT) is None
+
+
+def test_a_champion_that_is_not_trusted_is_not_replaced_uncompared(place: Place) -> None:
+    place.register(place.untrained)
+    champion = champion_of("shop")
+    assert champion is not None
+    described = fetch(champion, place.folder / "unused") / "data" / "recommender" / "model" / "model.json"
+    described.write_text(described.read_text().replace(" ", "  ", 1))
+    refusal = place.challenger(place.good).refusal(Promote.CONFIDENT)
+    assert refusal is not None
+    assert isinstance(refusal.unreadable, UntrustedModelError)
+    assert (refusal.champion, refusal.difference, refusal.judgement) == (1, None, None)
+    assert "--promote always" in refusal.sentence
+    assert place.challenger(place.good).refusal(Promote.ALWAYS) is None
+
+
+def test_a_champion_whose_extension_is_absent_stays_and_ends_no_training(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(place.untrained, tmp_path / "model")
+    described = tmp_path / "model" / "model.json"
+    values = read_json(described)
+    described.write_text(json.dumps({**values, "members": [{**values["members"][0], "family": "dmt"}]}))
+    place.register(tmp_path / "model")
+    monkeypatch.setattr("shunter.registry._is_installed", lambda package: not package.endswith("towers"))
+    refusal = place.challenger(place.good).refusal(Promote.CONFIDENT)
+    assert refusal is not None
+    assert isinstance(refusal.unreadable, MissingExtensionError)
+    assert (refusal.champion, refusal.unreadable.extension) == (1, "towers")
+
+
+def test_models_that_rank_items_and_models_of_probabilities_never_replace_each_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.register(place.good)
+    monkeypatch.setattr(succession, "is_ranker", lambda directory: directory == place.untrained)
+    refusal = place.challenger(place.untrained).refusal(Promote.CONFIDENT)
+    assert refusal is not None
+    assert (refusal.difference, refusal.judgement) == (Difference.KIND, None)
 
 
 def test_a_champion_of_an_earlier_state_of_the_log_is_scored_in_its_own_ids(made: Place, tmp_path: Path) -> None:
