@@ -29,6 +29,7 @@ class Recommender(nn.Module):
             weights.
         compiled_step: Compiled training step for full batches, if set (`shunter.engine.loop.compiled_step`); it updates
             the same weights.
+        positions: The given rearrangement; None if the layers read no history id by id.
         loss: Loss of each label that a step minimises (`shunter.engine.loop.loss`); None is the log loss.
         around_step: Makes, from `layers`, a context for the forward and backward pass of each training step.
         around_forward: Makes a context for the forward pass of each training step.
@@ -53,7 +54,7 @@ class Recommender(nn.Module):
         self.features = features
         self.embeddings = embeddings
         self.layers = layers
-        self._positions = positions
+        self.positions = positions
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Score a batch.
@@ -74,18 +75,18 @@ class Recommender(nn.Module):
         self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Return the inputs of the layers: dense features, looked-up embeddings, and lengths of histories if needed."""
-        if self._positions is None:
+        if self.positions is None:
             return dense, self.embeddings(values, offsets, weights)
-        laid_out = self._positions(values, offsets, weights)
+        laid_out = self.positions(values, offsets, weights)
         return dense, self.embeddings(laid_out.values, laid_out.offsets, laid_out.weights), laid_out.lengths
 
     def bags_of(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
         """Return ids and bounds of the bags that are looked up for a batch; see `forward`."""
-        if self._positions is None:
+        if self.positions is None:
             return values, offsets
-        laid_out = self._positions(values, offsets)
+        laid_out = self.positions(values, offsets)
         return laid_out.values, laid_out.offsets
 
     def with_layers(self, layers: nn.Module) -> "Recommender":
         """Return a model with other layers above the same tables, which both models share."""
-        return Recommender(self.spec, self.features, self.embeddings, layers, self._positions).train(self.training)
+        return Recommender(self.spec, self.features, self.embeddings, layers, self.positions).train(self.training)

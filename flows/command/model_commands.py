@@ -91,6 +91,12 @@ def export(
     model: Annotated[str, typer.Argument(help=MODEL)],
     folder: Annotated[Path, typer.Argument(help="Folder to make.")],
     *,
+    export_format: Annotated[
+        str,
+        typer.Option(
+            "--format", help="Format: shunter, or without Shunter torch, onnx, or vectors of a model that ranks."
+        ),
+    ] = "shunter",
     since: Annotated[
         str | None,
         typer.Option(help="Write only what has changed since this version: its number, name or exported folder."),
@@ -110,12 +116,16 @@ def export(
         if since is None:
             if bits is not CheckpointBits.FULL or rows is not None:
                 raise RequestError("--bits and --rows are for increments: name the base model with --since.")
-            from shunter.tracking.registry.named import export_model
+            from shunter.tracking.registry.named import EXPORT_FORMATS, OWN_FORMAT
 
-            done = export_model(model, folder, increment or ())
-            print_line(f"{done.title} is in {folder}: mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)")
+            done = EXPORT_FORMATS.load(export_format)(model, folder, increment or ())
+            is_own = export_format == OWN_FORMAT
+            use = f"mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)" if is_own else "python score.py ROWS"
+            print_line(f"{done.title} is in {folder} ({done.size:,} bytes): {use}")
             print_line(f"Fingerprint: {done.fingerprint}")
             return
+        if export_format != "shunter":
+            raise RequestError(f"--format {export_format} has no effect with --since: leave one of them out.")
         from shunter.engine.checkpoint.keeping import stored_bits
         from shunter.flows.command.export import compare_scores, told
         from shunter.tracking.registry.named import export_increment

@@ -135,7 +135,7 @@ class TransformerEncoder(nn.Module):
         """Map `[batch, length, dim]`, lengths `[batch]` and candidates `[batch, dim]` to `[batch, width]`."""
         first = self.question if candidate is None else candidate
         assert first is not None, "a history without candidate has a question of its own"
-        joined = torch.cat([first.expand(len(vectors), -1).unsqueeze(1), vectors], dim=1)
+        joined = torch.cat([first.expand(vectors.shape[0], -1).unsqueeze(1), vectors], dim=1)
         position = torch.arange(joined.shape[1], device=vectors.device)
         filled = is_filled(lengths + 1, joined.shape[1])
         distance = torch.where(position > 0, (lengths.unsqueeze(1) + 1 - position).clamp(min=0), 0)

@@ -70,7 +70,7 @@ class HistoryLayers(nn.Module):
         return self.top(torch.cat(parts, dim=1)).squeeze(1)
 
     def _other_vectors(self, dense: Tensor, others: list[Tensor]) -> Tensor:
-        pooled = torch.cat(others, dim=1) if others else dense.new_zeros(len(dense), 0, self._dim)
+        pooled = torch.cat(others, dim=1) if others else dense.new_zeros(dense.shape[0], 0, self._dim)
         return self.vectors(dense, pooled)
 
 

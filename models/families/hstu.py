@@ -115,7 +115,7 @@ class HstuLayer(nn.Module):
             return of_candidate
         place = torch.arange(asking, device=ages.device)
         of_ids = nn.functional.embedding((place[1:, None] - place).clamp(min=0), self.bias).permute(2, 0, 1)
-        return torch.cat([of_candidate, of_ids.expand(len(ages), -1, -1, -1)], dim=2)
+        return torch.cat([of_candidate, of_ids.expand(ages.shape[0], -1, -1, -1)], dim=2)
 
 
 class HstuEncoder(nn.Module):
@@ -141,7 +141,7 @@ class HstuEncoder(nn.Module):
         """Map `[batch, length, dim]`, lengths `[batch]` and candidates `[batch, dim]` to states `[batch, dim]`."""
         first = self.question if candidate is None else candidate
         assert first is not None, "a history without candidate has a question of its own"
-        states = torch.cat([first.expand(len(vectors), -1).unsqueeze(1), vectors], dim=1)
+        states = torch.cat([first.expand(vectors.shape[0], -1).unsqueeze(1), vectors], dim=1)
         place = torch.arange(states.shape[1], device=vectors.device)
         ages = torch.where(place > 0, (lengths.unsqueeze(1) + 1 - place).clamp(min=0), 0)
         comes_later = (place > place.unsqueeze(1)) | ((place == 0) & (place > 0).unsqueeze(1))

@@ -33,7 +33,7 @@ class LinearTerm(nn.Module):
     def forward(self, dense: Tensor) -> Tensor:
         """Map `[batch, dense features]` to `[batch, tasks]`."""
         if self.weight is None:
-            return self.bias.expand(len(dense), -1)
+            return self.bias.expand(dense.shape[0], -1)
         with full_precision(dense):
             numbers = dense.float() if self.bins is None else self.bins(dense)
             return nn.functional.linear(numbers, self.weight, self.bias)

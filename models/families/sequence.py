@@ -75,7 +75,7 @@ class RecurrentLayer(SelfInitialised):
         drops = self.training and self.dropout > 0
         from_inputs = self._from_inputs(positions) if drops else self.input_gates(positions).float().unbind(1)
         from_state = self._from_state() if drops else self.state_gates
-        states = (from_inputs[0].new_zeros(len(positions), self.hidden),) * self.state_vectors
+        states = (from_inputs[0].new_zeros(positions.shape[0], self.hidden),) * self.state_vectors
         outputs = []
         for from_input in from_inputs:
             states = self.step(from_input, from_state(states[0]).float(), states)

@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 NAMED = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>\d+))?")
 READ_ME = "README.txt"
 
+# Formats of exports. The target takes model, folder and increments as `export_model` does, and returns what it does.
+OWN_FORMAT = "shunter"
+EXPORT_FORMATS = Registry(
+    "format of exports",
+    {
+        OWN_FORMAT: Entry(target="shunter.tracking.registry.named:export_model"),
+        "torch": Entry(target="shunter.extensions.exports.programs:export_torch"),
+        "onnx": Entry(target="shunter.extensions.exports.programs:export_onnx"),
+        "vectors": Entry(target="shunter.extensions.exports.vectors:export_vectors"),
+    },
+    group="shunter.export_formats",
+)
+
 # Operations on increments of models: write one, apply one, and find the chain of a folder that starts at a model.
 INCREMENTS = Registry(
     "operation on increments of models",
@@ -43,10 +56,12 @@ class ExportedModel:
     Attributes:
         title: Name of the model in messages.
         fingerprint: Digest of the files, by which another home can accept the model.
+        size: Size of the export in bytes.
     """
 
     title: str
     fingerprint: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -159,17 +174,17 @@ def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> E
         increments: Increments to apply, see `open_model`.
 
     Returns:
-        Title and fingerprint of the model.
+        Title, fingerprint and size of the model.
 
     Raises:
         RequestError: The model does not exist, or the folder exists or cannot be written.
         TrackingError: See `open_model`.
     """
-    with _made_whole(folder) as partial, open_model(named, increments) as model:
+    with made_whole(folder) as partial, open_model(named, increments) as model:
         shutil.copytree(model.folder, partial)  # follows the link to the weights
         (partial / READ_ME).write_text(_read_me(model.title))
         NamedModel(model.title, partial).scorer()  # checks that the copied weights match their checksum
-        return ExportedModel(model.title, digest_of(partial / DATA))
+        return ExportedModel(model.title, digest_of(partial / DATA), bytes_below(partial))
 
 
 def export_increment(
@@ -192,7 +207,7 @@ def export_increment(
     found = NAMED.fullmatch(named)
     earlier = f"{found['name']}/{since}" if since.isdigit() and found is not None and not _local(since) else since
     with (
-        _made_whole(folder) as partial,
+        made_whole(folder) as partial,
         open_model(named) as now,
         open_model(earlier, increments) as before,
     ):
@@ -202,7 +217,7 @@ def export_increment(
 
 
 @contextmanager
-def _made_whole(folder: Path) -> Iterator[Path]:
+def made_whole(folder: Path) -> Iterator[Path]:
     """Yield a temporary path next to `folder`; after the block the temporary folder is renamed to `folder`.
 
     Raises:

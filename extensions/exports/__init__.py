@@ -1,0 +1,1 @@
+"""Exports of registered models that need no Shunter where they score."""

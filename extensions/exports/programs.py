@@ -1,0 +1,153 @@
+"""Programs of click models: torch.export and ONNX."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shunter.errors import UnsupportedError
+from shunter.extensions.exports.folder import export_folder
+from shunter.extensions.exports.portable import DensePart, members_of, portable
+from shunter.models.spec import Features
+from shunter.registry import check_package
+from shunter.tracking.registry.named import ExportedModel, NamedModel
+from shunter.tracking.registry.serving import Scorer
+
+ROWS, LONGEST = "rows", "longest"
+EXAMPLE_ROWS = 3  # of the traced batch; a size of 0 or 1 would become a constant
+INPUTS = ("dense", "ids", "id_weights")  # other names than any parameter has, such as the weights of an ensemble
+REPOSITORY = Path("models", "recommender")  # in the layout of Triton's model repository
+TRITON = """name: "recommender"
+platform: "onnxruntime_onnx"
+max_batch_size: 0
+input [
+  {{ name: "dense" data_type: TYPE_FP32 dims: [ -1, {dense} ] }},
+  {{ name: "ids" data_type: TYPE_INT64 dims: [ -1, {fields}, -1 ] }},
+  {{ name: "id_weights" data_type: TYPE_FP32 dims: [ -1, {fields}, -1 ] }}
+]
+output [ {{ name: "logits" data_type: TYPE_FP32 dims: [ {outputs} ] }} ]
+"""
+
+
+def export_torch(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
+    """Export a click model as a `torch.export` program with its encoder; arguments and errors as `export_onnx`."""
+    return export_folder(named, folder, increments, "torch", _write_torch)
+
+
+def export_onnx(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
+    """Export a click model in ONNX, whole and as its dense part beside the tables, in a Triton model repository.
+
+    Args:
+        named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.
+        folder: Folder to create.
+        increments: Increments to apply to the model first.
+
+    Raises:
+        UnsupportedError: The model ranks items, or an operation of it cannot be exported.
+        MissingPackageError: A package of the extra `onnx` is not installed.
+        ShunterError: See `shunter.tracking.registry.named.export_model`.
+    """
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        check_package(package, package, "onnx")
+    return export_folder(named, folder, increments, "onnx", _write_onnx)
+
+
+def _write_torch(model: NamedModel, folder: Path) -> dict[str, Any]:
+    scorer = _click_scorer(model, "torch")
+    torch.export.save(_traced(portable(scorer.model), scorer, model), folder / "model.pt2")
+    return _described(scorer)
+
+
+def _write_onnx(model: NamedModel, folder: Path) -> dict[str, Any]:
+    scorer = _click_scorer(model, "onnx")
+    whole, features = portable(scorer.model), scorer.model.features
+    version = folder / REPOSITORY / "1"
+    version.mkdir(parents=True)
+    outputs = f"-1, {len(features.tasks)}" if features.tasks else "-1"
+    config = TRITON.format(dense=len(features.dense), fields=len(features.categorical), outputs=outputs)
+    (folder / REPOSITORY / "config.pbtxt").write_text(config)
+    _save_onnx(_traced(whole, scorer, model), version / "model.onnx", INPUTS)
+    lookups = [member.lookup for member in members_of(whole)]
+    dense, ids, weights = _example(features)
+    rows = [lookup.rows_of(ids) for lookup in lookups]
+    bags = {0: torch.export.Dim(ROWS), 2: torch.export.Dim(LONGEST, min=_least_longest(features))}
+    part = _exported(DensePart(whole), (dense, weights, rows), ({0: bags[0]}, bags, [bags for _ in rows]), model)
+    _save_onnx(part, folder / "dense.onnx", ("dense", "id_weights", *(f"rows_{place}" for place, _ in enumerate(rows))))
+    for place, lookup in enumerate(lookups):
+        np.save(folder / f"tables_{place}.npy", lookup.tables.numpy())
+    return {**_described(scorer), "members": len(rows), "starts": lookups[0].starts.tolist()}
+
+
+def _click_scorer(model: NamedModel, how: str) -> Scorer:
+    scorer = model.scorer()
+    if not isinstance(scorer, Scorer):
+        raise UnsupportedError(f"be exported by --format {how}", model.title, "a model that predicts clicks")
+    return scorer
+
+
+def _described(scorer: Scorer) -> dict[str, Any]:
+    features = scorer.model.features
+    return {
+        "outputs": list(scorer.outputs),
+        "fields": [[field.name, field.multi_valued] for field in features.categorical],
+        "least_longest": _least_longest(features),
+    }
+
+
+def _least_longest(features: Features) -> int:
+    """Return the number of ids for which each bag needs room: that of the longest history."""
+    return max([1, *(field.length or 1 for field in features.categorical)])
+
+
+def _example(features: Features) -> tuple[Tensor, Tensor, Tensor]:
+    shape = EXAMPLE_ROWS, len(features.categorical), _least_longest(features) + 1
+    return torch.zeros(EXAMPLE_ROWS, len(features.dense)), torch.zeros(shape, dtype=torch.int64), torch.ones(shape)
+
+
+def _traced(whole: nn.Module, scorer: Scorer, model: NamedModel) -> torch.export.ExportedProgram:
+    longest = torch.export.Dim(LONGEST, min=_least_longest(scorer.model.features))
+    rows = torch.export.Dim(ROWS)
+    shapes = ({0: rows}, {0: rows, 2: longest}, {0: rows, 2: longest})
+    return _exported(whole, _example(scorer.model.features), shapes, model)
+
+
+def _exported(
+    module: nn.Module, example: tuple[Any, ...], shapes: tuple[Any, ...], model: NamedModel
+) -> torch.export.ExportedProgram:
+    with _quiet():
+        return _or_unsupported(lambda: torch.export.export(module, example, dynamic_shapes=shapes), model)
+
+
+def _save_onnx(program: torch.export.ExportedProgram, path: Path, inputs: Sequence[str]) -> None:
+    with _quiet():
+        made = torch.onnx.export(program, input_names=list(inputs), output_names=["logits"], verbose=False)
+        assert made is not None
+        made.save(path)
+
+
+def _or_unsupported(export: Callable[[], Any], model: NamedModel) -> Any:
+    """Export; an operation that cannot be exported is the model's fault, and torch has no common class of errors."""
+    try:
+        return export()
+    except Exception as error:
+        needs = f"operations that torch.export knows ({type(error).__name__}: {str(error).splitlines()[0]})"
+        raise UnsupportedError("be exported as a program", model.title, needs) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what exporters say about themselves."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

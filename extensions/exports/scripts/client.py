@@ -1,0 +1,34 @@
+"""Example client of a server that has the folder `models`, such as Triton: `python client.py URL ROWS.parquet`.
+
+Start one with `docker run -p 8000:8000 -v $PWD/models:/models nvcr.io/nvidia/tritonserver:26.10-py3 tritonserver
+--model-repository=/models`; then URL is http://localhost:8000. Rows are encoded here and scored there.
+"""
+
+import json
+import sys
+from urllib.request import Request, urlopen
+
+import numpy as np
+from score import Scorer, probabilities, read
+
+TYPES = {"float32": "FP32", "int64": "INT64"}
+
+
+def scores(url: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Request the probabilities of encoded rows by the Open Inference Protocol (KServe v2)."""
+    body = {
+        "inputs": [
+            {"name": name, "shape": one.shape, "datatype": TYPES[str(one.dtype)], "data": one.ravel().tolist()}
+            for name, one in inputs.items()
+        ]
+    }
+    request = Request(f"{url}/v2/models/recommender/infer", json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    with urlopen(request, timeout=60) as answer:
+        [output] = json.load(answer)["outputs"]
+    return probabilities(np.array(output["data"]).reshape(output["shape"]))
+
+
+if __name__ == "__main__":
+    for score in scores(sys.argv[1], Scorer(is_client=True).inputs(read(sys.argv[2]))):
+        print(score)
