@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
+from shunter.requests import Request
+
 MOST_LETTERS = 40  # of one value
 
-# What Prefect's form proposes: one of these adjectives and a short animal's name.
+# What Prefect's form proposes: one of these adjectives and a short animal's name; in its first version three parts.
 _PROPOSED = re.compile(
     "(Awesome|Rustic|Small|Gorgeous|Fantastic|Sleek|Intelligent|Unbranded|Refined|Licensed|Generic|Practical|Ergonomic|"
-    r"Handcrafted|Tasty|Handmade|Incredible)-\S{1,6}"
+    r"Handcrafted|Tasty|Handmade|Incredible)-\S{1,6}|[a-z]+\d{3}-[a-z]+-[a-z]+"
 )
 _TWO_WORDS = re.compile(r"([a-z]+)-([a-z]+)")
 
@@ -34,7 +36,9 @@ def named_by(*fields: str) -> Callable[[], str]:
         if not is_generated(context.flow_run.name):
             return context.flow_run.name
         parameters = context.parameters or {}
-        values = [parameters.get(field) or getattr(parameters.get("request"), field, None) for field in fields]
+        request = parameters.get("request")
+        options = {**parameters, **(request.flat() if isinstance(request, Request) else {})}
+        values = [options.get(field) for field in fields]
         return " ".join([context.flow.name, *(_short(value) for value in values if value)])
 
     return name

@@ -134,6 +134,11 @@ def form_of(servers: Servers, deployment: str) -> str:
 def trigger(page: Page, servers: Servers, changes: dict[str, str]) -> dict[str, Any]:
     """Fill in the form of the deployment `train`, submit it, and wait for the end of its run."""
     run = submitted(page, form_of(servers, "train"), changes, ("Advanced: training", "Ensemble"))
+    return ended(servers, run)
+
+
+def ended(servers: Servers, run: str) -> dict[str, Any]:
+    """The run, once it has ended."""
     deadline = time.monotonic() + RUN_SECONDS
     while (found := servers.get(f"flow_runs/{run}"))["state_type"] not in ENDED:
         if time.monotonic() > deadline:
@@ -212,6 +217,22 @@ def test_its_decision_is_an_artifact_in_prefect(page: Page, servers: Servers, tr
     assert len(table) > 1, "the candidates, of which one was chosen"
     assert "needs the least time of" in page.inner_text("body")
     page.screenshot(path=PICTURES / "prefect-decision-reason.png")
+
+
+def test_a_plan_shows_its_table_beside_the_notes_of_the_page_and_links_to_mlflow(page: Page, servers: Servers) -> None:
+    run = ended(servers, submitted(page, form_of(servers, "plan"), {"--data": "synthetic:2000"}))
+    assert run["state_type"] == "COMPLETED", run["state"]["message"]
+    assert run["name"] == "plan synthetic:2000 dlrm"
+    artifacts = servers.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
+    by_key = {one["key"]: one for one in artifacts}
+    assert by_key.keys() == {"plan", "run-in-mlflow"}
+    page.goto(f"{servers.prefect}/v2/artifacts/artifact/{by_key['plan']['id']}")
+    page.get_by_role("link", name="Picture of the step").wait_for()
+    table, notes = page.locator("table").first.bounding_box(), page.get_by_text("Key", exact=True).bounding_box()
+    assert table is not None
+    assert notes is not None
+    assert table["x"] + table["width"] <= notes["x"]
+    page.screenshot(path=PICTURES / "prefect-plan.png")
 
 
 def scroll_to(page: Page, name: str) -> None:

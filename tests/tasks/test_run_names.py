@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prefect.utilities.names import generate_slug
 
+from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.requests import TrainRequest
 from shunter.tasks.run_names import MOST_LETTERS, is_generated, named_by
 
@@ -20,7 +21,9 @@ def name_of(typed: str, monkeypatch: pytest.MonkeyPatch, *fields: str, **paramet
     return named_by(*fields)()
 
 
-@pytest.mark.parametrize("name", ["Small-Saola", "Handmade-Guppy", *(generate_slug(2) for _ in range(5))])
+@pytest.mark.parametrize(
+    "name", ["Small-Saola", "Handmade-Guppy", "rho700-kolandra-reach", *(generate_slug(2) for _ in range(5))]
+)
 def test_names_of_prefect_are_recognised(name: str) -> None:
     assert is_generated(name)
 
@@ -34,6 +37,8 @@ def test_what_a_user_types_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_run_is_named_after_data_and_model(monkeypatch: pytest.MonkeyPatch) -> None:
     request = TrainRequest(data="/logs/today/clicks.parquet", model="din")
     assert name_of("Small-Saola", monkeypatch, "data", "model", request=request) == "train clicks.parquet din"
+    plan = PlanRequest(data="synthetic:2000")
+    assert name_of("Small-Saola", monkeypatch, "data", "model", request=plan) == "train synthetic:2000 dlrm"
     assert name_of("Small-Saola", monkeypatch, "model", model="shop") == "train shop"
     assert name_of("Small-Saola", monkeypatch, "model", model="") == "train"
     long = TrainRequest(data=",".join(["part.csv"] * 30))
