@@ -113,6 +113,7 @@ class Dataset:
         asked_shares: Shares of the parts that the schema requests; None if rows are not split by time.
         is_in_order_of_time: Whether the log is sorted by time; None if that is unknown.
         unmatched_rows: Rows without a partner, by the file of each joined table.
+        versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Dataset:
     asked_shares: tuple[float, float, float] | None = None
     is_in_order_of_time: bool | None = None
     unmatched_rows: dict[str, int] = field(default_factory=dict)
+    versions: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -140,7 +142,7 @@ class Dataset:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
-        del values["directory"]
+        del values["directory"], values["versions"]  # equal content of two versions is one data set
         if not self.unmatched_rows:
             del values["unmatched_rows"]
         return values

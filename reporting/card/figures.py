@@ -128,6 +128,7 @@ class DataFacts(Frozen):
         time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
+        versions: Versions of tables of a data lake or a database that were read; empty for files.
     """
 
     name: str
@@ -139,6 +140,7 @@ class DataFacts(Frozen):
     time_range: str | None
     fields: tuple[FieldFacts, ...]
     tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
+    versions: tuple[str, ...] = Field(default=(), exclude_if=lambda versions: not versions)
 
 
 class MemberFacts(Frozen):
