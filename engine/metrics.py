@@ -1,4 +1,4 @@
-"""Metrics of predicted click probabilities.
+"""Metrics of predicted click probabilities, or of predicted numbers.
 
 A further metric is a function of labels `[rows]` (0 or 1), logits `[rows]` (predicted log odds) and weights `[rows]` or
 None that returns a number. Every installed one is computed wherever the AUC is.
@@ -12,6 +12,7 @@ import numpy as np
 
 from shunter.engine.config import SelectBy
 from shunter.errors import DataError
+from shunter.models.spec import NumberLabel
 from shunter.record import OPTIONAL, Record
 from shunter.registry import Registry
 
@@ -24,6 +25,9 @@ FIGURES: dict[SelectBy, str] = {  # labels of the metrics
     "ndcg@20": "NDCG@20",
     "recall@20": "recall@20",
 }
+# Metrics by their names in runs, with their labels: those of clicks, and those of numbers.
+CLICK_FIGURES = {"auc": "AUC", "ne": "NE", "logloss": "log loss", "calibration": "calibration"}
+NUMBER_FIGURES = {"rmse": "RMSE", "mae": "MAE", "relative_loss": "relative loss", "calibration": "calibration"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,12 @@ class Metrics(Record):
         base_rate: Share of positives in these rows, by weight.
         others: With several tasks, metrics of the tasks besides the main task, by name.
         more: Values of the metrics that other distributions add (`METRICS`), by name.
+        rmse: Root of the mean squared error of predicted numbers, in their unit; None for clicks.
+        mae: Mean absolute error of predicted numbers, in their unit; None for clicks.
+
+    If labels are numbers, `logloss` is the mean loss by which they are learned, and `ne` is that loss over the loss of
+    the best constant prediction. Below 1 is better than that constant, as for clicks. `base_rate` is the mean label and
+    `auc` is nan.
     """
 
     auc: float
@@ -53,6 +63,23 @@ class Metrics(Record):
     base_rate: float
     others: "dict[str, Metrics]" = field(default_factory=dict)
     more: dict[str, float] = field(default_factory=dict, metadata=OPTIONAL)
+    rmse: float | None = field(default=None, metadata=OPTIONAL)
+    mae: float | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def relative_loss(self) -> float:
+        """Mean loss over that of the best constant prediction."""
+        return self.ne
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Names of the metrics of these labels, with their texts."""
+        return CLICK_FIGURES if self.rmse is None else NUMBER_FIGURES
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Metrics of these labels by name, without those of other tasks."""
+        return {**{name: getattr(self, name) for name in self.labels}, **self.more}
 
     def loss_by(self, select_by: SelectBy) -> float:
         """Return a metric as a loss to minimise: NE and log loss unchanged, 1 - AUC for the AUC."""
@@ -65,7 +92,11 @@ def figure_of(loss: float, select_by: SelectBy) -> float:
 
 
 def compute_task_metrics(
-    tasks: Sequence[str], labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None
+    tasks: Sequence[str],
+    labels: np.ndarray,
+    logits: np.ndarray,
+    weights: np.ndarray | None = None,
+    number: NumberLabel | None = None,
 ) -> Metrics:
     """Compute the metrics of predictions for each task.
 
@@ -74,12 +105,13 @@ def compute_task_metrics(
         labels: 0 or 1, `[rows]`, or `[rows, tasks]` with several tasks.
         logits: Predicted log odds, of the same shape.
         weights: Not negative, of the same shape; None weights all rows alike.
+        number: Description of a single label that is a number; None for clicks.
 
     Raises:
         DataError: There is no row.
     """
     if labels.ndim == 1:
-        return compute_metrics(labels, logits, weights)
+        return compute_metrics(labels, logits, weights, number)
     first, *others = (
         compute_metrics(labels[:, task], logits[:, task], None if weights is None else weights[:, task])
         for task in range(len(tasks))
@@ -87,19 +119,24 @@ def compute_task_metrics(
     return replace(first, others=dict(zip(tasks[1:], others, strict=True)))
 
 
-def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> Metrics:
+def compute_metrics(
+    labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None, number: NumberLabel | None = None
+) -> Metrics:
     """Compute the metrics of predictions.
 
     Args:
-        labels: 0 or 1, `[rows]`.
-        logits: Predicted log odds, `[rows]`.
+        labels: 0 or 1, or numbers, `[rows]`.
+        logits: Predicted log odds, or outputs for numbers, `[rows]`.
         weights: Not negative, `[rows]`; None weights all rows alike.
+        number: Description of a label that is a number; None for clicks.
 
     Raises:
         DataError: There is no row.
     """
     if not len(labels):
         raise DataError("There is no row to compute metrics on: give the split at least one row.")
+    if number is not None:
+        return _compute_numbers(labels, logits, np.ones(len(labels)) if weights is None else weights, number)
     if weights is not None:
         return _compute_weighted(labels, logits, weights)
     labels, logits = labels.astype(np.float64), logits.astype(np.float64)
@@ -117,6 +154,75 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray 
         base_rate=base_rate,
         more=further_metrics(labels, logits, None),
     )
+
+
+def _compute_numbers(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, number: NumberLabel) -> Metrics:
+    """Compute the metrics of predicted numbers, with each row multiplied by its weight."""
+    counts = weights > 0
+    labels, outputs, weights = (values[counts].astype(np.float64) for values in (labels, outputs, weights))
+    if not len(labels):
+        undefined = dict.fromkeys(("auc", "logloss", "ne", "calibration", "base_rate", "rmse", "mae"), math.nan)
+        return Metrics(rows=0, **undefined)
+    shares = weights / weights.sum()
+    errors, mean = predict(outputs, number) - labels, float(shares @ labels)
+    loss = float(shares @ row_losses(labels, outputs, number))
+    constant = float(shares @ constant_losses(labels, weights, number))
+    return Metrics(
+        auc=math.nan,
+        logloss=loss,
+        ne=loss / constant if constant else math.nan,
+        calibration=float(shares @ (errors + labels)) / mean if mean else math.nan,
+        rows=len(labels),
+        base_rate=mean,
+        rmse=math.sqrt(float(shares @ errors**2)),
+        mae=float(shares @ np.abs(errors)),
+    )
+
+
+def row_losses(labels: np.ndarray, logits: np.ndarray, number: NumberLabel | None = None) -> np.ndarray:
+    """Return what each row loses, float64 `[rows]`: its log loss in nats, or the loss of a label that is a number."""
+    labels, logits = labels.astype(np.float64), logits.astype(np.float64)
+    if number is None:
+        return np.logaddexp(0.0, logits) - labels * logits  # softplus(logit) - label * logit, which cannot overflow
+    import torch
+
+    from shunter.engine.number_losses import number_loss
+
+    return number_loss(number).losses(torch.from_numpy(logits), torch.from_numpy(labels)).numpy()
+
+
+def constant_losses(labels: np.ndarray, weights: np.ndarray, number: NumberLabel) -> np.ndarray:
+    """Return what each row loses by the best prediction that is the same for all rows, float64 `[rows]`."""
+    import torch
+
+    from shunter.engine.number_losses import number_loss
+
+    loss = number_loss(number)
+    of_rows, counts = (torch.from_numpy(values.astype(np.float64)) for values in (labels, weights))
+    return loss.losses(loss.best_constant(of_rows, counts).expand_as(of_rows), of_rows).numpy()
+
+
+def predict(logits: np.ndarray, number: NumberLabel | None = None) -> np.ndarray:
+    """Return the predictions of log odds or outputs, float64: probabilities, or numbers in the unit of the label."""
+    import torch
+
+    values = torch.from_numpy(np.ascontiguousarray(logits)).double()
+    if number is None:
+        return torch.sigmoid(values).numpy()
+    from shunter.engine.number_losses import number_loss
+
+    return number_loss(number).predictions(values).numpy()
+
+
+def on_scale(logits: np.ndarray, own: NumberLabel | None, given: NumberLabel | None) -> np.ndarray:
+    """Return outputs on the scale of another description of the label; log odds, and those of levels, unchanged."""
+    if own is None or given is None or own == given or given.levels:
+        return logits
+    import torch
+
+    from shunter.engine.number_losses import number_loss
+
+    return number_loss(given).outputs(torch.from_numpy(predict(logits, own))).numpy()
 
 
 def further_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None) -> dict[str, float]:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
-from shunter.label_losses import parse_loss
+from shunter.label_losses import predicts_probability
 from shunter.model_families import AUTO, MODEL_FAMILIES, is_ranking, is_solved
 from shunter.models.graph import GraphSpec, graph_spec
 from shunter.models.graph.registry import check_graph_spec
@@ -73,7 +73,9 @@ def read_overrides(model: str, entries: Sequence[str]) -> Overrides:
     if "dense_optimizer" in found.learning:
         DENSE_OPTIMIZERS.entry(found.learning["dense_optimizer"])
     if "loss" in found.learning:
-        parse_loss(found.learning["loss"])
+        loss = found.learning["loss"]
+        if not predicts_probability(loss):
+            raise RequestError(f"--set loss={loss} is for a label that is a number: use --loss {loss}.")
     return found
 
 

@@ -396,9 +396,12 @@ def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ende
 
     Lists and legends cut the end of a name, so it begins with what differs most.
     """
-    is_ranker = isinstance(result, TrainedRanker)
-    value = result.test.ndcg20 if is_ranker else result.test.auc
-    quality = "" if math.isnan(value) else f"{value:.4f} {'NDCG@20' if is_ranker else 'AUC'} "
+    if isinstance(result, TrainedRanker):
+        label, value = "NDCG@20", result.test.ndcg20
+    else:
+        name, label = next(iter(result.test.labels.items()))
+        value = result.test.figures[name]
+    quality = "" if math.isnan(value) else f"{value:.4f} {label} "
     return f"{quality}{_held_by(result, model)} on {data} {ended:%Y-%m-%d %H:%M}"
 
 

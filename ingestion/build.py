@@ -5,7 +5,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics
+from shunter.engine.number_losses import describe_label
 from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import Encoder
@@ -85,6 +89,12 @@ def build(
         else:
             repeated = encode_by(crew, spill, found, target, on_rows)
     statistics = found.split_statistics()
+    if (loss := source.schema.label.loss) is not None:
+        labels = {name: read_array(directory / f"{name}.label.npy") for name in SPLITS}
+        number = describe_label(loss, np.asarray(labels["train"]), source.schema.label.column)
+        features = replace(features, number=number)
+        means = {name: float(values.mean(dtype=np.float64)) for name, values in labels.items()}
+        statistics = {name: replace(one, positives=0, mean=means[name]) for name, one in statistics.items()}
     by_time = splitter if isinstance(splitter, TimeSplit) else None
     shares = source.schema.split
     dataset = Dataset(

@@ -19,9 +19,9 @@ from shunter.ingestion.findings import Finding, LogSample, findings_of_sample, m
 from shunter.ingestion.infer import infer
 from shunter.ingestion.sample import merged_columns, most_rows, sample_of
 from shunter.ingestion.schema import Schema, parse_schema
-from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.described import written_schema
+from shunter.ingestion.sources.guard import check_text
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
 from shunter.ingestion.sources.open import description_of, find_files, format_of_files, name_of, source_of
@@ -43,7 +43,7 @@ class Checked(Record):
         name: Name of the log.
         data_format: File format of the log.
         rows: Readable rows in the inspected sample.
-        positive_share: Share of the readable rows with a positive label, 0 to 1.
+        positive_share: Share of the readable rows with a positive label, or with one above the mean of numbers, 0 to 1.
         bad_rows: Unreadable rows in the inspected sample.
         first_fault: Location and reason of the first row with the most frequent fault; None without unreadable rows.
         schema: Inferred schema as commented YAML; None if a schema file was given or the format needs no schema.
@@ -74,7 +74,6 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     """
     if is_named(data) and not Path(data).exists():
         raise RequestError(f"{data} is a data set that Shunter brings along: give the path of a log of your own.")
-    schema_file = schema_file and local_path(schema_file)
     paths = find_files(data)
     name, inferred = name_of(data, paths), None
     if (published := description_of(paths, data_format, schema_file)) is not None:
@@ -86,6 +85,8 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     looked_at = tuple(dict.fromkeys(ends))
     is_known = published or data_format == CRITEO or FORMATS.load(data_format).usual_schema(looked_at) is not None
     if schema_file or is_known:
+        if schema_file:
+            check_text(schema_file)
         source = source_of(name, looked_at, data_format, schema_file)
         if not schema_file and data_format != CRITEO:
             inferred = written_schema(source.schema, published.description if published else f"Format {data_format}")
@@ -168,6 +169,8 @@ def _sample(schema: Schema, batches: list[RawBatch]) -> LogSample:
     numeric = np.concatenate([batch.columns.numeric for batch in batches], axis=1)
     keys = np.concatenate([batch.columns.keys for batch in batches], axis=1)
     labels = np.concatenate([batch.main_labels for batch in batches])
+    if schema.label.loss is not None:  # findings are about two classes: labels above the mean, and the others
+        labels = (labels > labels.mean()).astype(np.float32)
     hashes = np.concatenate([_hashes(batch) for batch in batches])
     numbers = {name: pl.Series(row, nan_to_null=True) for name, row in zip(schema.numeric, numeric, strict=True)}
     values = {

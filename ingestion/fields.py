@@ -8,7 +8,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from shunter.errors import ShunterError
 from shunter.frozen import Frozen
+from shunter.label_losses import predicts_probability
 
 MOST_BUCKETS = 65_536
 TextKind = Literal["value", "written", "text"]
@@ -116,6 +118,25 @@ class Label(Frozen):
         exclude_if=is_default,
     )
 
+    loss: str | None = Field(
+        default=None,
+        description="Loss of a label that is a number, such as mse or poisson; without it the label is a click.",
+        exclude_if=is_default,
+    )
+
+    @field_validator("loss")
+    @classmethod
+    def _loss_of_numbers(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            is_for_clicks = predicts_probability(value)
+        except ShunterError as error:
+            raise ValueError(str(error).rstrip(".")) from error
+        if is_for_clicks:
+            raise ValueError(f"the loss {value} is for clicks: give it as --loss, or use mse for a number")
+        return value
+
     @field_validator("positive", mode="before")
     @classmethod
     def _positive_as_texts(cls, value: Any) -> Any:
@@ -126,6 +147,8 @@ class Label(Frozen):
     def _check_positives(self) -> Self:
         if self.positive and self.positive_at_least is not None:
             raise ValueError(f"{self.column} has positive values and a threshold: leave out one of them")
+        if self.loss is not None and (self.positive or self.positive_at_least is not None):
+            raise ValueError(f"{self.column} is a number by its loss {self.loss}: leave out its positive values")
         return self
 
 

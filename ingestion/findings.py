@@ -93,7 +93,8 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
     found += [Finding("vectors", given.field, given.words) for given in given_vectors(dataset)]
     found += [Finding("learned", field, words) for field, words in learned_words(dataset)]
     is_chosen_alone = all(split.positives == split.rows for split in dataset.splits.values())  # data of ranking models
-    return found if is_chosen_alone else [*found, *_too_few_positives(test.positives, test.rows)]
+    has_no_classes = is_chosen_alone or dataset.features.number is not None
+    return found if has_no_classes else [*found, *_too_few_positives(test.positives, test.rows)]
 
 
 def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Finding]:

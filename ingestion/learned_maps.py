@@ -32,7 +32,8 @@ def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> lis
         The fields with the learned maps and the access curves over the new ids.
 
     Raises:
-        DataError: All labels of the training split are equal, so the effect of ids on the label is unknown.
+        DataError: All labels of the training split are equal, so the effect of ids on the label is unknown; or the
+            label is a number.
     """
     columns = (*schema.categorical, *schema.bags)
     names = [_field_name(column) for column in columns]
@@ -43,6 +44,11 @@ def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> lis
     to_learn = {place: rows for place, rows in asked.items() if isinstance(own[place], VocabularyIds)}
     if not to_learn:
         return fitted
+    if schema.label.loss is not None:
+        raise DataError(
+            "learned_rows groups values by how often the label is positive, but the label is a number: leave "
+            "learned_rows out of the schema."
+        )
     learned = {names[place]: ids for place, ids in _learn(spill, own, to_learn).items()}
     curves = {name: _curve(spill, names.index(name), ids) for name, ids in learned.items()}
 

@@ -1,12 +1,10 @@
 """Ingestion of the data of a request."""
 
-from dataclasses import replace
-
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import IngestReport, ingest_source
 from shunter.ingestion.progress import OnProgress, ignore
-from shunter.ingestion.sources.addresses import versions_of
 from shunter.ingestion.sources.names import with_histories
+from shunter.ingestion.sources.number_label import with_loss
 from shunter.ingestion.sources.open import open_source
 from shunter.model_families import is_ranking, reads_positions
 from shunter.requests import JobRequest, SelectRequest, TrainRequest
@@ -25,7 +23,8 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
     data = with_histories(request.data) if reads_positions(request.model) else request.data
     asked = request.source
     source = open_source(data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out)
-    dataset, report = ingest_source(
+    source = with_loss(source, request.architecture.loss)
+    return ingest_source(
         source,
         settings.cache_directory,
         request.seed,
@@ -34,4 +33,3 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
         cluster=nodes,
         on_progress=on_progress,
     )
-    return replace(dataset, versions=versions_of(source.paths)), report

@@ -281,6 +281,8 @@ class Schema(Options, TextForm):
     def _check_tasks(self) -> Self:
         if repeated := sorted({name for name in self.tasks if self.tasks.count(name) > 1}):
             raise ValueError(f"labels share a name: {', '.join(repeated)}; give each a `name` of its own")
+        if self.labels and any(label.loss is not None for label in self.labels):
+            raise ValueError("a label with a loss of its own is the only label: name it under `label`")
         if unfit := [name for name in self.tasks if not re.fullmatch(r"[A-Za-z0-9_-]+", name)]:
             raise ValueError(f"give the label {unfit[0]!r} a `name` of letters, digits, _ and - only")
         return self

@@ -131,6 +131,9 @@ class Survey:
         rows, positives = int(self.rows.sum()), int(self.positives.sum())
         if rows == 0:
             raise no_rows(name)
+        if self.schema.label.loss is not None:
+            _check_parts(name, self.rows)
+            return
         if positives == 0:
             raise DataError(
                 f"Every label of {name} is 0, both 0 and 1 are needed: "
@@ -139,9 +142,7 @@ class Survey:
         if positives == rows:
             if not positives_suffice:
                 raise positives_alone(name)
-            if not self.rows.all():
-                split = SPLITS[int(np.argmin(self.rows))]
-                raise DataError(f"The {split} part of {name} would hold no row ({rows} rows in all): {_MORE_ROWS}.")
+            _check_parts(name, self.rows)
             return
         for split, split_rows, split_positives in zip(SPLITS, self.rows, self.positives, strict=True):
             if split_positives in {0, split_rows}:
@@ -331,6 +332,13 @@ def fit_ids(
 def _shares_ids(column: Categorical) -> bool:
     """Return True if a column shares the ids of another column."""
     return isinstance(column, Sequence) and column.items is not None
+
+
+def _check_parts(name: str, rows: NDArray[np.int64]) -> None:
+    """Raise if a split would hold no row; `rows`, int64 [splits], are the rows of each."""
+    if not rows.all():
+        split = SPLITS[int(np.argmin(rows))]
+        raise DataError(f"The {split} part of {name} would hold no row ({int(rows.sum())} rows in all): {_MORE_ROWS}.")
 
 
 def positives_alone(name: str) -> DataError:

@@ -43,6 +43,25 @@ class CategoricalFeature:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NumberLabel(Record):
+    """Label that is a number instead of a click, on the scale of the training part.
+
+    Attributes:
+        loss: Loss by which the label is learned and judged, such as `huber:1` (`shunter.label_losses`).
+        center: Mean of the labels.
+        scale: Standard deviation of the labels.
+        levels: Distinct labels in ascending order, for a loss of ordered levels.
+        odds: Log odds of a label of at least each level but the lowest.
+    """
+
+    loss: str
+    center: float = 0.0
+    scale: float = 1.0
+    levels: tuple[float, ...] = field(default=(), metadata=OPTIONAL)
+    odds: tuple[float, ...] = field(default=(), metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Features:
     """Input features of a model, in the order of the arrays, and its prediction targets.
 
@@ -52,16 +71,23 @@ class Features:
         dense: Names of the dense columns.
         categorical: Categorical fields.
         tasks: Names of the labels if there are several, the main label first; empty for one label.
+        number: Description of the label if it is a number; None for clicks, whose prediction is a probability.
     """
 
     dense: tuple[str, ...]
     categorical: tuple[CategoricalFeature, ...]
     tasks: tuple[str, ...] = ()
+    number: NumberLabel | None = None
 
     @property
     def outputs(self) -> int:
         """Number of logits of a sample: one for each task."""
         return max(1, len(self.tasks))
+
+    @property
+    def score_name(self) -> str:
+        """Name of the prediction of a single label."""
+        return "probability" if self.number is None else "prediction"
 
     @property
     def is_weighted(self) -> bool:
@@ -102,13 +128,17 @@ class Features:
         """Return plain values for JSON; missing properties of fields, and the tasks if there is one, are left out."""
         categorical = [{k: v for k, v in asdict(field).items() if v is not None} for field in self.categorical]
         tasks = {"tasks": list(self.tasks)} if self.tasks else {}
-        return {"dense": list(self.dense), "categorical": categorical, **tasks}
+        number = {"number": self.number.to_dict()} if self.number else {}
+        return {"dense": list(self.dense), "categorical": categorical, **tasks, **number}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Features":
         """Create features from the dictionary that `to_dict` returns."""
         categorical = tuple(CategoricalFeature(**field) for field in values["categorical"])
-        return cls(dense=tuple(values["dense"]), categorical=categorical, tasks=tuple(values.get("tasks", ())))
+        number = NumberLabel.from_dict(values["number"]) if values.get("number") else None
+        return cls(
+            dense=tuple(values["dense"]), categorical=categorical, tasks=tuple(values.get("tasks", ())), number=number
+        )
 
 
 ROUNDING = 1e-9  # largest error of a share such as 0.1 as a binary number

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.engine.metrics import area_under_roc
+from shunter.engine.metrics import area_under_roc, row_losses
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.retraining.losses import Keep, scores_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.statistics.bootstrap import resampled_block_means
-from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -41,7 +41,7 @@ def compare(
     keep = kept_back(log, request.seed) if only_kept_back else None
     labels, of_champion, _ = scores_of(champion, log, keep)
     _, of_challenger, _ = scores_of(challenger, log, keep)
-    before, now = log_losses(labels, of_champion), log_losses(labels, of_challenger)
+    before, now = row_losses(labels, of_champion), row_losses(labels, of_challenger)
     judgement = compare_losses(
         before,
         now,

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
+from shunter.engine.metrics import row_losses
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, arrange_for
 from shunter.models.ensemble import Ensemble
-from shunter.tracking.registry.judgement import log_losses
 from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.registry.versions import ModelFiles
 
@@ -40,7 +40,7 @@ def losses_of(
         DataError: The encoder or the day cannot be read.
     """
     labels, logits, _ = scores_of(files, log, keep, member)
-    return log_losses(labels, logits)
+    return row_losses(labels, logits)
 
 
 def scores_of(

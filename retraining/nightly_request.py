@@ -5,8 +5,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from shunter.label_losses import is_for_numbers
 from shunter.requests.groups import Group
 from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.source import DataRequest
@@ -141,6 +142,12 @@ class NightlyRequest(JobRequest, frozen=True):
     if TYPE_CHECKING:
 
         def __init__(self, **options: Any) -> None: ...
+
+    @model_validator(mode="after")
+    def _check_loss(self) -> Self:
+        if is_for_numbers(self.architecture.loss):
+            raise ValueError(f"--loss {self.architecture.loss} is for numbers, which nightly runs do not learn")
+        return self
 
     def one_training(self) -> Self:
         """Return the request of a challenger's training for the planner: few epochs, no search and no ensemble."""

@@ -119,6 +119,7 @@ def search(
         _check_has_result(study, loop.stop_reason)
         settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
         _check_feasible(settings, job.request.limits.min_auc)
+        has_numbers = job.dataset.features.number is not None
         return summarise(
             study,
             settings,
@@ -127,7 +128,7 @@ def search(
             cost=job.cost,
             resumed_trials=loop.resumed,
             stop_reason=loop.stop_reason,
-            too_few_positives=too_few_to_choose(validation.positives, validation.rows),
+            too_few_positives=None if has_numbers else too_few_to_choose(validation.positives, validation.rows),
             usage=Usage(seconds=budget.seconds, joules=budget.joules, energy_source=meters.source),
         )
 

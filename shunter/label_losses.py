@@ -8,17 +8,33 @@ from shunter.registry import Entry, Registry
 
 LOG_LOSS, CLICK = "log_loss", "click"
 MODULE = "shunter.engine.loop.loss"
-# `labels`: kind of the labels; predictions of clicks are probabilities, and every loss of clicks is judged by the log
-# loss. `parameter`: default of the number that may follow the name, as in `focal:2`; 0 if the loss takes none.
+NUMBERS = "shunter.engine.number_losses"
+# `labels`: kind of the labels, one of `LABELS`. Predictions of clicks are probabilities, and every loss of clicks is
+# judged by the log loss; other labels are numbers, which are predicted and judged by their loss. `parameter`: default
+# of the number that may follow the name, as in `focal:2`; 0 if the loss takes none.
 LOSSES = Registry(
     "loss",
     {
         LOG_LOSS: Entry(target=f"{MODULE}:log_losses"),
         "focal": Entry(target=f"{MODULE}:focal_losses", capabilities={"parameter": 2.0}),
+        "mse": Entry(target=f"{NUMBERS}:SquaredError", capabilities={"labels": "number"}),
+        "huber": Entry(target=f"{NUMBERS}:Huber", capabilities={"labels": "number", "parameter": 1.0}),
+        "quantile": Entry(target=f"{NUMBERS}:Quantile", capabilities={"labels": "number", "parameter": 0.5}),
+        "poisson": Entry(target=f"{NUMBERS}:Poisson", capabilities={"labels": "count"}),
+        "weighted_logistic": Entry(target=f"{NUMBERS}:WeightedLogistic", capabilities={"labels": "amount"}),
+        "ordinal": Entry(target=f"{NUMBERS}:Ordinal", capabilities={"labels": "level"}),
     },
     group="shunter.losses",
     defaults={"labels": CLICK, "parameter": 0.0},
 )
+
+LABELS = {  # what a label of each kind has to be
+    CLICK: "0 or 1",
+    "number": "a finite number",
+    "count": "a whole number from 0 on",
+    "amount": "a finite number from 0 on",
+    "level": "a finite number",
+}
 
 
 class LossName(NamedTuple):
@@ -58,3 +74,14 @@ def parse_loss(text: str) -> LossName:
         expected = f"a positive number behind {name}:" if usual else f"{name} alone, which takes no number"
         raise RequestError(f"The loss {text} does not suit: give {expected}.")
     return LossName(name, parameter)
+
+
+def is_for_numbers(loss: str | None) -> bool:
+    """Return True if a loss is known to be for labels that are numbers; an unknown one is refused when a run starts."""
+    name = (loss or LOG_LOSS).partition(":")[0]
+    return LOSSES.stated(name).get("labels", CLICK) != CLICK
+
+
+def predicts_probability(loss: str) -> bool:
+    """Return True if a loss is for clicks, whose prediction is a probability; raises as `parse_loss`."""
+    return parse_loss(loss).labels == CLICK

@@ -70,7 +70,12 @@ class ProgressLine:
 
     def on_epoch(self, report: "EpochReport") -> None:
         """Show the quality after an epoch."""
-        self.show(f"epoch {report.epoch}: validation NE {report.validation.ne:.4f}, AUC {report.validation.auc:.4f}")
+        quality = report.validation
+        first, second = ("NE", "ne"), ("AUC", "auc")
+        if quality.rmse is not None:
+            first, second = ("relative loss", "relative_loss"), ("RMSE", "rmse")
+        shown = ", ".join(f"{label} {quality.figures[name]:.4f}" for label, name in (first, second))
+        self.show(f"epoch {report.epoch}: validation {shown}")
 
     def show(self, words: str) -> None:
         """Show a text beside the bar."""

@@ -18,6 +18,7 @@ from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.solver import check_solvable
 from shunter.engine.stopping import StopReason
 from shunter.engine.trained_model import TrainedModel
+from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES, is_ranking, is_solved
 from shunter.models.graph import graph_spec, learned_model, learns_in_steps
@@ -26,6 +27,7 @@ from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise, measure_promise
 from shunter.reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from shunter.requests import TrainRequest
+from shunter.requests.support import UnsuitableOptionError, check_support
 from shunter.search.job import SearchJob
 from shunter.search.minutes import BASELINES, MEMBERS, Minutes
 from shunter.search.noise import Noise, noise_of
@@ -105,7 +107,9 @@ class Recipe(ABC):
         Raises:
             RequestError: The request needs something that the model cannot do.
         """
-        check_overrides(request.model, read_overrides(request.model, request.architecture.settings), dataset.features)
+        check_label(request, dataset)
+        overrides = read_overrides(request.model, request.architecture.settings)
+        check_overrides(request.model, overrides, dataset.features)
 
     @abstractmethod
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
@@ -336,6 +340,20 @@ def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
         f"alone ({FIGURES[by]} {fusion.validation.figure_by(by):.4f}, {fusion.gain:+.4f}, {fusion.low:+.4f} to "
         f"{fusion.high:+.4f} with 95 % confidence)."
     )
+
+
+def check_label(request: TrainRequest, dataset: Dataset) -> None:
+    """Raise if an option does not suit the loss by which the schema says that the label is a number.
+
+    Raises:
+        RequestError: An option needs a probability, or the model ranks items.
+    """
+    if dataset.features.number is None:
+        return
+    try:
+        check_support(request.model, {**request.stated(), "loss": dataset.features.number.loss})
+    except UnsuitableOptionError as error:
+        raise RequestError(f"{error}.") from error
 
 
 def recipe_of(model: str) -> Recipe:

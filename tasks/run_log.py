@@ -56,10 +56,11 @@ def outcome_sentences(
         elif result.popularity:
             told.append(f"The order by popularity has NDCG@20 {result.popularity.ndcg20:.4f} there.")
     else:
-        told = [
-            result.reason,
-            f"On the test part: AUC {result.test.auc:.4f}, NE {result.test.ne:.4f} (the base rate: 0.5 and 1).",
-        ]
+        test = result.test
+        figures = f"AUC {test.auc:.4f}, NE {test.ne:.4f} (the base rate: 0.5 and 1)"
+        if test.rmse is not None:
+            figures = f"RMSE {test.rmse:.4f}, MAE {test.mae:.4f}, relative loss {test.ne:.4f} (the best constant: 1)"
+        told = [result.reason, f"On the test part: {figures}."]
         told += [one.summary for one in baselines]
     version = f"{registered.name} version {registered.version}"
     champion = "now its champion" if registered.not_promoted is None else f"not its champion. {registered.not_promoted}"

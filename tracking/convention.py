@@ -79,11 +79,14 @@ TOTAL_SECONDS = "time.total_seconds"  # wall clock of a whole command, earlier a
 PART_JOULES = "energy.{}_joules"  # of each part of a command; the tag `energy.<part>_source` says whether measured
 WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the begin of its process to the end of its flow
 STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
+# Metrics of the test and the validation part by which runs are compared: of clicks, rankings and numbers.
+TESTED = (*QUALITY_METRICS, "gauc", "ndcg20", "recall20", "rmse", "mae", "relative_loss")
+VALIDATED = ("auc", "ne", "ndcg20", "recall20")
 # Figure of a parent run -> the metric by which runs are compared, and its factor. A parent run has at most 40 metrics;
 # all its figures are in the artifacts `details/*.json`.
 HEADLINES = {
-    **{f"quality.test.{name}": (f"quality/{name}", 1.0) for name in (*QUALITY_METRICS, "gauc", "ndcg20", "recall20")},
-    **{f"quality.{name}": (f"quality/validation_{name}", 1.0) for name in ("auc", "ne", "ndcg20", "recall20")},
+    **{f"quality.test.{name}": (f"quality/{name}", 1.0) for name in TESTED},
+    **{f"quality.{name}": (f"quality/validation_{name}", 1.0) for name in VALIDATED},
     "quality.unknown_row_probability": ("quality/unknown_row_probability", 1.0),
     TOTAL_SECONDS: ("time/total_seconds", 1.0),
     **{
@@ -120,7 +123,6 @@ def data_params(dataset: Dataset) -> Values:
         {
             "name": dataset.name,
             "fingerprint": dataset.fingerprint,
-            "versions": ", ".join(dataset.versions) or None,
             "rows": dataset.rows,
             **{f"{name}_rows": split.rows for name, split in dataset.splits.items()},
             "base_rate": dataset.splits["train"].base_rate,
@@ -211,8 +213,7 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
         for name in QUALITY_METRICS
         if not math.isnan(value := getattr(quality, name))
     }
-    own = {name: getattr(metrics, name) for name in QUALITY_METRICS}
-    return _flat(prefix, {**own, **metrics.more, **others})
+    return _flat(prefix, {**metrics.figures, **others})
 
 
 def training_metrics(training: "TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]") -> Values:

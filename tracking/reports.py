@@ -85,19 +85,23 @@ def log_training_curve(
 
 
 def training_curve(histories: Mapping[str, Sequence[EpochReport]], select_by: SelectBy = "ne") -> "Figure":
-    """Draw validation NE and log loss over the epochs, the best epoch of each training run marked."""
+    """Draw validation NE and log loss over the epochs, or relative and mean loss of numbers; best epochs are marked."""
     from plotly.colors import qualitative
     from plotly.subplots import make_subplots
 
-    panels = ("Normalised entropy on validation", "Log loss")
+    is_number = any(report.validation.rmse is not None for history in histories.values() for report in history)
+    panels = ("Relative loss on validation", "Loss") if is_number else ("Normalised entropy on validation", "Log loss")
     figure = make_subplots(rows=1, cols=2, subplot_titles=panels, horizontal_spacing=0.1)
     for position, (name, history) in enumerate(histories.items()):
         if history:
             _add_training(figure, name, history, qualitative.D3[position % len(qualitative.D3)], select_by)
     longest = max((len(history) for history in histories.values()), default=0)
     figure.update_xaxes(title_text="epoch", rangemode="tozero", tickformat="d", dtick=1 + longest // 12)
-    figure.update_yaxes(title_text="NE (below 1 beats the base rate)", col=1)
-    figure.update_yaxes(title_text="log loss (nats per sample)", col=2)
+    relative, mean = "NE (below 1 beats the base rate)", "log loss (nats per sample)"
+    if is_number:
+        relative, mean = "relative loss (below 1 beats the best constant)", "mean loss"
+    figure.update_yaxes(title_text=relative, col=1)
+    figure.update_yaxes(title_text=mean, col=2)
     figure.update_layout(title_text="Training curves (star: best epoch)", template="plotly_white", height=520)
     return figure
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CURVES = (
     *(QUALITY_METRICS[name] for name in ("ne", "logloss", "auc")),
+    *("quality.relative_loss", "quality.rmse", "quality.mae"),
     *("quality.ndcg20", "quality.recall20"),
     *("quality.train.logloss", "quality.train.bpr_loss", "energy.watts", WATTS),
 )

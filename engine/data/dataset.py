@@ -26,7 +26,7 @@ from typing import Any, Literal
 from shunter.checked_folder import verify_file
 from shunter.engine.data.arrays import damage_reported
 from shunter.models.spec import Features
-from shunter.record import Record
+from shunter.record import OPTIONAL, Record
 
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "validation", "test")
@@ -57,17 +57,19 @@ class SplitStatistics(Record):
         positives: Rows whose main label is 1.
         others: Statistics of the other labels, in their order.
         repeated_share: Share of the rows that repeat training rows, label included; None if rows were not compared.
+        mean: Mean label, if labels are numbers; None for clicks.
     """
 
     rows: int
     positives: int
     others: tuple[LabelStatistics, ...] = ()
     repeated_share: float | None = None
+    mean: float | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def base_rate(self) -> float:
-        """Share of positive labels."""
-        return self.positives / self.rows
+        """Share of positive labels, or the mean of labels that are numbers."""
+        return self.positives / self.rows if self.mean is None else self.mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,6 @@ class Dataset:
         asked_shares: Shares of the parts that the schema requests; None if rows are not split by time.
         is_in_order_of_time: Whether the log is sorted by time; None if that is unknown.
         unmatched_rows: Rows without a partner, by the file of each joined table.
-        versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
 
     name: str
@@ -132,7 +133,6 @@ class Dataset:
     asked_shares: tuple[float, float, float] | None = None
     is_in_order_of_time: bool | None = None
     unmatched_rows: dict[str, int] = field(default_factory=dict)
-    versions: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -142,9 +142,13 @@ class Dataset:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
-        del values["directory"], values["versions"]  # equal content of two versions is one data set
+        del values["directory"]
         if not self.unmatched_rows:
             del values["unmatched_rows"]
+        if self.features.number is None:
+            del values["features"]["number"]
+            for split in values["splits"].values():
+                del split["mean"]
         return values
 
     def save(self) -> None:

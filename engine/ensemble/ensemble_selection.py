@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from shunter.engine.config import SelectBy
 from shunter.engine.ensemble.calibration import fit_scale, log_losses
 from shunter.engine.ensemble.combinations import Rows, TriedCombination, compare_combinations
+from shunter.engine.ensemble.selection import greedy
 from shunter.engine.ensemble.weights import combine, fit_most, halves, task_rows
-from shunter.engine.metrics import Metrics, compute_metrics, compute_task_metrics
+from shunter.engine.metrics import Metrics, compute_metrics, compute_task_metrics, row_losses
 from shunter.models.combination import Combination
+from shunter.models.spec import NumberLabel
 
 # Gain that a scale of the log odds needs on rows that did not fit it: share of the log loss, and standard errors.
 LEAST_SAVING, LEAST_ERRORS = 0.005, 2.0
@@ -85,6 +88,7 @@ def select_ensemble(
     tasks: Sequence[str] = (),
     select_by: SelectBy = "ne",
     most: int | None = None,
+    number: NumberLabel | None = None,
 ) -> EnsembleSelection:
     """Fit weights on one half of the rows, and compare with the best single member on rows that did not fit them.
 
@@ -107,16 +111,18 @@ def select_ensemble(
         select_by: Figure by which the best single is picked and the ensemble compared; the weights are always fitted by
             log loss.
         most: Largest number of members of the ensemble; None is no limit.
+        number: Description of a label that is a number. The weights of the mean output are then selected greedily by
+            its loss, and nothing is calibrated.
     """
     from threadpoolctl import threadpool_limits
 
     by: SelectBy = "auc" if select_by == "auc" else "logloss"  # orders models on the same rows like NE
     main = task_rows(labels, logits, row_weights, 0)
-    given = _Given(labels, logits, row_weights, tasks, by, most, _best_single(*main, by))
+    given = _Given(labels, logits, row_weights, tasks, by, most, _best_single(*main, by, number), number)
     first, second = halves(main[0], seed)
     with threadpool_limits(1):  # the sums are so short that waking threads takes longer
         means = _weighted_means(given, first, second)
-        if by == "auc" or labels.ndim > 1 or not len(second):
+        if by == "auc" or labels.ndim > 1 or not len(second) or number is not None:
             return means.by_first
         return _best(given, means, first, second, seed)
 
@@ -132,6 +138,7 @@ class _Given:
     by: SelectBy
     most: int | None
     best_single: int
+    number: NumberLabel | None = None
 
     def weights_of(self, rows: np.ndarray) -> np.ndarray | None:
         """Return the weights of the given rows."""
@@ -140,20 +147,25 @@ class _Given:
     def best_single_of(self, rows: np.ndarray) -> int:
         """Return the number of the best member on the given rows."""
         here = self.labels[rows], self.logits[:, rows], self.weights_of(rows)
-        return _best_single(*task_rows(*here, 0), self.by)
+        return _best_single(*task_rows(*here, 0), self.by, self.number)
 
     def fitted(self, rows: np.ndarray, pull: float) -> np.ndarray:
         """Return the weights of the members fitted on the given rows."""
+        if self.number is not None:
+            losses = partial(row_losses, number=self.number)
+            return greedy(self.labels[rows], self.logits[:, rows], self.weights_of(rows), self.most, losses)
         return fit_most(self.labels[rows], self.logits[:, rows], self.weights_of(rows), self.most, pull)
 
     def metrics(self, logits: np.ndarray) -> Metrics:
         """Return the quality of predictions for all rows."""
-        return compute_task_metrics(self.tasks, self.labels, logits, self.row_weights)
+        return compute_task_metrics(self.tasks, self.labels, logits, self.row_weights, self.number)
 
 
-def _best_single(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None, by: SelectBy) -> int:
+def _best_single(
+    labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None, by: SelectBy, number: NumberLabel | None
+) -> int:
     """Return the number of the best member, by log odds `[members, rows]` of one task."""
-    return int(np.argmin([compute_metrics(labels, row, weights).loss_by(by) for row in logits]))
+    return int(np.argmin([compute_metrics(labels, row, weights, number).loss_by(by) for row in logits]))
 
 
 class _Means(NamedTuple):
@@ -180,12 +192,15 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
     single = EnsembleSelection(weights=alone, best_single=best_single, ensemble=None, single=None)
     if not len(second):
         return _Means(single, single)
-    halved = _Halves(labels, given.row_weights, first, second), _Halves(labels, given.row_weights, second, first)
+    halved = [
+        _Halves(labels, given.row_weights, *halves, has_odds=given.number is None)
+        for halves in ((first, second), (second, first))
+    ]
     if members == 1 or given.most == 1:
         by_first, by_second = (replace(single, scale=one.scale(logits[best_single])) for one in halved)
         return _Means(by_first, by_second)
     tried: list[tuple[list[np.ndarray], Metrics]] = []
-    for pull in PULLS:
+    for pull in PULLS if given.number is None else PULLS[:1]:
         fits = [given.fitted(half, pull) for half in (first, second)]
         unseen = np.array(logits[best_single], dtype=np.float64)
         for weights, half in zip(fits, (second, first), strict=True):
@@ -245,15 +260,18 @@ def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, s
 
 @dataclass(frozen=True)
 class _Halves:
-    """Two halves of rows: one fits a scale of log odds and the other evaluates it."""
+    """Two halves of rows: one fits a scale of log odds and the other evaluates it; other outputs have no scale."""
 
     labels: np.ndarray
     row_weights: np.ndarray | None
     fitted: np.ndarray
     evaluated: np.ndarray
+    has_odds: bool = True
 
     def scale(self, logits: np.ndarray) -> np.ndarray:
         """Return the scale of predicted log odds, `[rows]` or `[rows, tasks]`: one number, or one for each task."""
+        if not self.has_odds:
+            return np.array(1.0)
         if self.labels.ndim == 1:
             return np.array(self._scale(self.labels, logits, self.row_weights))
         tasks = range(self.labels.shape[1])

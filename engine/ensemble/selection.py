@@ -6,11 +6,14 @@ selected (SEERL; Saphal et al., AAMAS 2021). The module needs neither torch nor 
 selected by it, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import numpy as np
 
+from shunter.engine.ensemble.calibration import log_losses
+
+RowLosses = Callable[[np.ndarray, np.ndarray], np.ndarray]  # arguments: labels and logits, `[rows]`
 BALANCE = 0.5
 CUT = 0.8  # quantile of the pairwise disagreements at which they are clipped
 MOST_ENUMERATED = 12
@@ -105,17 +108,24 @@ def enumerated(errors: np.ndarray, differing: np.ndarray, size: int, balance: fl
     return min(subsets, key=lambda one: value_of(one, errors, differing, balance))
 
 
-def greedy(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, most: int | None) -> np.ndarray:
-    """Return weights from greedy forward selection, which adds the member that lowers the log loss of the mean most.
+def greedy(
+    labels: np.ndarray,
+    logits: np.ndarray,
+    row_weights: np.ndarray | None,
+    most: int | None,
+    losses_of: RowLosses = log_losses,
+) -> np.ndarray:
+    """Return weights from greedy forward selection, which adds the member that lowers the loss of the mean most.
 
     Members are added with replacement (Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004), so
-    that a weight counts how often a member was added. The selection ends when no addition lowers the log loss.
+    that a weight counts how often a member was added. The selection ends when no addition lowers the loss.
 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: Predicted log odds, `[members, rows]`.
         row_weights: Weight of each row, `[rows]`; None weights all rows alike.
         most: Largest number of distinct members; None is no limit.
+        losses_of: Loss of each row from labels and the mean of logits; by default the log loss.
 
     Returns:
         float64 `[members]`, with sum 1.
@@ -126,7 +136,7 @@ def greedy(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | Non
     for taken in range(1, GREEDY_STEPS + 1):
         allowed = np.arange(len(odds)) if most is None or np.count_nonzero(counts) < most else np.flatnonzero(counts)
         means = [(total + odds[one]) / taken for one in allowed]
-        losses = [float(shares @ (np.logaddexp(0.0, mean) - labels * mean)) for mean in means]
+        losses = [float(shares @ losses_of(labels, mean)) for mean in means]
         position = int(np.argmin(losses))
         if losses[position] >= best:
             break

@@ -51,5 +51,5 @@ def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Ex
 def scored_as(dataset: Dataset, targets: Targets, logits: np.ndarray) -> Evaluation:
     """Return an evaluation that holds the labels, weights and logits of a split and the metrics computed from them."""
     labels, weights = targets.labels, targets.weights
-    metrics = compute_task_metrics(dataset.features.tasks, labels, logits, weights)
+    metrics = compute_task_metrics(dataset.features.tasks, labels, logits, weights, dataset.features.number)
     return Evaluation(metrics=metrics, labels=labels, logits=logits, weights=weights)

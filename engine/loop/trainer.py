@@ -40,6 +40,7 @@ from shunter.engine.loop.step_clock import StepSeconds, step_clock
 from shunter.engine.loop.step_options import prepare_layers, restore_layers
 from shunter.engine.loop.training_run import RunState, TrainingRun
 from shunter.engine.metrics import Metrics
+from shunter.engine.number_losses import number_loss
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason
 from shunter.errors import DataError, RequestError, TrainingError
@@ -134,7 +135,7 @@ def _check(job: ClickJob) -> None:
             f"The batch size {execution.batch_size} is larger than the {rows} rows of the training part: lower it."
         )
     validation = dataset.splits["validation"]
-    if validation.positives in (0, validation.rows):
+    if dataset.features.number is None and validation.positives in (0, validation.rows):
         raise DataError(
             f"The validation part of {dataset.name!r} holds one class only, so quality cannot be measured: "
             f"give more rows or another split."
@@ -215,7 +216,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         if job.spec.numeric_bins:
             begin_bins(model.layers, training_numbers(dataset))
         prepare_layers(model, execution)
-        model.loss = load_loss(job.hyperparameters.loss)
+        number = dataset.features.number
+        model.loss = load_loss(job.hyperparameters.loss) if number is None else number_loss(number)
         self.device = torch.device(execution.device)
         losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)

@@ -60,10 +60,13 @@ def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -
     """Check that a model can be compressed.
 
     Raises:
-        RequestError: The model ranks items, is already compressed, or reads other features than the data set has.
+        RequestError: The model ranks items or predicts a number, is already compressed, or reads other features than
+            the data set has.
     """
     if isinstance(scorer, RankingScorer):
         raise RequestError(f"{title} ranks items and has no hidden layers: only models of clicks are compressed.")
+    if scorer.model.features.number is not None:
+        raise RequestError(f"{title} predicts a number: only models of clicks are compressed.")
     if is_altered(scorer.model):
         raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
     if scorer.model.features != dataset.features:

@@ -86,7 +86,7 @@ def _write_onnx(model: NamedModel, folder: Path) -> dict[str, Any]:
 
 def _click_scorer(model: NamedModel, how: str) -> Scorer:
     scorer = model.scorer()
-    if not isinstance(scorer, Scorer):
+    if not isinstance(scorer, Scorer) or scorer.model.features.number is not None:
         raise UnsupportedError(f"be exported by --format {how}", model.title, "a model that predicts clicks")
     return scorer
 

@@ -44,6 +44,8 @@ def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path
     """
     with open_model(exact) as now, open_model(near, increments) as then:
         scorers = now.scorer(), then.scorer()
+        if "prediction" in scorers[0].outputs:
+            raise RequestError(f"{exact} predicts a number: leave out the rows, by which probabilities are compared.")
         encoder = scorers[0].encoder
         count, distance, divergence, entropy = 0, 0.0, 0.0, 0.0
         encoding = encoder.text_form.encoding

@@ -23,7 +23,10 @@ from shunter.tracking.links import run_link
 
 LEAST_EARLIER_SECONDS = 0.05
 SHOWN = {"ne": "NE", "auc": "AUC"}  # metrics of click models in the table
-BASE_RATE = {"ne": "1", "auc": "0.5"}  # the same metrics of a constant prediction of the base rate
+SHOWN_OF_NUMBERS = {"rmse": "RMSE", "mae": "MAE", "relative_loss": "relative loss"}
+# The same metrics of a constant prediction, of the base rate for clicks.
+RIVAL = {"relative_loss": "ne"}  # names of the metrics of baselines that differ
+CONSTANT = {"ne": "1 base rate", "auc": "0.5 base rate", "relative_loss": "1 best constant"}
 
 
 def print_summary(console: Console, summary: TrainSummary, *, verbose: bool = False) -> None:
@@ -88,22 +91,23 @@ def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
     rows = []
     for task in result.tasks or ("",):
         metrics = result.test if task == main else result.test.others[task]
-        for name, label in SHOWN.items():
+        for name, label in (SHOWN if metrics.rmse is None else SHOWN_OF_NUMBERS).items():
             value = getattr(metrics, name)
             if (task != main and name != "auc") or math.isnan(value):
                 continue
             rival = ""
             if task == main:
-                rival = (
-                    f"{quality(getattr(best, name))} baseline {best.name}" if best else f"{BASE_RATE[name]} base rate"
-                )
+                rival = CONSTANT.get(name, "")
+                if best:
+                    rival = f"{quality(getattr(best, RIVAL.get(name, name)))} baseline {best.name}"
             interval = intervals.get((task if len(result.tasks) > 1 else "", name), "")
             rows.append(
                 (f"Test {label} {task if len(result.tasks) > 1 else ''}".rstrip(), quality(value), interval, rival)
             )
     if best:
         low, high = f"{100 * best.saving_low:.2g}", f"{100 * best.saving_high:.2g} %"
-        rows.append(("Log loss saved", f"{100 * best.saving:.2g} %", f"{low} to {high}", f"over baseline {best.name}"))
+        saved = "Log loss saved" if result.test.rmse is None else "Loss saved"
+        rows.append((saved, f"{100 * best.saving:.2g} %", f"{low} to {high}", f"over baseline {best.name}"))
     return rows
 
 
@@ -206,7 +210,8 @@ def detail_rows(summary: TrainSummary) -> list[tuple[str, str]]:
 
 
 def _baseline(one: BaselineFigures | RankingBaseline) -> str:
-    named = (("AUC", "auc"), ("NE", "ne"), ("NDCG@20", "ndcg20"), ("recall@20", "recall20"))
+    relative = "NE" if getattr(one, "rmse", None) is None else "relative loss"
+    named = (("RMSE", "rmse"), ("AUC", "auc"), (relative, "ne"), ("NDCG@20", "ndcg20"), ("recall@20", "recall20"))
     figures = [(label, getattr(one, name, None)) for label, name in named]
     shown = "   ".join(f"{label} {value:.4f}" for label, value in figures if value is not None)
     joules = "" if one.joules is None else f", {number(one.joules, 'J')}"
@@ -225,8 +230,8 @@ def _qualities(result: EnsembleResult) -> str:
 def _metrics(metrics: Metrics) -> str:
     if not metrics.rows:
         return "no row of this part has the label"
-    named = {"AUC": metrics.auc, "log loss": metrics.logloss, "NE": metrics.ne, "calibration": metrics.calibration}
-    known = {name: value for name, value in (named | metrics.more).items() if not math.isnan(value)}
+    named = {metrics.labels.get(name, name): value for name, value in metrics.figures.items()}
+    known = {name: value for name, value in named.items() if not math.isnan(value)}
     return "   ".join(f"{name} {value:.4f}" for name, value in known.items())
 
 
@@ -248,7 +253,8 @@ def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
     told = [tuned.too_few_positives] if tuned.too_few_positives else []
     if (noise := summary.noise) is None:
         return told
-    figure, tied = FIGURES[tuned.select_by], noise.tied(tuned)
+    is_number = isinstance(summary.result, EnsembleResult) and summary.result.test.rmse is not None
+    figure, tied = "relative loss" if is_number else FIGURES[tuned.select_by], noise.tied(tuned)
     apart = f"; {tied} settings are within it of the best" if tied > 1 else ""
     return [*told, f"seed noise of {figure}: {noise.deviation:.2g} ({noise.trainings} trainings){apart}"]
 

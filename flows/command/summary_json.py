@@ -21,7 +21,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "data": {"name": summary.data_name, "rows": summary.rows, "quarantined_rows": summary.quarantined_rows},
             "model": summary.model,
             "kept": None if is_ranker else result.kept,
-            "quality": {"validation": asdict(result.validation), "test": asdict(result.test)},
+            "quality": {part: _figures(getattr(result, part)) for part in ("validation", "test")},
             "repeats": result.schedule.repeats if is_ranker else None,
             "baselines": [one.model_dump(mode="json") for one in summary.baselines],
             "promise": summary.promise.told if summary.promise else None,
@@ -55,6 +55,11 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "notes": list(decision.notes),
         }
     )
+
+
+def _figures(metrics: Any) -> dict[str, Any]:
+    """Return the metrics of a part by name, without those of other kinds of labels."""
+    return {name: value for name, value in asdict(metrics).items() if value is not None}
 
 
 def _predicted(decision: Decision) -> dict[str, Any]:

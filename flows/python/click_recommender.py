@@ -8,13 +8,14 @@ import pandas as pd
 import polars as pl
 import torch
 
-from shunter.engine.metrics import compute_task_metrics
+from shunter.engine.metrics import compute_task_metrics, predict
 from shunter.errors import RequestError, UnsupportedError
 from shunter.flows.python import frames
 from shunter.flows.python.labelled import with_labels
 from shunter.flows.python.recommender import BLOCK_ROWS, Recommender, positive
 from shunter.flows.python.training import TASK, figures_of
 from shunter.ingestion.schema import Schema, read_schema
+from shunter.ingestion.sources.number_label import numbered
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 from shunter.tracking.registry.serving import Scorer
 
@@ -79,12 +80,13 @@ class ClickRecommender(Recommender[Scorer]):
             found = self._training_source("evaluate", "give the labels as `schema`").schema
         else:
             found = read_schema(frames.kept_schema(schema), Schema)
-        labelled = with_labels(frames.polars_of(frame), found)
+        number = self._scorer.model.features.number
+        labelled = with_labels(frames.polars_of(frame), found if number is None else numbered(found, number.loss))
         self._scorer.encoder.check_columns(labelled.rows.columns)
         tasks = self._scorer.outputs
         shape = labelled.labels.shape
         metrics = compute_task_metrics(
-            tasks, labelled.labels, self._logits(labelled.rows).reshape(shape), labelled.weights
+            tasks, labelled.labels, self._logits(labelled.rows).reshape(shape), labelled.weights, number
         )
         rows = [figures_of(metrics), *(figures_of(metrics.others[task]) for task in tasks[1:])]
         return pd.DataFrame(rows, index=pd.Index(tasks, name=TASK) if len(tasks) > 1 else None)
@@ -93,12 +95,17 @@ class ClickRecommender(Recommender[Scorer]):
         """See `Recommender.explain`."""
         rows = frames.polars_of(frame)
         self._scorer.encoder.check_columns(rows.columns)
-        whole = self._logits(rows)[:, 0]
+        whole = self._effects_on(rows)
         effects = {
-            name: whole - self._logits(rows.with_columns(pl.lit(None, rows[name].dtype).alias(name)))[:, 0]
+            name: whole - self._effects_on(rows.with_columns(pl.lit(None, rows[name].dtype).alias(name)))
             for name in self.columns
         }
         return pd.DataFrame(effects, index=frames.index_of(frame))
+
+    def _effects_on(self, rows: pl.DataFrame) -> np.ndarray:
+        """Return what columns have effects on, `[rows]`: the log odds of the main label, or the predicted number."""
+        logits, number = self._logits(rows)[:, 0], self._scorer.model.features.number
+        return logits if number is None else predict(logits, number)
 
     @property
     def _members(self) -> list[Any]:

@@ -4,16 +4,22 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import RegressorTags
 from sklearn.utils.validation import check_is_fitted
 
+from shunter.errors import UnsupportedError
 from shunter.flows.python import frames
+from shunter.label_losses import is_for_numbers
 
 if TYPE_CHECKING:
     from shunter.flows.python.training import Training
 
 
 class Estimator(ClassifierMixin, BaseEstimator):
-    """Classifier of scikit-learn whose `fit` is `shunter.train`, for `clone`, `cross_val_score` and pipelines.
+    """Estimator of scikit-learn whose `fit` is `shunter.train`, for `clone`, `cross_val_score` and pipelines.
+
+    It is a classifier, or a regressor if the label is a number by the option `loss` or by the schema.
 
     Each `fit` is a whole training run: it is limited, tracked and registered as any other.
 
@@ -23,7 +29,7 @@ class Estimator(ClassifierMixin, BaseEstimator):
 
     Attributes:
         training_: The training.
-        classes_: The labels 0 and 1.
+        classes_: The labels 0 and 1 of a classifier.
 
     Examples:
         >>> from sklearn.base import clone
@@ -43,16 +49,49 @@ class Estimator(ClassifierMixin, BaseEstimator):
         label = read_schema(frames.kept_schema(self.schema), Schema).label.column
         log = frames.polars_of(X).with_columns(frames.series_of(label, y))
         self.training_: Training = train(log, self.schema, **(self.options or {}))
-        self.classes_ = np.array([0, 1])
+        if not self._is_regressor:
+            self.classes_ = np.array([0, 1])
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return the probabilities of label 0 and of label 1, float64 `[rows, 2]`."""
+        """Return the probabilities of label 0 and of label 1, float64 `[rows, 2]`.
+
+        Raises:
+            UnsupportedError: The label is a number.
+        """
         check_is_fitted(self, "training_")
+        if self._is_regressor:
+            raise UnsupportedError("predict_proba", "a label that is a number", "a loss of clicks")
         positive = np.asarray(self.training_.model.predict(X))
         return np.column_stack([1 - positive, positive])
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return the more probable label of each row."""
+        """Return the more probable label of each row, or the predicted number."""
+        if self._is_regressor:
+            check_is_fitted(self, "training_")
+            return np.asarray(self.training_.model.predict(X))
         is_positive = self.predict_proba(X)[:, 1] >= 0.5
         return self.classes_[is_positive.astype(int)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the accuracy, or of predicted numbers the share of the label's variance that they explain."""
+        metric = r2_score if self._is_regressor else accuracy_score
+        return float(metric(y, self.predict(X), sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags of a classifier or a regressor."""
+        tags = super().__sklearn_tags__()
+        if self._is_regressor:
+            tags.estimator_type, tags.classifier_tags, tags.regressor_tags = "regressor", None, RegressorTags()
+        return tags
+
+    @property
+    def _is_regressor(self) -> bool:
+        """Return True if the label is a number."""
+        if (loss := (self.options or {}).get("loss")) is not None:
+            return is_for_numbers(loss)
+        if self.schema is None:
+            return False
+        from shunter.ingestion.schema import Schema, read_schema
+
+        return read_schema(frames.kept_schema(self.schema), Schema).label.loss is not None

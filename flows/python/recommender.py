@@ -294,6 +294,7 @@ class Recommender(ABC, Generic[AnyScorer]):
             UnsupportedError: The run of the model, or its data, is not there.
         """
         from shunter.errors import DataError
+        from shunter.ingestion.sources.number_label import with_loss
         from shunter.ingestion.sources.open import open_source
         from shunter.settings import Settings
 
@@ -301,7 +302,8 @@ class Recommender(ABC, Generic[AnyScorer]):
         if asked is not None:
             downloads = Settings().downloads_directory
             try:
-                return open_source(asked.data, asked.format, asked.schema_file, downloads, asked.held_out)
+                source = open_source(asked.data, asked.format, asked.schema_file, downloads, asked.held_out)
+                return with_loss(source, self._request.architecture.loss if self._request else None)
             except (DataError, RequestError):
                 pass
         raise UnsupportedError(method, self.title, f"data that is no longer there: {instead}")

@@ -185,6 +185,8 @@ class Choice(Shown):
 
 def figures_of(metrics: Any) -> dict[str, float]:
     """Return metrics as flat figures, including those of other distributions."""
-    figures = asdict(metrics)
+    if getattr(metrics, "rmse", None) is not None:
+        return {**metrics.figures, "rows": metrics.rows, "mean": metrics.base_rate}
+    figures = {name: value for name, value in asdict(metrics).items() if value is not None}
     figures.pop("others", None)
     return {**{name: value for name, value in figures.items() if name != "more"}, **figures.get("more", {})}

@@ -13,6 +13,7 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.canonical import canonical_texts
 from shunter.ingestion.fields import Label
 from shunter.ingestion.schema import Schema
+from shunter.label_losses import LABELS, parse_loss
 
 # Labels as lower-case text.
 _WORDS = dict.fromkeys(("true", "t", "yes", "y"), "1") | dict.fromkeys(("false", "f", "no", "n"), "0")
@@ -30,7 +31,7 @@ def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems
 
     Returns:
         float32 [rows], or [rows, labels] if the schema names several labels: 0 or 1, and NaN for an empty cell of a
-        label other than the main label.
+        label other than the main label. A number if the label has a loss.
     """
     main = _read_label(series[schema.label.column], schema.label, problems, is_main=True)
     others = [_read_label(series[label.column], label, problems, is_main=False) for label in schema.labels[1:]]
@@ -52,6 +53,8 @@ def read_weights(series: dict[str, pl.Series], schema: Schema, problems: Problem
 def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main: bool) -> NDArray[np.float32]:
     if label.positive:
         return _read_events(series, label, problems, is_main=is_main)
+    if label.loss is not None:
+        return _read_numbers(series, label, parse_loss(label.loss).labels, problems)
     if series.dtype == pl.String:
         series = series.str.strip_chars().str.to_lowercase().replace(_WORDS)
     values, bad = read.numbers(series)
@@ -66,6 +69,20 @@ def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main:
         values = np.where(np.isnan(values), np.nan, values >= threshold)
     problems.append((bad, label.column, expected))
     return values.astype(np.float32)
+
+
+def _read_numbers(series: pl.Series, label: Label, kind: str, problems: Problems) -> NDArray[np.float32]:
+    """Read a label that is a number of a kind of `shunter.label_losses.LABELS`."""
+    values, bad = read.numbers(series)
+    with np.errstate(over="ignore"):
+        numbers = values.astype(np.float32)
+    bad = bad | ~np.isfinite(numbers)
+    if kind in {"count", "amount"}:
+        bad |= ~(numbers >= 0)
+    if kind == "count":
+        bad |= numbers != np.round(numbers)
+    problems.append((bad, label.column, LABELS[kind]))
+    return numbers
 
 
 def _read_events(series: pl.Series, label: Label, problems: Problems, *, is_main: bool) -> NDArray[np.float32]:

@@ -15,7 +15,6 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.split import HashSplit, Splitter
 from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
-from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import source_of
 
@@ -72,14 +71,15 @@ def open_day(
         without: Features that this day lacks.
 
     Raises:
-        DataError: The format is unknown, or the schema is missing, invalid or names sequences.
+        DataError: The format is unknown, or the schema is missing, invalid, names sequences or a number as the label.
     """
-    schema_file = schema_file and local_path(schema_file)
     source = source_of(day.isoformat(), tuple(paths), data_format, schema_file)
     if source.schema.sequences:
         raise DataError(
             f"The schema {schema_file} names sequences, which are not read day by day: leave `sequences` out."
         )
+    if source.schema.label.loss is not None:
+        raise DataError(f"The schema {schema_file} says that the label is a number, which is not learned day by day.")
     schema = source.schema.model_copy(update={"time": None, "part": None})
     left = schema.model_copy(
         update={

@@ -11,7 +11,7 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ensemble.scored import score_test
-from shunter.engine.metrics import Metrics, compute_metrics
+from shunter.engine.metrics import Metrics, compute_metrics, row_losses
 from shunter.engine.results import Evaluation
 from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
@@ -86,8 +86,10 @@ def compare_baselines(
         model = baseline if isinstance(baseline, Rival) else baseline.model
         labels, our_logits, weights = ours.of_task(0)
         logits = np.load(model.test_logits) if isinstance(model, Rival) else _main_logits(model, dataset, execution)
-        saving = relative_saving(_losses(labels, logits), _losses(labels, our_logits), weights, groups, seed)
-        quality = compute_metrics(labels, logits, weights)
+        number = dataset.features.number
+        theirs, our_losses = (row_losses(labels, one, number) for one in (logits, our_logits))
+        saving = relative_saving(theirs, our_losses, weights, groups, seed)
+        quality = compute_metrics(labels, logits, weights, number)
         found.append(
             BaselineFigures(
                 name=model.name,
@@ -96,6 +98,8 @@ def compare_baselines(
                 auc=_defined(quality.auc),
                 logloss=_defined(quality.logloss),
                 ne=_defined(quality.ne),
+                rmse=quality.rmse,
+                mae=quality.mae,
                 train_seconds=baseline.train_seconds,
                 joules=baseline.joules,
                 saving=saving[0],
@@ -115,16 +119,21 @@ def baseline_metrics(baselines: Sequence[BaselineFigures], test: Metrics) -> dic
         baselines: Compared baselines.
         test: Quality of the result, from which the log loss of the base rate on the same rows is computed.
     """
-    values: dict[str, float | None] = {"baseline.base_rate.ne": 1.0}
-    if test.ne:
-        values["baseline.base_rate.test.logloss"] = _defined(test.logloss / test.ne)
+    values: dict[str, float | None] = {}
+    if test.rmse is None:
+        values["baseline.base_rate.ne"] = 1.0
+        if test.ne:
+            values["baseline.base_rate.test.logloss"] = _defined(test.logloss / test.ne)
     for one in baselines:
+        relative = "ne" if one.rmse is None else "relative_loss"
         values |= {
             f"baseline.{one.name}.auc": one.validation_auc,
-            f"baseline.{one.name}.ne": one.validation_ne,
+            f"baseline.{one.name}.{relative}": one.validation_ne,
             f"baseline.{one.name}.test.auc": one.auc,
-            f"baseline.{one.name}.test.ne": one.ne,
-            f"baseline.{one.name}.test.logloss": one.logloss,
+            f"baseline.{one.name}.test.{relative}": one.ne,
+            f"baseline.{one.name}.test.logloss": one.logloss if one.rmse is None else None,
+            f"baseline.{one.name}.test.rmse": one.rmse,
+            f"baseline.{one.name}.test.mae": one.mae,
             f"baseline.{one.name}.train_seconds": one.train_seconds,
             f"baseline.{one.name}.joules": one.joules,
             f"baseline.{one.name}.saving": one.saving,
@@ -170,12 +179,6 @@ def _scored(model: TrainedModel | EnsembleResult, dataset: Dataset, execution: E
 
 def _main_logits(model: TrainedModel, dataset: Dataset, execution: Execution) -> np.ndarray:
     return _scored(model, dataset, execution).of_task(0)[1]
-
-
-def _losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Return the negative log likelihood of each row, in nats."""
-    labels, logits = labels.astype(np.float64), logits.astype(np.float64)
-    return np.logaddexp(0.0, logits) - labels * logits
 
 
 def _defined(value: float) -> float | None:

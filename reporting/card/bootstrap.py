@@ -5,19 +5,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from shunter.engine.loop.malloc_retention import malloc_retention
-from shunter.engine.metrics import binary_entropy
+from shunter.engine.metrics import binary_entropy, constant_losses, predict, row_losses
 from shunter.hardware.devices.discovery import usable_cores
+from shunter.models.spec import NumberLabel
 from shunter.statistics.bootstrap import poisson_counts
 from shunter.statistics.intervals import central_interval
 
 Figures = tuple[float, float, float, float]
 
-STATISTICS = ("auc", "logloss", "ne", "calibration")
+Statistic = Literal["auc", "logloss", "ne", "calibration", "rmse", "mae", "relative_loss"]
+STATISTICS: tuple[Statistic, ...] = ("auc", "logloss", "ne", "calibration")
+NUMBER_STATISTICS: tuple[Statistic, ...] = ("rmse", "mae", "relative_loss", "calibration")
 RESAMPLES = 400
 MOST_ROWS = 200_000
 MOST_PENDING = 16  # largest number of resamples that wait for a thread
@@ -43,8 +48,9 @@ def bootstrap(
     seed: int = 0,
     resamples: int = RESAMPLES,
     most_rows: int = MOST_ROWS,
-) -> dict[str, Interval]:
-    """Return 95 % intervals of AUC, log loss, NE and calibration: percentiles over resamples.
+    number: NumberLabel | None = None,
+) -> dict[Statistic, Interval]:
+    """Return 95 % intervals of AUC, log loss, NE and calibration, or of metrics of numbers: percentiles over resamples.
 
     A resample counts each unit a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
     samples using Poisson frequencies", 2006). This needs one sort of the scores for all resamples. A unit is a row, or
@@ -62,25 +68,29 @@ def bootstrap(
         seed: Seed of the resamples.
         resamples: Number of resamples.
         most_rows: Largest number of rows that are resampled.
+        number: Description of a label that is a number; None for clicks.
 
     Returns:
-        One interval for each of `STATISTICS`.
+        One interval for each of `STATISTICS`, or of `NUMBER_STATISTICS`.
     """
     random = np.random.default_rng(seed)
     weights = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
-    whole = _SortedRows(labels, logits, weights).statistics(np.ones(len(labels)))
+    names, summed = STATISTICS, _SortedRows
+    if number is not None:
+        names, summed = NUMBER_STATISTICS, partial(_NumberRows, number)
+    whole = summed(labels, logits, weights).statistics(np.ones(len(labels)))
     units = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
     chosen, share = _part_of_units(units, most_rows, random)
     units = np.unique(units[chosen], return_inverse=True)[1]
-    part = _SortedRows(labels[chosen], logits[chosen], weights[chosen])
+    part = summed(labels[chosen], logits[chosen], weights[chosen])
     centre = part.statistics(np.ones(len(units)))
     # These sums are short: waking the threads of a sum takes longer than adding. So each thread computes whole
     # resamples.
     with malloc_retention(), threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
         counts = (poisson_counts(random, units.max() + 1) for _ in range(resamples))
         drawn = np.array(list(_map_ahead(threads, lambda counted: part.statistics(counted[units]), counts)))
-    intervals = {}
-    for position, name in enumerate(STATISTICS):
+    intervals: dict[Statistic, Interval] = {}
+    for position, name in enumerate(names):
         defined = drawn[:, position][np.isfinite(drawn[:, position])]
         low = high = math.nan
         if len(defined) >= LEAST_DEFINED * resamples and math.isfinite(whole[position]):
@@ -115,6 +125,25 @@ def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generato
     is_kept = np.zeros(len(sizes), dtype=bool)
     is_kept[order[:kept]] = True
     return np.flatnonzero(is_kept[units]), kept / len(sizes)
+
+
+class _NumberRows:
+    """Rows with a label that is a number, so that the metrics of a resample are a few sums."""
+
+    def __init__(self, number: NumberLabel, labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> None:
+        labels = labels.astype(np.float64)
+        predictions = predict(outputs, number)
+        errors, constant = predictions - labels, constant_losses(labels, weights, number)
+        of_rows = (errors**2, abs(errors), row_losses(labels, outputs, number), constant, predictions, labels)
+        self._sums = np.stack([np.ones(len(labels)), *of_rows], axis=1) * weights[:, np.newaxis]
+
+    def statistics(self, counts: np.ndarray) -> Figures:
+        """Return `NUMBER_STATISTICS` with each row counted `counts` times, `[rows]`."""
+        total, squares, distances, losses, constant, predicted, found = (counts @ self._sums).tolist()
+        if not total:
+            return math.nan, math.nan, math.nan, math.nan
+        relative = losses / constant if constant else math.nan
+        return math.sqrt(squares / total), distances / total, relative, predicted / found if found else math.nan
 
 
 class _SortedRows:

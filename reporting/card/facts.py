@@ -96,7 +96,6 @@ def data_facts(dataset: Dataset) -> DataFacts:
     return DataFacts(
         name=dataset.name,
         fingerprint=dataset.fingerprint,
-        versions=dataset.versions,
         split_by=dataset.split_by,
         rows={name: split.rows for name, split in dataset.splits.items()},
         base_rates={name: split.base_rate for name, split in dataset.splits.items()},
@@ -180,8 +179,9 @@ def _member(member: TrainedModel, weight: float, dataset: Dataset) -> MemberFact
         energy_joules=energy.joules,
         energy_method=energy.method,
         energy_source=energy.source,
-        validation_auc=member.validation.auc,
+        validation_auc=member.validation.auc if member.validation.rmse is None else None,
         stopped_because=member.stopped_because,
+        validation_relative_loss=None if member.validation.rmse is None else member.validation.relative_loss,
     )
 
 

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import Field
 
@@ -10,6 +9,7 @@ from shunter.engine.ensemble.result import Serving
 from shunter.engine.passes.record import PassRecord
 from shunter.frozen import Frozen
 from shunter.reporting.card.architecture import Architecture
+from shunter.reporting.card.bootstrap import Statistic
 from shunter.reporting.card.calibration import ReliabilityBin
 
 
@@ -17,7 +17,7 @@ class QualityFigure(Frozen):
     """Metric on the test part, with its 95 % interval; an undefined value is None."""
 
     task: str
-    name: Literal["auc", "logloss", "ne", "calibration"]
+    name: Statistic
     value: float | None
     low: float | None
     high: float | None
@@ -46,6 +46,7 @@ class TaskQuality(Frozen):
         more: Values of metrics that extensions add, by name.
         users: Number of users with positive rows or with negative rows, whichever is smaller; None if no field names
             users.
+        is_number: Whether the label is a number, so that `positives` is 0 and predictions are no probabilities.
     """
 
     task: str
@@ -57,6 +58,7 @@ class TaskQuality(Frozen):
     gauc: float | None = None
     users: int | None = None
     more: dict[str, float] = Field(default={}, exclude_if=lambda more: not more)
+    is_number: bool = Field(default=False, exclude_if=lambda value: not value)
 
     @property
     def no_interval(self) -> NoInterval:
@@ -128,7 +130,6 @@ class DataFacts(Frozen):
         time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
-        versions: Versions of tables of a data lake or a database that were read; empty for files.
     """
 
     name: str
@@ -140,7 +141,6 @@ class DataFacts(Frozen):
     time_range: str | None
     fields: tuple[FieldFacts, ...]
     tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
-    versions: tuple[str, ...] = Field(default=(), exclude_if=lambda versions: not versions)
 
 
 class MemberFacts(Frozen):
@@ -168,8 +168,9 @@ class MemberFacts(Frozen):
         energy_joules: Energy of its training; None if not available.
         energy_method: `measured`, `estimated` or `unavailable`.
         energy_source: Energy counter or power model, as text.
-        validation_auc: AUC on the validation part, at `best_epoch`.
+        validation_auc: AUC on the validation part, at `best_epoch`; None if labels are numbers.
         stopped_because: Reason why its training ended.
+        validation_relative_loss: Loss of predicted numbers over that of the best constant; None for clicks.
     """
 
     name: str
@@ -193,8 +194,9 @@ class MemberFacts(Frozen):
     energy_joules: float | None
     energy_method: str
     energy_source: str
-    validation_auc: float
+    validation_auc: float | None
     stopped_because: str
+    validation_relative_loss: float | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class BaselineFigures(Frozen):
@@ -206,9 +208,11 @@ class BaselineFigures(Frozen):
     auc: float | None = Field(description="On the test part, as are the following.")
     logloss: float | None
     ne: float | None
+    rmse: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    mae: float | None = Field(default=None, exclude_if=lambda value: value is None)
     train_seconds: float
     joules: float | None
-    saving: float = Field(description="Share of its log loss that the result saves.")
+    saving: float = Field(description="Share of its log loss, or loss of numbers, that the result saves.")
     saving_low: float = Field(description="Lower bound of that share with 95 % confidence.")
     saving_high: float
     is_result: bool = Field(default=False, description="Whether it is the result itself.")
@@ -224,12 +228,12 @@ class BaselineFigures(Frozen):
         if self.is_result:
             return f"The baseline {self.name} is the result: nothing that was trained beside it does better."
         bounds = f"{_lower(self.saving_low)} to {_lower(self.saving_high)} with 95 % confidence"
-        log_loss = f"{_lower(self.saving)} ({bounds})"
+        lower, loss = f"{_lower(self.saving)} ({bounds})", "log loss" if self.rmse is None else "loss"
         if self.saving_low > 0:
-            return f"The result beats the baseline {self.name}: its log loss is {log_loss}."
+            return f"The result beats the baseline {self.name}: its {loss} is {lower}."
         if self.saving_high < 0:
-            return f"The baseline {self.name} is ahead of the result, whose log loss is {log_loss}."
-        return f"The result is level with the baseline {self.name}: its log loss is {log_loss}."
+            return f"The baseline {self.name} is ahead of the result, whose {loss} is {lower}."
+        return f"The result is level with the baseline {self.name}: its {loss} is {lower}."
 
 
 def _lower(saving: float) -> str:

@@ -16,6 +16,11 @@ def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
     tasks = dataset.features.tasks
     what = "the positive label" if not tasks else f"each of {', '.join(tasks)}"
     columns = ", ".join(field.name for field in data.fields)
+    if dataset.features.number is not None:
+        return (
+            f"Predicts the label, a number, for rows of the kind of {data.name}, from the columns {columns}; it is "
+            f"learned and judged by the loss {dataset.features.number.loss}.",
+        )
     return (
         f"Gives the probability of {what} for rows of the kind of {data.name}, from the columns {columns}.",
         "Ranks candidates by that probability, where they come from the same source as the rows that were logged.",
@@ -25,10 +30,11 @@ def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
 def limits(data: DataFacts, quality: tuple[TaskQuality, ...], user: str | None) -> tuple[str, ...]:
     """Return warnings about the model."""
     found = [_split(data), _intervals(user)]
+    is_number = any(one.is_number for one in quality)
     found += [
         "It learned from what was shown and logged: what was never shown, or shown to few, it judges by little.",
         *_fields(data),
-        *_base_rate(data),
+        *(_mean_label(data) if is_number else _base_rate(data)),
         *(sentence for task_quality in quality for sentence in _quality(task_quality)),
     ]
     return tuple(found)
@@ -72,6 +78,13 @@ def _fields(data: DataFacts) -> list[str]:
     return sentences
 
 
+def _mean_label(data: DataFacts) -> list[str]:
+    train, test = data.base_rates["train"], data.base_rates["test"]
+    if not train or abs(test / train - 1) <= BASE_RATE_CHANGE:
+        return []
+    return [f"The mean label is {test:.4g} in the test part and was {train:.4g} in training, which predictions follow."]
+
+
 def _base_rate(data: DataFacts) -> list[str]:
     train, test = data.base_rates["train"], data.base_rates["test"]
     sentences = []
@@ -91,6 +104,10 @@ def _base_rate(data: DataFacts) -> list[str]:
 def _quality(quality: TaskQuality) -> list[str]:
     of = f" of {quality.task}" if quality.task else ""
     figures = {figure.name: figure for figure in quality.figures}
+    if quality.is_number:
+        relative = figures["relative_loss"]
+        is_doubtful = relative.high is not None and relative.high >= 1
+        return ["It may predict no better than a constant: its relative loss reaches 1."] if is_doubtful else []
     auc, calibration = figures["auc"], figures["calibration"]
     sentences = []
     fewest = min(quality.positives, quality.rows - quality.positives)

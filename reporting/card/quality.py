@@ -14,7 +14,8 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import further_metrics, grouped_area_under_roc
 from shunter.engine.results import Evaluation
 from shunter.ingestion.batch import MISSING_KEY
-from shunter.reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
+from shunter.models.spec import NumberLabel
+from shunter.reporting.card.bootstrap import RESAMPLES, bootstrap
 from shunter.reporting.card.calibration import expected_calibration_error, reliability
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 
@@ -37,8 +38,10 @@ def evaluate_quality(
     judged = []
     for task, labels, logits, weights, rows in _tasks(evaluation, dataset):
         own = None if groups is None else groups[rows]
-        intervals = bootstrap(labels, logits, weights=weights, groups=own, seed=seed, resamples=resamples)
-        bins = reliability(labels, logits, weights)
+        number = dataset.features.number
+        sampled = {"weights": weights, "groups": own, "seed": seed, "resamples": resamples}
+        intervals = bootstrap(labels, logits, **sampled, number=number)
+        bins = reliability(labels, logits, weights, number=number)
         figures = tuple(
             QualityFigure(
                 task=task,
@@ -47,7 +50,7 @@ def evaluate_quality(
                 low=_defined(intervals[name].low),
                 high=_defined(intervals[name].high),
             )
-            for name in STATISTICS
+            for name in intervals
         )
         judged.append(
             TaskQuality(
@@ -56,15 +59,21 @@ def evaluate_quality(
                 reliability=bins,
                 calibration_error=expected_calibration_error(bins),
                 rows=len(labels),
-                positives=int((labels > 0).sum()),
+                positives=0 if number else int((labels > 0).sum()),
                 gauc=None
-                if own is None or dataset.user is None
+                if own is None or dataset.user is None or number
                 else _defined(grouped_area_under_roc(labels, logits, own, weights)),
-                more=further_metrics(labels, logits, weights),
-                users=None if own is None else min(len(np.unique(own[labels == label])) for label in (0, 1)),
+                more={} if number else further_metrics(labels, logits, weights),
+                users=None if own is None else min(len(np.unique(own[rows])) for rows in _classes(labels, number)),
+                is_number=number is not None,
             )
         )
     return tuple(judged)
+
+
+def _classes(labels: np.ndarray, number: NumberLabel | None) -> tuple[np.ndarray, ...]:
+    """Return the masks of the rows of each class; of numbers, all rows are one class."""
+    return (np.ones(len(labels), bool),) if number else (labels == 0, labels == 1)
 
 
 def gauc_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:

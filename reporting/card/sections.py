@@ -18,6 +18,9 @@ WORDS = {
     "logloss": "log loss (nats)",
     "ne": "NE, log loss over the entropy of the base rate",
     "calibration": "calibration, mean prediction over base rate",
+    "rmse": "RMSE, root of the mean squared error",
+    "mae": "MAE, mean absolute error",
+    "relative_loss": "relative loss, over that of the best constant prediction",
 }
 MIB = 2**20
 
@@ -52,8 +55,10 @@ def summary_sentence(card: ModelCard) -> str:
     if not card.quality:
         return "The test part holds no label that is known."
     quality = card.quality[0]
-    auc, logloss, ne = (_interval(figure, quality) for figure in quality.figures[:3])
-    return f"Test AUC {auc}, log loss {logloss}, NE {ne}, on {quality.rows:,} rows."
+    first, second, third = (_interval(figure, quality) for figure in quality.figures[:3])
+    if quality.is_number:
+        return f"Test RMSE {first}, MAE {second}, relative loss {third}, on {quality.rows:,} rows."
+    return f"Test AUC {first}, log loss {second}, NE {third}, on {quality.rows:,} rows."
 
 
 def _summary(card: ModelCard) -> list[Part]:
@@ -80,10 +85,19 @@ def _quality(card: ModelCard) -> list[Part]:
         rows.append(("expected calibration error of the bins below", f"{quality.calibration_error:.4f}"))
         label = f"label {quality.task}" if quality.task else "figure"
         parts += [
-            Table((label, f"{quality.rows:,} rows, {quality.positives:,} positive"), rows),
+            Table((label, f"{quality.rows:,} rows" + _positives(quality)), rows),
             Picture(calibration_file(quality), _calibration_svg(quality), f"Calibration {quality.task}".strip()),
         ]
     return parts
+
+
+def _positives(quality: TaskQuality) -> str:
+    return "" if quality.is_number else f", {quality.positives:,} positive"
+
+
+def _is_number(card: ModelCard) -> bool:
+    """Return True if the labels of the model are numbers."""
+    return any(quality.is_number for quality in card.quality)
 
 
 def _promise(card: ModelCard) -> list[Part]:
@@ -108,17 +122,20 @@ def _predictions(card: ModelCard) -> list[Part]:
         for one in card.serving
     ]
     how = f"Of one row, the median of some that were measured on the device of the scoring; the energy is {by}."
-    columns = ("model", "NE on validation", "milliseconds", "millijoules", "bytes of weights")
+    figure = f"{'relative loss' if _is_number(card) else 'NE'} on validation"
+    columns = ("model", figure, "milliseconds", "millijoules", "bytes of weights")
     return [Paragraph(how), Table(columns, rows)]
 
 
 def _baselines(card: ModelCard) -> list[Part]:
     """Return the baselines on the same test part; a constant prediction of its base rate has an NE of 1."""
-    rows = [("base rate", "0.5000", "1.0000", "-", "-", "-")]
+    is_number = _is_number(card)
+    constant = "best constant" if is_number else "base rate"
+    rows = [(constant, "-" if is_number else "0.5000", "1.0000", "-", "-", "-")]
     rows += [
         (
             one.name,
-            _number(one.auc),
+            _number(one.rmse if is_number else one.auc),
             _number(one.ne),
             f"{one.train_seconds:.1f}",
             "-" if one.joules is None else f"{one.joules:,.0f}",
@@ -126,9 +143,10 @@ def _baselines(card: ModelCard) -> list[Part]:
         )
         for one in card.baselines
     ]
+    figures = ("RMSE", "relative loss") if is_number else ("AUC", "NE")
     return [
         *(Paragraph(one.summary) for one in card.baselines),
-        Table(("baseline", "AUC", "NE", "seconds of training", "joules", "trained"), rows),
+        Table(("baseline", *figures, "seconds of training", "joules", "trained"), rows),
     ]
 
 
@@ -215,7 +233,9 @@ def _training(card: ModelCard) -> list[Part]:
             f"{member.train_seconds:,.1f} s, measured",
             f"{member.samples_per_second:,.0f}",
             _energy(member),
-            f"{member.validation_auc:.4f}",
+            _number(
+                member.validation_auc if member.validation_relative_loss is None else member.validation_relative_loss
+            ),
         )
         for member in card.members
     ]
@@ -227,7 +247,7 @@ def _training(card: ModelCard) -> list[Part]:
         "time",
         "samples a second",
         "energy",
-        "AUC on validation",
+        f"{'relative loss' if _is_number(card) else 'AUC'} on validation",
     )
     settings = [
         f"{member.name}: {', '.join(f'{name} {_value(value)}' for name, value in values.items())}."
@@ -259,14 +279,13 @@ def _data(card: ModelCard) -> list[Part]:
             ("fingerprint", "value"),
             (
                 ("data", data.name),
-                *(("version of the table", version) for version in data.versions),
                 ("hash of the source's bytes, schema, seed and ingestion", data.fingerprint),
                 ("divided by", data.split_by),
                 ("time of the rows", time),
                 ("unreadable rows, quarantined", f"{data.quarantined_rows:,}"),
             ),
         ),
-        Table(("part", "rows", "share of positives"), rows),
+        Table(("part", "rows", "mean label" if _is_number(card) else "share of positives"), rows),
         Table(("field", "kind", "distinct values", "ids", "missing", "unknown or missing in test"), fields),
         *_tables(card),
     ]
@@ -301,7 +320,8 @@ def calibration_file(quality: TaskQuality) -> str:
 
 def _calibration_svg(quality: TaskQuality) -> str:
     of = f" of {quality.task}" if quality.task else ""
-    return _as_svg(calibration_figure(quality.reliability, f"Calibration{of} on the test part"))
+    title = f"Calibration{of} on the test part"
+    return _as_svg(calibration_figure(quality.reliability, title, is_number=quality.is_number))
 
 
 def _as_svg(figure: "Figure") -> str:

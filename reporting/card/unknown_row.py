@@ -10,6 +10,7 @@ from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.batch import Bags, make_batch
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.metrics import predict
 from shunter.frozen import Frozen
 
 LARGEST_ODDS_RATIO = 2.0  # ratio of the odds of score and base rate, in either direction
@@ -19,17 +20,19 @@ class UnknownRow(Frozen):
     """Score of a row without any known value.
 
     Attributes:
-        probability: Predicted probability of the main label.
-        base_rate: Share of positives in the training part.
+        probability: Predicted probability of the main label, or the predicted number.
+        base_rate: Share of positives in the training part, or the mean label.
+        is_number: Whether labels are numbers.
     """
 
     probability: float
     base_rate: float
+    is_number: bool = False
 
     @property
     def is_far_off(self) -> bool:
         """Return True if the odds differ from those of the base rate by more than `LARGEST_ODDS_RATIO`."""
-        if not 0 < self.base_rate < 1:
+        if self.is_number or not 0 < self.base_rate < 1:
             return False
         if not 0 < self.probability < 1:
             return True
@@ -68,5 +71,7 @@ def score_unknown_row(directory: Path, dataset: Dataset, execution: Execution) -
     model = load_to_score(directory, execution)
     logits = model(*batch.to(execution.device).inputs).float().reshape(1, -1)
     return UnknownRow(
-        probability=float(torch.sigmoid(logits[0, 0])), base_rate=float(dataset.splits["train"].base_rate)
+        probability=float(predict(logits[0, :1].cpu().numpy(), features.number)[0]),
+        base_rate=float(dataset.splits["train"].base_rate),
+        is_number=features.number is not None,
     )

@@ -207,6 +207,11 @@ CLICKS = (
     Axis(key="quality.auc", label="AUC on validation (measured; higher is better)"),
     Axis(key="quality.logloss", label="log loss on validation (nats; lower is better)"),
 )
+NUMBERS = (
+    Axis(key="quality.relative_loss", label="relative loss on validation (measured; lower is better)"),
+    Axis(key="quality.rmse", label="RMSE on validation (measured; lower is better)"),
+    Axis(key="quality.mae", label="MAE on validation (measured; lower is better)"),
+)
 RANKINGS = (
     Axis(key="quality.ndcg20", label="NDCG@20 on validation (measured; higher is better)"),
     Axis(key="quality.recall20", label="recall@20 on validation (measured; higher is better)"),
@@ -216,7 +221,9 @@ RANKINGS = (
 def trained_chart(tree: RunTree) -> Chart | None:
     """Return a chart of everything that was trained: validation quality over the time and energy of the training."""
     kinds = ("trial", "baseline", "member", "ensemble")
-    y = next((axes for axes in (CLICKS, RANKINGS) if any(axes[0].key in run.metrics for run in tree.children)), None)
+    y = next(
+        (axes for axes in (CLICKS, NUMBERS, RANKINGS) if any(axes[0].key in run.metrics for run in tree.children)), None
+    )
     if y is None:
         return None
     runs = [run for run in tree.of_kind(*kinds) if y[0].key in run.metrics]
@@ -284,12 +291,15 @@ def _trained_tip(run: TrackedRun) -> list[str]:
 def _quality_text(metrics: Mapping[str, float]) -> str:
     if "quality.ne" in metrics:
         return f"NE {metrics['quality.ne']:.4f}, AUC {_short(metrics.get('quality.auc'))}"
+    if "quality.relative_loss" in metrics:
+        return f"relative loss {metrics['quality.relative_loss']:.4f}, RMSE {_short(metrics.get('quality.rmse'))}"
     return f"NDCG@20 {metrics['quality.ndcg20']:.4f}, recall@20 {_short(metrics.get('quality.recall20'))}"
 
 
 def curves_chart(tree: RunTree) -> Chart | None:
     """Return the training curves of the members, with those of the trials in grey."""
-    judged = [run for run in tree.children if {"quality.ne", "quality.ndcg20"} & tree.curves[run.run_id].keys()]
+    marks = {"quality.ne", "quality.relative_loss", "quality.ndcg20"}
+    judged = [run for run in tree.children if marks & tree.curves[run.run_id].keys()]
     members = [run for run in judged if run.kind == "member"]
     trials = [run for run in judged if run.kind == "trial"]
     if not members and not trials:
@@ -300,6 +310,9 @@ def curves_chart(tree: RunTree) -> Chart | None:
         Axis(key="quality.ne", label="NE on validation (below 1 beats the base rate)"),
         Axis(key="quality.auc", label="AUC on validation"),
         Axis(key="quality.logloss", label="log loss on validation (nats)"),
+        Axis(key="quality.relative_loss", label="relative loss on validation (below 1 beats the best constant)"),
+        Axis(key="quality.rmse", label="RMSE on validation"),
+        Axis(key="quality.mae", label="MAE on validation"),
         Axis(key="quality.train.logloss", label="log loss in training (nats, while the weights changed)"),
         Axis(key="quality.ndcg20", label="NDCG@20 on validation"),
         Axis(key="quality.recall20", label="recall@20 on validation"),

@@ -34,8 +34,9 @@ def log_report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable
     """
     with tempfile.TemporaryDirectory() as folder:
         features, page = Path(folder) / FEATURES, Path(folder) / PAGE
-        features.write_text(describe_features(dataset, request).model_dump_json(indent=1))
-        log_files(run_id, [features])
+        if dataset.features.number is None:  # the section shows shares of positives
+            features.write_text(describe_features(dataset, request).model_dump_json(indent=1))
+            log_files(run_id, [features])
         end()
         page.write_text(build_report(run_id), encoding="utf-8")
         log_files(run_id, [page])

@@ -22,6 +22,7 @@ MOST_ROWS = 200
 LONGEST_STEPS = 3  # number of steps that are named beside the time of a run
 LEAST_EARLIER_SHARE = 1e-3  # of the time; less is rounding
 QUALITIES = ("auc", "ne", "logloss", "calibration")
+QUALITIES_OF_NUMBERS = ("rmse", "mae", "relative_loss", "calibration")
 ABSENT = {
     **dict.fromkeys(("rank", "step_source", "kwh", "energy_source", "cost", "memory_gib", "lost_because")),
     "is_here": True,
@@ -90,13 +91,17 @@ def _tiles(tree: RunTree) -> list[Tile]:
     run = tree.parent
     metrics, params = run.metrics, run.params
     tiles = []
-    part = "test" if "quality.test.auc" in metrics else "validation"
+    part = "test" if {"quality.test.auc", "quality.test.rmse"} & metrics.keys() else "validation"
     prefix = "quality.test" if part == "test" else "quality"
     if f"{prefix}.auc" in metrics:
         tiles.append(Tile(f"AUC, {part}", f"{metrics[f'{prefix}.auc']:.4f}", "measured"))
     if f"{prefix}.ne" in metrics:
         note = f"log loss {metrics[f'{prefix}.logloss']:.4f} nats" if f"{prefix}.logloss" in metrics else ""
         tiles.append(Tile(f"NE, {part}", f"{metrics[f'{prefix}.ne']:.4f}", note))
+    if {f"{prefix}.{name}" for name in QUALITIES_OF_NUMBERS[:3]} <= metrics.keys():
+        mae, relative = (metrics[f"{prefix}.{name}"] for name in ("mae", "relative_loss"))
+        tiles.append(Tile(f"RMSE, {part}", f"{metrics[f'{prefix}.rmse']:.4f}", f"MAE {mae:.4f}"))
+        tiles.append(Tile(f"relative loss, {part}", f"{relative:.4f}", "the best constant: 1"))
     if "quality.test.ndcg20" in metrics:
         recall = metrics.get("quality.test.recall20")
         note = "" if recall is None else f"recall@20 {recall:.4f}"
@@ -241,16 +246,17 @@ def _times(value: float | None, factor: float) -> float | None:
 
 def results(tree: RunTree) -> dict[str, Any] | None:
     """Return the qualities of members, ensemble and result, and a warning if the positives are few."""
-    lines = []
+    lines, is_number = [], "quality.rmse" in tree.parent.metrics
     for run in (*tree.of_kind("member", "ensemble"), tree.parent):
         for part, prefix in (("validation", "quality"), ("test", "quality.test")):
-            figures = {name: run.metrics.get(f"{prefix}.{name}") for name in QUALITIES}
-            if figures["ne"] is not None or figures["auc"] is not None:
+            names = QUALITIES_OF_NUMBERS if is_number else QUALITIES
+            figures = {name: run.metrics.get(f"{prefix}.{name}") for name in names}
+            if figures[names[0]] is not None or figures[names[1]] is not None:
                 is_result = run is tree.parent
                 name = "the result" if is_result else name_of(run)
                 lines.append({"name": name, "part": part, "is_result": is_result, **figures})
     too_few = tree.parent.tags.get("search.too_few_positives")
-    return {"rows": lines, "too_few": too_few} if lines or too_few else None
+    return {"rows": lines, "too_few": too_few, "is_number": is_number} if lines or too_few else None
 
 
 def ensemble(tree: RunTree) -> dict[str, Any] | None:
@@ -324,6 +330,7 @@ def baselines(tree: RunTree) -> list[dict[str, Any]]:
                 "auc": run.metrics.get(f"{of}.test.auc"),
                 "ne": run.metrics.get(f"{of}.test.ne"),
                 "logloss": run.metrics.get(f"{of}.test.logloss"),
+                **{key: run.metrics.get(f"{of}.test.{key}") for key in ("rmse", "mae", "relative_loss")},
                 "seconds": run.metrics.get(f"{of}.train_seconds"),
                 "joules": run.metrics.get(f"{of}.joules"),
                 "trained_on": run.tags.get(f"{of}.trained_at", "")[:10] or "this run",

@@ -186,7 +186,8 @@ class Loop:
         self._report_to_method()
         self._reserve()
         self.budget.save()
-        self._report(as_text(trial.number, end.outcome, self.context.schedule.select_by))
+        is_number = self.context.dataset.features.number is not None
+        self._report(as_text(trial.number, end.outcome, self.context.schedule.select_by, is_number=is_number))
 
     def _begin(self) -> "tuple[Trial, Parameters] | None":
         """Return the next trial and its point; None if the search has ended."""
@@ -261,11 +262,12 @@ class Loop:
             self._on_trial(progress)
 
 
-def as_text(number: int, outcome: Outcome, select_by: SelectBy) -> str:
+def as_text(number: int, outcome: Outcome, select_by: SelectBy, *, is_number: bool = False) -> str:
     """Return the outcome of a trial as text: validation result, time, early stop and broken limits."""
     if outcome.loss is None:
         return f"Trial {number} failed after {outcome.seconds:.1f} s."
-    figure = f"{FIGURES[select_by]} {figure_of(outcome.loss, select_by):.4f} on validation in {outcome.seconds:.1f} s"
+    label = "relative loss" if is_number else FIGURES[select_by]
+    figure = f"{label} {figure_of(outcome.loss, select_by):.4f} on validation in {outcome.seconds:.1f} s"
     end = "; stopped early, for others were better at the same point" if outcome.state == "pruned" else ""
     broken = [name for name, value in outcome.violations.items() if value > 0]
     beyond = f"; breaks {', '.join(broken)}" if broken else ""

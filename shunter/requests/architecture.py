@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from shunter.label_losses import LOSSES
+from shunter.label_losses import LOSSES, is_for_numbers
 from shunter.model_families import model_names
 from shunter.requests.groups import Group
 
@@ -74,7 +74,7 @@ class ModelRequest(Group, frozen=True, title="Model"):
     loss: str | None = Field(
         default=None,
         min_length=1,
-        description="Loss that is minimised, such as focal or focal:2; if omitted, the log loss.",
+        description="Loss, such as focal, or mse, huber or poisson of a label that is a number; default: log loss.",
         json_schema_extra=_offer_losses,
     )
     towers: int | None = Field(
@@ -90,8 +90,8 @@ class ModelRequest(Group, frozen=True, title="Model"):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Return the fixed settings, the loss among them."""
-        return self.set if self.loss is None else (*self.set, f"loss={self.loss}")
+        """Return the fixed settings, a loss of clicks among them; one of numbers is a property of the label."""
+        return self.set if self.loss is None or is_for_numbers(self.loss) else (*self.set, f"loss={self.loss}")
 
     @model_validator(mode="after")
     def _check_loss(self) -> Self:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from shunter.label_losses import is_for_numbers
 from shunter.model_families import AUTO, MODEL_FAMILIES, is_ranking, is_solved
 
 
@@ -16,6 +17,7 @@ class ModelTrait(StrEnum):
     """Property of the requested model that an option needs, as a phrase for messages."""
 
     CLICKS = "predicts clicks"
+    PROBABILITY = "predicts a probability"
     RANKING = "ranks items"
     ONE_FAMILY = "is one family of click models"
     STEPS = "is trained in steps"
@@ -23,11 +25,13 @@ class ModelTrait(StrEnum):
     TOWERS = "has towers"
 
 
-def traits_of(model: str) -> frozenset[ModelTrait]:
-    """Return the properties of a model by its name; one that is not installed counts as a click model."""
+def traits_of(model: str, loss: str | None = None) -> frozenset[ModelTrait]:
+    """Return the properties of a model by its name and its loss; one that is not installed counts as a click model."""
     if is_ranking(model):
         return frozenset({ModelTrait.RANKING} | (set() if is_solved(model) else {ModelTrait.STEPS}))
     traits = {ModelTrait.CLICKS, ModelTrait.STEPS}
+    if not is_for_numbers(loss):
+        traits.add(ModelTrait.PROBABILITY)
     if model != AUTO:
         traits.add(ModelTrait.ONE_FAMILY)
     stated = MODEL_FAMILIES.stated(model)
@@ -60,7 +64,8 @@ class Use:
         if self.option not in given or self.value is None:
             return self.option in given
         stated = given[self.option]
-        return self.value in stated if isinstance(stated, list) else self.value == str(stated)
+        values = stated if isinstance(stated, list) else str(stated).split(",")
+        return self.value in values
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class Partner:
     partners: tuple[Use, ...]
 
 
+LOSS = Use("loss")
 CLUSTER, PLAN, PROCESSES = Use("cluster"), Use("plan"), Use("processes")
 EMBEDDING_MEMORY, ENSEMBLE_MEMORY = Use("embedding_memory"), Use("ensemble_memory")
 WIDE, ARCHITECTURE = Use("search_space", "wide"), Use("search_space", "architecture")
@@ -102,9 +108,16 @@ NEEDS = (
     *(
         Need(use, ModelTrait.CLICKS)
         for use in (
-            *map(Use, ("min_auc", "min_auc_confidence", "max_ne", "max_predict_milliseconds", "max_predict_joules")),
-            *(Use("select_by", "auc"), Use("select_by", "logloss"), Use("loss")),
-            *(PROCESSES, EMBEDDING_MEMORY, ENSEMBLE_MEMORY, SNAPSHOTS, CHAMPIONS, DISTILL),
+            *map(Use, ("max_predict_milliseconds", "max_predict_joules", "loss")),
+            *(PROCESSES, EMBEDDING_MEMORY, SNAPSHOTS, CHAMPIONS),
+        )
+    ),
+    *(
+        Need(use, ModelTrait.PROBABILITY)
+        for use in (
+            *map(Use, ("min_auc", "min_auc_confidence", "max_ne")),
+            *(Use("select_by", "auc"), Use("select_by", "logloss"), ENSEMBLE_MEMORY, DISTILL),
+            Use("baselines", "gbt"),
         )
     ),
     *(
@@ -125,6 +138,7 @@ CONFLICTS = (
     Conflict((EMBEDDING_MEMORY, PROCESSES, CLUSTER), IN_MEMORY),
     *(Conflict((HALF_TABLES, use), ONE_TABLE_WIDTH) for use in (PROCESSES, PLAN, ARCHITECTURE, ENSEMBLE_MEMORY)),
     *(Conflict((SNAPSHOTS, use), ONE_PROCESS) for use in (CLUSTER, PROCESSES, PLAN)),
+    *(Conflict((Use("search_method", name), LOSS), "it learns by the log loss") for name in ("dnas", "rl")),
     Conflict((DISTILL, CLUSTER), ONE_PROCESS),
     Conflict((DISTILL, Use("ensemble_size", "1")), "a single model is no ensemble to learn from"),
     Conflict((PLAN, PROCESSES), "the plan sets the number of processes"),
@@ -190,9 +204,13 @@ def excludes(use: Use, given: Mapping[str, Any]) -> bool:
 
 
 def _check_needs(model: str, given: Mapping[str, Any]) -> None:
-    traits = traits_of(model)
+    loss = given.get("loss")
+    traits = traits_of(model, loss)
     for need in NEEDS:
         if need.trait not in traits and need.use.is_in(given):
+            if need.trait in traits_of(model):
+                message = f"{_stated(need.use, given)} needs a model that {need.trait}, unlike one of --loss {loss}"
+                raise UnsuitableOptionError(f"{message}: leave one of them out", (need.use, LOSS), need.trait)
             models = [name for name in MODEL_FAMILIES.names if need.trait in traits_of(name)]
             instead = f", or use --model {models[0]}" if len(models) == 1 else ""
             needs = f"{_stated(need.use, given)} needs a model that {need.trait}, unlike {model}"

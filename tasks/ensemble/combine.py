@@ -189,6 +189,7 @@ class Combining:
             tasks=self.dataset.features.tasks,
             select_by=self.select_by,
             most=most,
+            number=self.dataset.features.number,
         )
         return selection.among(allowed, len(self.members))
 
@@ -224,7 +225,9 @@ class Combining:
             best_single=names[selection.best_single],
             judged_ensemble=selection.ensemble,
             judged_single=selection.single,
-            validation=compute_task_metrics(tasks, labels, selection.combine(logits), row_weights),
+            validation=compute_task_metrics(
+                tasks, labels, selection.combine(logits), row_weights, self.dataset.features.number
+            ),
             # The written files are scored, so that the metrics are those of the registered model.
             test=score_test(directory, self.dataset, self.execution).metrics,
             reason=_reason(selection, names, self.select_by) + (f" {memory.words}" if memory else ""),
@@ -319,8 +322,9 @@ def _choice(selection: EnsembleSelection, names: Sequence[str], select_by: Selec
     if selection.ensemble is None or selection.single is None:
         return f"{single} is the result: nothing was combined with it."
     ensemble, alone = (getattr(one, select_by) for one in (selection.ensemble, selection.single))
+    figure = FIGURES[select_by] if selection.single.rmse is None else "relative loss"
     figures = (
-        f"{FIGURES[select_by]} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "
+        f"{figure} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "
         f"{selection.single.rows:,} validation rows, by weights that these have not fitted"
     )
     if selection.is_ensemble:

@@ -38,6 +38,8 @@ def distil(
     """
     wanted, limits = run.request.ensemble.distill, EnsembleLimits.of(run.request.ensemble)
     is_limited = limits.memory_bytes is not None or limits.serving.is_set
+    if run.dataset.features.number is not None:  # labels that are numbers are not mixed with probabilities
+        return []
     if wanted is Distill.NEVER or (wanted is Distill.AUTO and not is_limited) or run.cluster or run.should_stop():
         return []
     combining = Combining(

@@ -56,14 +56,18 @@ def doubt_of(quality: Sequence[TaskQuality]) -> str | None:
 
     It does if the interval of its NE on the test part is below 1.
     """
-    ne = next((figure for one in quality[:1] for figure in one.figures if figure.name == "ne"), None)
+    name, baseline = "NE", "always predicting the base rate (NE 1)"
+    if quality and quality[0].is_number:
+        name, baseline = "relative loss", "the best constant prediction (1)"
+    names = ("ne", "relative_loss")
+    ne = next((figure for one in quality[:1] for figure in one.figures if figure.name in names), None)
     if ne is None:
         return "no row of the test part has a label"
     if ne.value is None or ne.low is None or ne.high is None:
-        return f"its NE on the test part has no interval: {quality[0].no_interval_text}"
+        return f"its {name} on the test part has no interval: {quality[0].no_interval_text}"
     if ne.high >= 1:
         return (
-            f"its NE on the test part, {ne.value:.4f}, is between {ne.low:.4f} and {ne.high:.4f} with 95 % "
-            "confidence, so that it may be no better than always predicting the base rate (NE 1)"
+            f"its {name} on the test part, {ne.value:.4f}, is between {ne.low:.4f} and {ne.high:.4f} with 95 % "
+            f"confidence, so that it may be no better than {baseline}"
         )
     return None

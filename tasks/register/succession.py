@@ -144,7 +144,8 @@ class Challenger:
         if most_columns_differ(own.columns, former):
             return Difference.COLUMNS
         features = Features.from_dict(read_json(files.model / "model.json")["features"])
-        if features.tasks != self.dataset.features.tasks:
+        losses = [one.number.loss if one.number else None for one in (features, self.dataset.features)]
+        if features.tasks != self.dataset.features.tasks or losses[0] != losses[1]:
             return Difference.LABELS
         if champion.tags.get(DATA_NAME, self.dataset.name) != self.dataset.name:
             return Difference.NAME

@@ -33,7 +33,6 @@ from shunter.flows.command.cli import app  # noqa: E402
 from shunter.flows.command.command_registry import COMMANDS  # noqa: E402
 from shunter.flows.command.options import JOB_REQUESTS  # noqa: E402
 from shunter.flows.nightly import MOVED  # noqa: E402
-from shunter.ingestion.sources.addresses import STORES  # noqa: E402
 from shunter.ingestion.workers import CREWS  # noqa: E402
 from shunter.model_families import MODEL_FAMILIES  # noqa: E402
 from shunter.models.altered_layers import ALTERATIONS, finish, prepare  # noqa: E402
@@ -58,7 +57,7 @@ CORE = (
     *(ALTERATIONS, CHECKPOINT_COPIES, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS),
     *(INCREMENTS, JOB_REQUESTS, MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES, PLANNERS, PROCESS_MEASUREMENTS),
     *(REPORT_SECTIONS, RESULT_LIMITS, ROW_TRACKERS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
-    *(STORES, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
+    *(TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
 )
 
 

@@ -1,5 +1,6 @@
 """A finished run's name tells it from others."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from shunter.engine.ensemble.result import Member
+from shunter.engine.metrics import Metrics
 from shunter.flows.train import run_name
 
 
@@ -24,5 +26,14 @@ def member(name: str, weight: float) -> Member:
     ],
 )
 def test_quality_what_it_holds_data_and_date(auc: float, members: list[Member], name: str) -> None:
-    result: Any = SimpleNamespace(test=SimpleNamespace(auc=auc), members=members)
+    test = Metrics(auc=auc, logloss=0.6, ne=0.9, calibration=1.0, rows=100, base_rate=0.3)
+    result: Any = SimpleNamespace(test=test, members=members)
     assert run_name("logs", "dlrm", result, datetime(2026, 3, 9, 10, 5, tzinfo=UTC)).startswith(name)
+
+
+def test_of_predicted_numbers_the_rmse_is_named() -> None:
+    test = replace(
+        Metrics(auc=float("nan"), logloss=0.6, ne=0.9, calibration=1.0, rows=9, base_rate=3.0), rmse=1.25, mae=1.0
+    )
+    result: Any = SimpleNamespace(test=test, members=[member("member-0", 1)])
+    assert run_name("logs", "dlrm", result, datetime(2026, 3, 9, 10, 5, tzinfo=UTC)).startswith("1.2500 RMSE dlrm")

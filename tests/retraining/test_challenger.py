@@ -7,12 +7,13 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from shunter.engine.metrics import row_losses
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 from shunter.retraining import challenger
 from shunter.retraining.challenger import Tonight
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.picture import title_of
-from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)
@@ -23,7 +24,7 @@ TRAINED: Any = SimpleNamespace(placement=PLACEMENT, directory=None)
 
 def judgement(champion_logit: float, challenger_logit: float) -> Judgement:
     """Of two constants, with a margin that neither reaches."""
-    champion, challenger = (log_losses(LABELS, np.full(400, logit)) for logit in (champion_logit, challenger_logit))
+    champion, challenger = (row_losses(LABELS, np.full(400, logit)) for logit in (champion_logit, challenger_logit))
     return compare_losses(champion, challenger, margin=0.9, confidence=0.95, seed=0)
 
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from shunter.engine.metrics import row_losses
 from shunter.errors import DegradedModelError, RequestError
 from shunter.retraining import degradation
 from shunter.retraining.degradation import Degradation, find_degradation, respond
 from shunter.retraining.nightly_command import check_degradation
 from shunter.retraining.nightly_request import WhenBroken
 from shunter.retraining.nights import Night, Outcome
-from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses
 from shunter.tracking.registry.versions import Version
 
 DAY = date(2026, 5, 4)
@@ -25,7 +26,7 @@ def judged(strength: float, seed: int = 0, rows: int = 2_000) -> tuple[Judgement
     random = np.random.default_rng(seed)
     truth = random.normal(0, 1, rows)
     labels = (random.random(rows) < expit(truth - 1)).astype(float)
-    losses = log_losses(labels, strength * truth - 1)
+    losses = row_losses(labels, strength * truth - 1)
     return compare_losses(losses, losses, margin=0.0, confidence=0.95, seed=seed), float(labels.mean())
 
 

@@ -10,12 +10,13 @@ from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.metrics import constant_losses, on_scale, row_losses
 from shunter.engine.results import Evaluation
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
-from shunter.tracking.registry.judgement import Judgement, compare_losses, log_losses
+from shunter.tracking.registry.judgement import Judgement, compare_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -89,7 +90,7 @@ def compare_models(
     confidence: float,
     seed: int,
 ) -> Judgement:
-    """Score the test part with both models and judge by the log loss of the main label.
+    """Score the test part with both models and judge by the loss of the main label.
 
     Args:
         dataset: The challenger's data, with the test part.
@@ -108,17 +109,23 @@ def compare_models(
     own, given = Encoder.load(champion.encoder), Encoder.load(dataset.directory / "encoder")
     former = load_to_score(champion.model, execution)
     translated = former if own.digest() == given.digest() else TranslatedModel(former, own, given)
-    before, now = (
-        _losses(evaluate(model, dataset, "test", execution))
-        for model in (translated, load_to_score(challenger, execution))
+    number = dataset.features.number
+    of_champion, of_challenger = (
+        evaluate(model, dataset, "test", execution) for model in (translated, load_to_score(challenger, execution))
     )
-    return compare_losses(before, now, margin=margin, confidence=confidence, seed=seed)
+    labels, logits, _ = of_champion.of_task(0)
+    before = _counted(of_champion, row_losses(labels, on_scale(logits, former.features.number, number), number))
+    now = _counted(of_challenger, row_losses(labels, of_challenger.of_task(0)[1], number))
+    judgement = compare_losses(before, now, margin=margin, confidence=confidence, seed=seed)
+    if number is None:
+        return judgement
+    weights = np.ones(len(labels)) if of_champion.weights is None else of_champion.weights
+    return judgement.against_constant(_counted(of_champion, constant_losses(labels, weights, number)))
 
 
-def _losses(evaluation: Evaluation) -> np.ndarray:
-    """Return the log loss of each row that has the main label, times its weight relative to the mean weight."""
-    labels, logits, weights = evaluation.of_task(0)
-    losses = log_losses(labels, logits)
+def _counted(evaluation: Evaluation, losses: np.ndarray) -> np.ndarray:
+    """Return the loss of each row that has the main label, times its weight relative to the mean weight."""
+    weights = evaluation.of_task(0)[2]
     if weights is None:
         return losses
     counted = weights > 0

@@ -1,10 +1,11 @@
 """Test whether a challenger beats the champion by more than a margin: a paired bootstrap over the same rows."""
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from shunter.engine.metrics import binary_entropy
 from shunter.errors import DataError, TrainingError
@@ -29,6 +30,9 @@ class Judgement(Frozen):
         champion_auc: AUC of the champion; None if the rows have one class.
         challenger_auc: AUC of the challenger; None if the rows have one class.
         base_rate: Share of positives among the rows; None if they have one class.
+        constant_loss: Mean loss of the best constant prediction, if labels are numbers; None for clicks.
+
+    If labels are numbers, the losses are those of the numbers instead of log losses.
     """
 
     rows: int
@@ -44,6 +48,11 @@ class Judgement(Frozen):
     champion_auc: float | None = None
     challenger_auc: float | None = None
     base_rate: float | None = None
+    constant_loss: float | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    def against_constant(self, losses: NDArray[np.float64]) -> Self:
+        """Return the judgement of models of numbers, with the loss of each row by the best constant prediction."""
+        return self.model_copy(update={"constant_loss": float(losses.mean())})
 
     def headline(self) -> dict[str, float]:
         """Return AUC and NE of both models, with the names by which runs are compared; empty if unknown."""
@@ -65,8 +74,8 @@ class Judgement(Frozen):
         Args:
             base_rate: Share of positives among the rows.
         """
-        entropy = binary_entropy(base_rate)
-        return self.champion_logloss / entropy if entropy else math.inf
+        constant = binary_entropy(base_rate) if self.constant_loss is None else self.constant_loss
+        return self.champion_logloss / constant if constant else math.inf
 
     def is_overtaken(self, base_rate: float) -> bool:
         """Return True if the base rate is as good as the champion, and the challenger is better by any amount.
@@ -97,21 +106,11 @@ class Judgement(Frozen):
         """Return the reason for the judgement, in one sentence."""
         relation = "above" if self.is_better else "not above"
         return (
-            f"On {self.rows:,} rows the challenger has log loss {self.challenger_logloss:.5f} against "
+            f"On {self.rows:,} rows the challenger has {'log loss' if self.constant_loss is None else 'loss'} "
+            f"{self.challenger_logloss:.5f} against "
             f"{self.champion_logloss:.5f} of the champion; with probability {self.confidence:.0%} the saving "
             f"is above {self.saving_low:+.5f}, {relation} the required {self.needed:.5f}."
         )
-
-
-def log_losses(labels: NDArray[np.floating], logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Negative log likelihood of each row, in nats: softplus(logit) - label * logit, which cannot overflow.
-
-    Args:
-        labels: 0 or 1, `[rows]`.
-        logits: Predicted log odds, `[rows]`.
-    """
-    labels, logits = labels.astype(np.float64), logits.astype(np.float64)
-    return np.logaddexp(0.0, logits) - labels * logits
 
 
 def compare_losses(

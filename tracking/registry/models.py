@@ -217,7 +217,7 @@ def _written(
                 loader_module=LOADER_MODULE,
                 data_path=str(data),
                 pip_requirements=_requirements(),
-                signature=raw_signature(dataset, "score" if is_ranker(model_directory) else "probability"),
+                signature=raw_signature(dataset, "score" if is_ranker(model_directory) else None),
                 input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
                 metadata={"shunter_version": version("shunter")},
                 mlflow_model=Model(
@@ -234,8 +234,10 @@ def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
         yield file, None if inside == "." else inside
 
 
-def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignature":
+def raw_signature(dataset: Dataset, output: str | None = None) -> "ModelSignature":
     """Return MLflow's signature: the columns of the source as input, and one number, or one per task, as output.
+
+    The number has the name `output`; None is the name of the prediction of the label.
 
     Columns have any type: the encoder accepts numbers and texts, while MLflow would refuse, for instance, integers in a
     float column. All columns are optional in the signature, since the encoder reports missing columns by name.
@@ -246,7 +248,8 @@ def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignat
     weights = (field.weights for field in dataset.features.categorical if field.weights is not None)
     columns = dict.fromkeys([*(field.name for field in dataset.fields), *weights])
     inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), name, required=False) for name in columns]
-    outputs: list[ColSpec | TensorSpec] = [ColSpec("double", name) for name in dataset.features.tasks or (output,)]
+    named = output or dataset.features.score_name
+    outputs: list[ColSpec | TensorSpec] = [ColSpec("double", name) for name in dataset.features.tasks or (named,)]
     return ModelSignature(Schema(inputs), Schema(outputs))
 
 

@@ -21,6 +21,7 @@ import torch
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
 from shunter.engine.data.batch import Bags, Batch, make_batch
+from shunter.engine.metrics import predict
 from shunter.engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -61,14 +62,14 @@ class Scorer(RowScorer):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the scores of a row."""
-        return self._model.features.tasks or ("probability",)
+        return self._model.features.tasks or (self._model.features.score_name,)
 
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
-        """Predict the probability of a positive label; arguments, errors and warnings as `RowScorer.predict`.
+        """Predict the probability of a positive label, or a number; arguments, errors, warnings as `RowScorer.predict`.
 
         Returns:
-            float64 `[rows]`, between 0 and 1; for several tasks a frame with the index of the rows and a column per
-            task.
+            float64 `[rows]`: between 0 and 1, or in the unit of a label that is a number. Several tasks: a frame with
+            the index of the rows and a column per task.
         """
         scores = super().predict(model_input, params)
         tasks = self._model.features.tasks
@@ -79,8 +80,8 @@ class Scorer(RowScorer):
         return pd.DataFrame(scores, columns=pd.Index(tasks), index=model_input.index)
 
     def scores_of(self, rows: "EncodedRows") -> np.ndarray:
-        """Return the probabilities of at most `ROWS_AT_ONCE` encoded rows, float64 `[rows]` or `[rows, tasks]`."""
-        return torch.sigmoid(torch.from_numpy(self.logits(rows)).double()).numpy()
+        """Return the predictions of at most `ROWS_AT_ONCE` encoded rows, float64 `[rows]` or `[rows, tasks]`."""
+        return predict(self.logits(rows), self._model.features.number)
 
     @torch.no_grad()
     def logits(self, rows: "EncodedRows") -> np.ndarray:

@@ -43,6 +43,8 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
         RequestError: The model reads other features than the data has, or is below the floor undamaged.
         DataError: An array cannot be read.
     """
+    if memory.model.features.number is not None:
+        raise RequestError(f"{title} predicts a number: only models of clicks are measured.")
     if memory.model.features != dataset.features:
         raise RequestError(f"{title} reads other features than its data set has: try another version.")
     execution = Execution(threads=usable_cores())

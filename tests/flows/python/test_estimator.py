@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 import shunter
+from shunter.errors import UnsupportedError
 from shunter.flows.python import functions
 from tests.flows.python.shop import SCHEMA, shop_log
 
@@ -62,3 +63,19 @@ def test_labels_follow_the_probabilities(logs: list[Any]) -> None:
     estimator = shunter.Estimator(SCHEMA).fit(log, log["click"])
     assert estimator.predict(log).tolist() == (log["item"] % 2).tolist()
     np.testing.assert_allclose(estimator.predict_proba(log).sum(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [(SCHEMA, {"loss": "mse"}), ({**SCHEMA, "label": {"column": "click", "loss": "poisson"}}, None)],
+)
+def test_it_is_a_regressor_where_the_label_is_a_number(schema: Any, options: Any, logs: list[Any]) -> None:
+    log, estimator = shop_log(40), shunter.Estimator(schema, options)
+    assert is_regressor(estimator)
+    assert not is_classifier(estimator)
+    fitted = estimator.fit(log, 0.1 + 0.8 * (log["item"] % 2))
+    np.testing.assert_allclose(fitted.predict(log), 0.1 + 0.8 * (log["item"] % 2))
+    assert fitted.score(log, 0.1 + 0.8 * (log["item"] % 2)) == pytest.approx(1)
+    assert not is_regressor(shunter.Estimator(SCHEMA, {"loss": "focal"}))
+    with pytest.raises(UnsupportedError):
+        fitted.predict_proba(log)

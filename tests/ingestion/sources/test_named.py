@@ -9,7 +9,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import SPLITS
+from shunter.engine.job import TrainingJob
+from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.loop.trainer import train
 from shunter.errors import DataError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.columns import text_keys
@@ -17,8 +21,10 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources import named
 from shunter.ingestion.sources.criteo import parse_text
 from shunter.ingestion.sources.names import is_named, named_datasets
+from shunter.ingestion.sources.number_label import with_loss
 from shunter.ingestion.sources.open import open_source
 from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
+from shunter.models.registry import model_spec
 
 
 @pytest.fixture(scope="session")
@@ -121,3 +127,15 @@ def test_generated_clicks_can_be_learned(tmp_path: Path) -> None:
     inputs, labels = load("test")
     assert roc_auc_score(labels, model.predict_proba(inputs)[:, 1]) > 0.65
     assert set(dataset.splits) == set(SPLITS)
+
+
+def test_ratings_of_movielens_are_predicted_better_than_by_their_mean(downloads: Path, tmp_path: Path) -> None:
+    """On later rows a linear model has an RMSE of about 1.04; the mean of the earlier ones has 1.14."""
+    source = with_loss(open_source("ml-100k", None, None, downloads), "mse")
+    dataset, _ = ingest_source(source, tmp_path, 0, 0.0)
+    rates = Hyperparameters(embedding_learning_rate=0.05)
+    job = TrainingJob(dataset, model_spec("lr"), rates, Execution(batch_size=512), Schedule(max_epochs=1))
+    found = evaluate(train(job).model, dataset, "test", job.execution)
+    of_mean = np.sqrt(np.mean((found.labels - dataset.splits["train"].base_rate) ** 2))
+    assert found.metrics.rmse is not None
+    assert found.metrics.rmse < 0.95 * of_mean

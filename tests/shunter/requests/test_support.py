@@ -14,6 +14,7 @@ from shunter.requests.support import (
     NEEDS,
     PARTNERS,
     Conflict,
+    ModelTrait,
     Need,
     Partner,
     UnsuitableOptionError,
@@ -105,3 +106,12 @@ def test_a_method_that_implies_a_search_space_is_judged_by_it() -> None:
     assert fault(TrainRequest, {"model": "dcnv2", "search_method": "dnas"}).uses == (
         Use("search_space", "architecture"),
     )
+
+
+@pytest.mark.parametrize("loss", ["mse", "huber:2", "ordinal"])
+def test_an_option_that_needs_a_probability_does_not_go_with_a_loss_of_numbers(loss: str) -> None:
+    TrainRequest(loss=loss)
+    for need in (need for need in NEEDS if need.trait is ModelTrait.PROBABILITY):
+        found = fault(TrainRequest, {"loss": loss, **stated(need.use)})
+        assert (found.uses, found.trait) == ((need.use, Use("loss")), ModelTrait.PROBABILITY)
+        TrainRequest(loss="focal", **stated(*partners_of((need.use,))))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from shunter.engine.metrics import row_losses
 from shunter.errors import DataError, TrainingError
 from shunter.statistics.bootstrap import MOST_BLOCKS, resampled_block_means
-from shunter.tracking.registry.judgement import compare_losses, log_losses
+from shunter.tracking.registry.judgement import compare_losses
 
 
 def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -15,7 +16,7 @@ def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.nd
     truth = random.normal(-1, 1, rows)
     labels = (random.random(rows) < expit(truth)).astype(float)
     first, second = (truth + random.normal(0, scale, rows) for scale in (0.5, 0.5 - better))
-    return log_losses(labels, first), log_losses(labels, second)
+    return row_losses(labels, first), row_losses(labels, second)
 
 
 def test_equal_models_are_promoted_as_seldom_as_was_asked_for() -> None:
@@ -72,12 +73,12 @@ def test_predictions_that_are_no_numbers_and_no_rows_are_said() -> None:
 def test_log_losses_are_those_of_the_definition_without_overflow() -> None:
     labels, logits = np.array([0, 1, 1, 0]), np.array([0.3, -2.0, 800.0, 800.0])
     expected = [-np.log(1 - expit(0.3)), -np.log(expit(-2.0)), 0.0, 800.0]
-    np.testing.assert_allclose(log_losses(labels, logits), expected, atol=1e-12)
+    np.testing.assert_allclose(row_losses(labels, logits), expected, atol=1e-12)
 
 
 def test_a_champion_that_predicts_the_base_rate_has_an_entropy_of_one() -> None:
     labels = (np.arange(1_000) < 300).astype(float)
-    constant = log_losses(labels, np.full(1_000, np.log(0.3 / 0.7)))
+    constant = row_losses(labels, np.full(1_000, np.log(0.3 / 0.7)))
     judgement = compare_losses(constant, 0.9 * constant, margin=0.0, confidence=0.95, seed=0)
     assert judgement.champion_ne(0.3) == pytest.approx(1.0)
     assert judgement.champion_ne(0.5) < 1
