@@ -33,6 +33,11 @@ SCHEDULES = Registry(
     "schedule", {"nightly": Entry(target="shunter.retraining.nightly_setup:prepare_nights")}, "shunter.schedules"
 )
 
+# Functions that write the files which a form names at first into the folder of own data.
+EXAMPLES = Registry(
+    "example files", {"fleet": Entry(target="shunter.extensions.fleet.examples:write_examples")}, "shunter.examples"
+)
+
 Say = Callable[[str], None]
 
 
@@ -77,6 +82,9 @@ def up(ports: Ports, directory: Path, say: Say, data_roots: Sequence[Path] = (),
             open_to_deployments([directory / root for root in data_roots], data=True)
         folder = roots_of_deployments()[0]
         folder.mkdir(parents=True, exist_ok=True)
+        if folder == Settings().deployment_data_directory.resolve():  # not a folder of the user
+            for name in EXAMPLES.names:
+                EXAMPLES.load(name)(folder)
         given = {name: value for name, value in nightly.items() if value is not None}
         if "data" in given:
             name = SCHEDULES.load("nightly")(given["data"], given.get("schema_file"), directory, say)

@@ -79,11 +79,11 @@ def of_operation() -> list[Registry]:
     """Return the registries of the application `operation`."""
     if is_deleted("operation"):
         return []
-    from shunter.operation.background_services import SCHEDULES
+    from shunter.operation.background_services import EXAMPLES, SCHEDULES
     from shunter.operation.deployments import DEPLOYED_FLOWS, deployed_flows
 
     assert len(deployed_flows()) == len(DEPLOYED_FLOWS.names)
-    return [DEPLOYED_FLOWS, SCHEDULES]
+    return [DEPLOYED_FLOWS, EXAMPLES, SCHEDULES]
 
 
 def check_registries() -> None:
