@@ -19,10 +19,9 @@ import numpy as np
 import torch
 
 from benchmarks.report import parse_arguments, publish, table
-from shunter.engine.checkpoint.lookahead import admitted
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
-from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+from shunter.engine.loop.step import admitted, applied, build_dense_optimizer, prefetch, train_step
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.slots import Admission

@@ -9,16 +9,14 @@ from pathlib import Path
 import torch
 
 from shunter.engine.config import Execution
+from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.errors import RequestError, TooLargeError
 from shunter.hardware.devices.cgroup import memory_limit_bytes
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
-from shunter.models.registry import may_lie_in_file
 from shunter.models.spec import Features, ModelSpec
 
-FLOAT_BYTES = 4
 COMPILER_BYTES = 40 << 20  # memory that importing torch's compiler adds to a process with the rest of torch
 # Torch's CPU allocator, the kernel and C++ report it only in the text of their errors.
 OUT_OF_MEMORY_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
@@ -58,6 +56,7 @@ def check_tables_fit(
         TooLargeError: The rows and their optimizer state exceed the memory; the message names the largest field.
         RequestError: The requested memory limit of the tables exceeds the free memory, is too small for the cache, or
             the tables cannot be kept in a file.
+        MissingExtensionError: The memory of the tables is limited, and no extension keeps tables in files.
     """
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
@@ -65,7 +64,7 @@ def check_tables_fit(
     sizes = [EmbeddingTables.count_bytes([table]) for table in tables]
     table_bytes = [size.weights + size.optimizer for size in sizes]
     asked = execution.embedding_memory_bytes
-    if asked is not None and cached_rows(spec, features, asked) is not None:
+    if asked is not None and TABLES_IN_FILES.load("cached_rows")(spec, features, asked) is not None:
         if asked > available_bytes:
             raise RequestError(
                 f"The embedding tables may take {asked:,} bytes, but {available_bytes:,} are left on "
@@ -79,41 +78,6 @@ def check_tables_fit(
             f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
             f"embedding_dim, or keep the tables in a file with --embedding-memory{_or_in_half(spec)}."
         )
-
-
-def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int | None:
-    """Return the number of cached rows if the tables and the bookkeeping of the cache may take `memory_bytes`.
-
-    Args:
-        spec: Width of a row.
-        features: Rows of each table.
-        memory_bytes: Memory limit of the tables.
-
-    Returns:
-        None if all tables fit, so that they need no file.
-
-    Raises:
-        RequestError: The tables do not fit, and either cannot be kept in a file, or the bookkeeping of the cache leaves
-            no room for a row.
-    """
-    size = EmbeddingTables.count_bytes(spec.tables(features))
-    if size.weights + size.optimizer <= memory_bytes:
-        return None
-    if not may_lie_in_file(spec):
-        why = "of several widths or shared rows" if spec.has_mixed_tables else f"of {spec.family}, read id by id,"
-        why = "in fp16" if spec.table_precision != "fp32" else why
-        raise RequestError(
-            f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and cannot be kept in a file: "
-            f"raise --embedding-memory, or choose a model with fp32 tables of one width."
-        )
-    rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
-    cached = (memory_bytes - rows * BYTES_A_ROW) // (row_bytes + BYTES_A_SLOT)
-    if cached < 1:
-        raise RequestError(
-            f"The book of {rows:,} embedding rows in a file takes {rows * BYTES_A_ROW:,} bytes, which leaves no row of "
-            f"the {memory_bytes:,} that they may take: raise --embedding-memory."
-        )
-    return cached
 
 
 def _or_in_half(spec: ModelSpec) -> str:

@@ -14,6 +14,7 @@ from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.overrides import read_overrides
 from shunter.engine.probes.measurement import Measurement, measure
+from shunter.engine.table_files import TABLES_IN_FILES, are_supported
 from shunter.hardware.catalogue.prices import Prices
 from shunter.hardware.cost.grid import Grid
 from shunter.hardware.cost.residual import Residual
@@ -23,24 +24,16 @@ from shunter.models.graph import GraphSpec
 from shunter.models.names import auto_families, representative
 from shunter.models.spec import Features, ModelSpec
 from shunter.planner.assessment import Candidate
-from shunter.planner.candidates.embedding_memory import (
-    embedding_memory_notes,
-    half_table_hints,
-    half_table_notes,
-    memory_for_tables,
-    need_several_processes,
-)
+from shunter.planner.candidates.embedding_memory import half_table_hints, half_table_notes, need_several_processes
 from shunter.planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
 from shunter.planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from shunter.planner.decide import Decision, NoFeasiblePlacementError, decide
 from shunter.planner.describe import describe, expected_share, job_size, spec_of, trainings_of
-from shunter.planner.expected_misses import with_expected_misses
 from shunter.planner.explain.elsewhere import LEAST_GAIN, LEAST_SECONDS, better_elsewhere, clearly_better
 from shunter.planner.explore import PastJob, maybe_explore
 from shunter.planner.history import History, data_key
 from shunter.planner.predict.core_scaling import CoreScaling
 from shunter.planner.predict.in_training import InTraining
-from shunter.planner.predict.moved_rows import with_moved_rows
 from shunter.planner.predict.observe import measured_before, probe_observations
 from shunter.planner.predict.power import PowerLimits, device_power_limits
 from shunter.planner.predict.predicted import (
@@ -114,9 +107,11 @@ def choose(
     offered = _Offered.of(request, offers, profiles)
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
     watts = observed_watts(job.history)
-    predicted = with_moved_rows(
-        _predicted(job, offered, in_training), dataset, job.spec, profiles, epochs=request.longest_epochs
-    )
+    predicted = _predicted(job, offered, in_training)
+    has_files = any(one.placement.embedding_memory_bytes is not None for one in predicted)
+    if has_files:
+        with_moved_rows = TABLES_IN_FILES.load("with_moved_rows")
+        predicted = with_moved_rows(predicted, dataset, job.spec, profiles, epochs=request.longest_epochs)
     probes = Probes(
         job.learned(with_learned_watts(predicted, job.workload, profiles, watts)),
         job.workload,
@@ -132,9 +127,11 @@ def choose(
         probes.measure_further(FURTHER_SIZES, FURTHER_SHARE)
     probes.measure_power_limits(power_limits)
     elsewhere, mentioned = _elsewhere(job, offered, probes)
-    was_asked = request.placement.embedding_memory is not None
-    of_tables = embedding_memory_notes(job.workload, probes.candidates(), was_asked=was_asked)
-    of_tables += half_table_notes(job.spec, dataset.features)
+    of_tables = half_table_notes(job.spec, dataset.features)
+    if has_files:
+        was_asked = request.placement.embedding_memory is not None
+        of_files = TABLES_IN_FILES.load("embedding_memory_notes")
+        of_tables = of_files(job.workload, probes.candidates(), was_asked=was_asked) + of_tables
     notes = [*job.notes(dataset.features), *offered.notes(), *in_training.notes(), *of_tables]
 
     def decided() -> Decision:
@@ -163,7 +160,11 @@ def choose(
         if offered.is_local and not decision.shortened_by:
             decision = maybe_explore(decision, job.past, request.placement.explore, trials=request.search.most_trials)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
-            return with_expected_misses(decision, dataset, job.spec, _processes(request), epochs=request.longest_epochs)
+            break
+    if decision.placement.embedding_memory_bytes is None:
+        return decision
+    with_expected_misses = TABLES_IN_FILES.load("with_expected_misses")
+    return with_expected_misses(decision, dataset, job.spec, _processes(request), epochs=request.longest_epochs)
 
 
 @dataclass(frozen=True)
@@ -333,8 +334,9 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
     predict = partial(predicted_candidates, job.workload, offered.here, residual, job.batch_sizes, job.searched)
     asked = job.request.placement.embedding_memory_bytes
     found = predict(embedding_memory_bytes=asked)
-    if asked is None and not excludes(EMBEDDING_MEMORY, job.request.stated()):
+    if asked is None and are_supported() and not excludes(EMBEDDING_MEMORY, job.request.stated()):
         processes = _processes(job.request)
+        memory_for_tables = TABLES_IN_FILES.load("memory_for_tables")
         memory = memory_for_tables(job.workload, found, job.request.limits.max_memory_gib, processes)
         if memory is not None:
             return predict(embedding_memory_bytes=memory)

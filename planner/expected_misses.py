@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from shunter.engine.checkpoint.lookahead import cached_rows
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.memory import cached_rows
 from shunter.engine.tier_blocks import TierBlocks
 from shunter.hardware.types import Placement
 from shunter.models.graph import GraphSpec

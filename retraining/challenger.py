@@ -13,6 +13,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
 from shunter.engine.stopping import StopConditions
+from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
 from shunter.hardware.devices.power_limit import limited
@@ -20,7 +21,6 @@ from shunter.hardware.types import HardwareProfile
 from shunter.ingestion.cache import forget
 from shunter.ingestion.sources.days import DayLog
 from shunter.planner.decide import Decision
-from shunter.planner.expected_misses import expected_miss_rate
 from shunter.planner.history.record import FlowNotes
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.quality import quality_of_files
@@ -323,7 +323,7 @@ def _train(
     with placed(tonight, dataset, request.one_training()) as (decision, profile):
         placement = decision.placement
         if decision.tier_miss_rate is not None:  # predicted for the requested model, which may differ from the champion
-            shortfall = expected_miss_rate(placement, dataset, origin.spec, epochs=epochs)
+            shortfall = TABLES_IN_FILES.load("expected_miss_rate")(placement, dataset, origin.spec, epochs=epochs)
             open_run(run_id).log_metrics({"prediction.tier_miss_rate": shortfall})
         return train_member(
             TrainingJob(

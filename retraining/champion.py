@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from shunter.engine.checkpoint.stored import described
+from shunter.engine.checkpoint.scoring import described
 from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
 from shunter.ingestion.encoding.encoder import Encoder

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.engine.checkpoint.scoring import memory_for_tables
 from shunter.engine.checkpoint.storage import load_model
-from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
 from shunter.engine.metrics import row_losses
+from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, arrange_for
@@ -61,7 +62,10 @@ def scores_of(
     encoder = Encoder.load(files.encoder)
     log = log.as_read_by(encoder)
     memory_bytes = memory_for_tables(files.model)
-    model = load_model(files.model) if memory_bytes is None else load_stored_model(files.model, memory_bytes)
+    if memory_bytes is None:
+        model = load_model(files.model)
+    else:
+        model = TABLES_IN_FILES.load("load_stored_model")(files.model, memory_bytes)
     if member is not None and isinstance(model, Ensemble):
         model = model.models[member]
     scorer = Scorer(encoder, model)

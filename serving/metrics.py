@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from shunter.ingestion.encoding.value_counts import LABELS, ValueCounts, kind_of
-from shunter.models.embeddings.stored.tables import LookupCounts
+from shunter.models.embeddings.cache_counts import LookupCounts
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from shunter.engine.checkpoint.stored import placement_of_tables, stored_tables
+from shunter.engine.checkpoint.scoring import placement_of_tables
+from shunter.engine.table_files import TABLES_IN_FILES, are_supported
 from shunter.errors import DataError
 from shunter.ingestion.encoding.columns import holder_of, with_parts
 from shunter.ingestion.encoding.few_values import ValueEncoder
 from shunter.ingestion.encoding.value_counts import ValueCounts
-from shunter.models.embeddings.stored.tables import LookupCounts, StoredEmbeddings
+from shunter.models.embeddings.cache_counts import LookupCounts
 from shunter.serving.errors import RefusedError
 from shunter.serving.table import Table
 from shunter.tracking.registry.best_items import BestItems, Seen
@@ -21,6 +22,7 @@ from shunter.tracking.registry.ranking_serving import RankingScorer
 
 if TYPE_CHECKING:
     from shunter.ingestion.encoding.encoded import EncodedRows
+    from shunter.models.embeddings.stored.tables import StoredEmbeddings
     from shunter.tracking.registry.serving import Scorer
 
 
@@ -69,9 +71,11 @@ class ServedModel:
         object.__setattr__(self, "values", ValueEncoder(encoder))
 
     @property
-    def tables(self) -> list[StoredEmbeddings]:
+    def tables(self) -> "list[StoredEmbeddings]":
         """Embedding tables of the model that are read from a file; empty if all are in memory."""
-        return [] if isinstance(self.scorer, RankingScorer) else stored_tables(self.scorer.model)
+        if isinstance(self.scorer, RankingScorer) or not are_supported():
+            return []
+        return TABLES_IN_FILES.load("stored_tables")(self.scorer.model)
 
     def placements(self) -> list[str]:
         """Return where the embedding tables that are not fully in memory are stored, one sentence for each member."""

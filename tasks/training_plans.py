@@ -8,6 +8,7 @@ from shunter.engine.executors.registry import EXECUTORS
 from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.job import ClickJob
 from shunter.engine.overrides import read_overrides
+from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.hardware.types import Placement
 from shunter.models.names import representative
 from shunter.planner.candidates.embedding_memory import need_several_processes
@@ -74,7 +75,7 @@ def planner() -> Planner:
 
 
 def check_is_installed(request: TrainRequest) -> None:
-    """Raise if the requested processes, plan, cluster or checkpoints cannot be used, before anything is read.
+    """Raise if what a request needs is not installed, before anything is read.
 
     Raises:
         MissingExtensionError: They belong to an extension that is not installed.
@@ -84,6 +85,8 @@ def check_is_installed(request: TrainRequest) -> None:
         EXECUTORS.entry("process_group")
     if request.nodes.cluster is not None:
         EXECUTORS.entry("cluster")
+    if request.placement.embedding_memory is not None:
+        TABLES_IN_FILES.entry("embedding_cache")
     if request.checkpoints.is_incremental:
         ROW_TRACKERS.entry("changed_rows")
 

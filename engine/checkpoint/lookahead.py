@@ -1,18 +1,16 @@
-"""Prefetch of embedding rows from the file of the tables, for the next batches of the loader."""
+"""Cache of the rows of embedding tables in a file: how many rows it holds, and which of them stay."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from shunter.engine.config import Execution
-from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.row_use import row_levels
-from shunter.engine.memory import cached_rows
+from shunter.errors import RequestError
 from shunter.models.embeddings.request import EmbeddingCache
-from shunter.models.registry import Model
-from shunter.models.spec import ModelSpec
+from shunter.models.embeddings.role import FLOAT_BYTES, EmbeddingTables
+from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
+from shunter.models.registry import may_lie_in_file
+from shunter.models.spec import Features, ModelSpec
 
 
 def embedding_cache(
@@ -45,28 +43,36 @@ def embedding_cache(
     )
 
 
-def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
-    """Yield each training batch after its rows are in the cache of the model's tables.
+def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int | None:
+    """Return the number of cached rows if the tables and the bookkeeping of the cache may take `memory_bytes`.
 
-    Iterated in the background, by `shunter.engine.loop.step.prefetch`.
+    Args:
+        spec: Width of a row.
+        features: Rows of each table.
+        memory_bytes: Memory limit of the tables.
+
+    Returns:
+        None if all tables fit, so that they need no file.
 
     Raises:
-        RequestError: One batch has more rows than the cache holds.
+        RequestError: The tables do not fit, and either cannot be kept in a file, or the bookkeeping of the cache leaves
+            no room for a row.
     """
-    tables = model.embeddings
-    tables.begin()
-    try:
-        for batch in batches:
-            values = tables.admit(batch.values, batch.offsets)
-            yield batch if values is batch.values else replace(batch, values=values)
-    finally:
-        tables.leave()
-
-
-@contextmanager
-def trained(model: Model) -> Iterator[None]:
-    """End the use of the tables after a pass over admitted batches; end the block before their reader is closed."""
-    try:
-        yield
-    finally:
-        model.embeddings.end()
+    size = EmbeddingTables.count_bytes(spec.tables(features))
+    if size.weights + size.optimizer <= memory_bytes:
+        return None
+    if not may_lie_in_file(spec):
+        why = "of several widths or shared rows" if spec.has_mixed_tables else f"of {spec.family}, read id by id,"
+        why = "in fp16" if spec.table_precision != "fp32" else why
+        raise RequestError(
+            f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and cannot be kept in a file: "
+            f"raise --embedding-memory, or choose a model with fp32 tables of one width."
+        )
+    rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
+    cached = (memory_bytes - rows * BYTES_A_ROW) // (row_bytes + BYTES_A_SLOT)
+    if cached < 1:
+        raise RequestError(
+            f"The book of {rows:,} embedding rows in a file takes {rows * BYTES_A_ROW:,} bytes, which leaves no row of "
+            f"the {memory_bytes:,} that they may take: raise --embedding-memory."
+        )
+    return cached

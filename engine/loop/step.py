@@ -4,6 +4,7 @@ import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,33 @@ def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]
         return Prefetcher(source, depth=execution.prefetch_depth)
     copy = DeviceCopy(device)
     return Prefetcher(source, depth=execution.prefetch_depth, prepare=copy.send, receive=copy.receive)
+
+
+def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
+    """Yield each training batch after the model's tables have admitted its rows.
+
+    Iterated in the background, by `prefetch`.
+
+    Raises:
+        RequestError: One batch has more rows than the cache of tables in a file holds.
+    """
+    tables = model.embeddings
+    tables.begin()
+    try:
+        for batch in batches:
+            values = tables.admit(batch.values, batch.offsets)
+            yield batch if values is batch.values else replace(batch, values=values)
+    finally:
+        tables.leave()
+
+
+@contextmanager
+def trained(model: Model) -> Iterator[None]:
+    """End the use of the tables after a pass over admitted batches; end the block before their reader is closed."""
+    try:
+        yield
+    finally:
+        model.embeddings.end()
 
 
 @contextmanager

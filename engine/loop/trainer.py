@@ -14,7 +14,6 @@ from typing import Any, get_args
 import torch
 
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.lookahead import admitted, embedding_cache, trained
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.config import Hyperparameters, LearningRateSchedule, Schedule
 from shunter.engine.data.batch import Batch
@@ -29,12 +28,14 @@ from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.snapshots import snapshot_folder
 from shunter.engine.loop.step import (
+    admitted,
     applied,
     build_dense_optimizer,
     peak_memory_bytes,
     prefetch,
     reset_peak_memory,
     seeded,
+    trained,
 )
 from shunter.engine.loop.step_clock import StepSeconds, step_clock
 from shunter.engine.loop.step_options import prepare_layers, restore_layers
@@ -43,6 +44,7 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.number_losses import number_loss
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason
+from shunter.engine.table_files import embedding_cache
 from shunter.errors import DataError, RequestError, TrainingError
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.number_bins import begin_bins

@@ -7,7 +7,6 @@ from itertools import count
 import numpy as np
 import torch
 
-from shunter.engine.checkpoint.lookahead import admitted, embedding_cache
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset
@@ -15,6 +14,7 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.compiled_step import compile_step
 from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED, record_steps
 from shunter.engine.loop.step import (
+    admitted,
     applied,
     build_dense_optimizer,
     peak_memory_bytes,
@@ -27,6 +27,7 @@ from shunter.engine.loop.step_clock import StepSeconds, step_clock
 from shunter.engine.loop.step_options import prepare_layers
 from shunter.engine.memory import check_tables_fit
 from shunter.engine.results import StepTiming
+from shunter.engine.table_files import embedding_cache
 from shunter.models.registry import Model, build_model
 from shunter.models.spec import ModelSpec
 

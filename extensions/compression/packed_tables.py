@@ -17,8 +17,8 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.quantise import QuantisedRows, restore_rows
+from shunter.engine.checkpoint.scoring import described
 from shunter.engine.checkpoint.storage import MEMBERS, build_described, load_weights
-from shunter.engine.checkpoint.stored import described
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, RequestError
 from shunter.extensions.compression.packing import parts_of_tables, unpack

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from shunter.engine.checkpoint.lookahead import admitted
 from shunter.engine.config import Execution
 from shunter.engine.data.batch import Batch
-from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+from shunter.engine.loop.step import admitted, applied, build_dense_optimizer, prefetch, train_step
 from shunter.engine.memory import available_memory_bytes, check_tables_fit
+from shunter.engine.table_files import are_supported
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.extensions.stalls.batches import StallBatches, largest_window_rows
@@ -235,6 +235,9 @@ class StallRuns:
             self.not_measurable["S5"] = "machines are simulated between processors only"
         if self._device.type != "cpu":
             self.not_measurable["S7"] = "embeddings in a slower memory are trained on the processor only"
+            return
+        if not are_supported():
+            self.not_measurable["S7"] = "embeddings in a slower memory need the extension tiers"
             return
         if reads_positions(self._plan.spec.family):
             self.not_measurable["S7"] = "this family keeps all embeddings in memory"

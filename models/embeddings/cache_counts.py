@@ -60,3 +60,28 @@ class CacheCounts:
     def bytes_written(self) -> int:
         """Bytes written to the file, without those of saving the tables."""
         return self.written_back * self.row_bytes
+
+
+@dataclass(kw_only=True)
+class LookupCounts:
+    """Counts of where rows were found since the tables were opened; each row counts once per batch.
+
+    Attributes:
+        pinned: Rows found among the pinned rows.
+        cached: Rows found in the cache.
+        read: Rows read from the file.
+        pooled: Lists whose sum was cached.
+        read_bytes: Bytes read from the file.
+        read_seconds: Time that scoring waited for reads.
+    """
+
+    pinned: int = 0
+    cached: int = 0
+    read: int = 0
+    pooled: int = 0
+    read_bytes: int = 0
+    read_seconds: float = 0.0
+
+    def __add__(self, other: "LookupCounts") -> "LookupCounts":
+        """Return the sum of both counts."""
+        return LookupCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})

@@ -2,14 +2,9 @@
 
 from typing import Protocol
 
-from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings
-from shunter.models.embeddings.half import HalfEmbeddings, HalfOnGpu
-from shunter.models.embeddings.mixed import MixedEmbeddings
-from shunter.models.embeddings.native_kernel import NativeEmbeddings
 from shunter.models.embeddings.request import TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.embeddings.tiered import TieredEmbeddings
-from shunter.models.embeddings.torch_kernel import TorchEmbeddings
+from shunter.registry import Entry, Registry
 
 
 class Kind(Protocol):
@@ -35,14 +30,18 @@ class Kind(Protocol):
 
 # The first kind that suits a request is built. Tables divided over processes need more than a `TableRequest`, so they
 # are built in `shunter.extensions.distributed.training`.
-KINDS: tuple[Kind, ...] = (
-    HalfEmbeddings,
-    HalfOnGpu,
-    TieredEmbeddings,
-    MixedEmbeddings,
-    NativeEmbeddings,
-    FbgemmEmbeddings,
-    TorchEmbeddings,
+KINDS = Registry(
+    "kind of embedding tables",
+    {
+        "half": Entry(target="shunter.models.embeddings.half:HalfEmbeddings"),
+        "half_on_gpu": Entry(target="shunter.models.embeddings.half:HalfOnGpu"),
+        "in_file": Entry(target="shunter.models.embeddings.tiered:TieredEmbeddings"),
+        "mixed": Entry(target="shunter.models.embeddings.mixed:MixedEmbeddings"),
+        "native": Entry(target="shunter.models.embeddings.native_kernel:NativeEmbeddings"),
+        "fbgemm": Entry(target="shunter.models.embeddings.fbgemm_kernel:FbgemmEmbeddings"),
+        "torch": Entry(target="shunter.models.embeddings.torch_kernel:TorchEmbeddings"),
+    },
+    group="shunter.embedding_tables",
 )
 
 
@@ -53,4 +52,5 @@ def build_tables(wanted: TableRequest) -> EmbeddingTables:
         RequestError: The tables cannot be built.
         HardwareError: There is not enough memory or disk space.
     """
-    return next(kind for kind in KINDS if kind.suits(wanted)).of(wanted)
+    kinds: map[Kind] = map(KINDS.load, KINDS.names)
+    return next(kind for kind in kinds if kind.suits(wanted)).of(wanted)

@@ -7,9 +7,9 @@ disk does not.
 
 from collections.abc import Sequence
 
+from shunter.engine.checkpoint.lookahead import cached_rows
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.memory import cached_rows
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.graph import GraphSpec
 from shunter.models.spec import ModelSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.batch import Bags, make_batch
 from shunter.engine.data.dataset import Dataset

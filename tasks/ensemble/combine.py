@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import WEIGHTS
+from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.checkpoint.storage import save_model
-from shunter.engine.checkpoint.stored import load_to_score
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.combinations import PRESENT

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shunter.engine.checkpoint.checked_files import WEIGHTS
-from shunter.engine.checkpoint.stored import load_to_score
+from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.ensemble.distillation import softened
 from shunter.engine.ensemble.ensemble_selection import EnsembleSelection
 from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES

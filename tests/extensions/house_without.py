@@ -25,9 +25,11 @@ from shunter.engine.checkpoint.storage import WEIGHT_PACKINGS  # noqa: E402
 from shunter.engine.config import Execution, Schedule  # noqa: E402
 from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
 from shunter.engine.loop.step_options import STEP_OPTIONS, prepare_layers  # noqa: E402
+from shunter.engine.memory import check_tables_fit  # noqa: E402
 from shunter.engine.overrides import read_overrides  # noqa: E402
 from shunter.engine.passes.registry import COMPRESSIONS, TRAINING_PASSES, passes_of  # noqa: E402
 from shunter.engine.profiling.profiles import PROCESS_MEASUREMENTS  # noqa: E402
+from shunter.engine.table_files import TABLES_IN_FILES, are_supported, embedding_cache  # noqa: E402
 from shunter.errors import MissingExtensionError  # noqa: E402
 from shunter.flows.command.cli import app  # noqa: E402
 from shunter.flows.command.command_registry import COMMANDS  # noqa: E402
@@ -36,7 +38,9 @@ from shunter.flows.nightly import MOVED  # noqa: E402
 from shunter.ingestion.workers import CREWS  # noqa: E402
 from shunter.model_families import MODEL_FAMILIES  # noqa: E402
 from shunter.models.altered_layers import ALTERATIONS, finish, prepare  # noqa: E402
+from shunter.models.embeddings.kinds import KINDS  # noqa: E402
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers  # noqa: E402
+from shunter.models.spec import CategoricalFeature, Features, ModelSpec  # noqa: E402
 from shunter.registry import Registry  # noqa: E402
 from shunter.reporting.page.sections import REPORT_SECTIONS  # noqa: E402
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest  # noqa: E402
@@ -55,9 +59,9 @@ from shunter.tracking.registry.named import INCREMENTS  # noqa: E402
 
 CORE = (
     *(ALTERATIONS, CHECKPOINT_COPIES, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS),
-    *(INCREMENTS, JOB_REQUESTS, MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES, PLANNERS, PROCESS_MEASUREMENTS),
+    *(INCREMENTS, JOB_REQUESTS, KINDS, MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES, PLANNERS, PROCESS_MEASUREMENTS),
     *(REPORT_SECTIONS, RESULT_LIMITS, ROW_TRACKERS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
-    *(TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
+    *(TABLES_IN_FILES, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
 )
 
 
@@ -171,6 +175,19 @@ def check_checkpoints() -> None:
     assert Keeping().is_incremental(1 << 30) == (missing is None)
 
 
+def check_tables_in_files() -> None:
+    """All tables are in memory where nothing keeps them in files; a limit of their memory is refused."""
+    missing = "tiers" if is_deleted("tiers") else None
+    assert are_supported() == (missing is None)
+    assert refused_extension(check_is_installed, TrainRequest(embedding_memory="1GiB")) == missing
+    kept = Execution(embedding_memory_bytes=1 << 30)  # of a run whose decision is kept
+    features = Features(dense=(), categorical=(CategoricalFeature(name="item", rows=10),))
+    assert refused_extension(check_tables_fit, ModelSpec(), features, kept) == missing
+    dataset = Given(features=features)
+    assert refused_extension(embedding_cache, kept, ModelSpec(), dataset) == missing
+    assert embedding_cache(Execution(), ModelSpec(), dataset) is None  # pyright: ignore[reportArgumentType]
+
+
 def check_commands() -> None:
     """Help is printed; a command of a deleted folder is refused with the code of the error."""
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
@@ -187,6 +204,7 @@ check_layers()
 check_machine()
 check_processes()
 check_checkpoints()
+check_tables_in_files()
 check_commands()
 left = {name for one in DELETED for name in (f"shunter.{one}", f"shunter.extensions.{one}") if name in sys.modules}
 assert not left, left

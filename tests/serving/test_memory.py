@@ -112,8 +112,8 @@ def test_a_champion_larger_than_the_free_memory_is_loaded_with_its_tables_in_the
     asked_for = load_champion("large", memory="128KiB")
     assert len(tables_of(asked_for)) == 1
     assert np.array_equal(np.asarray(asked_for.predict(some)), whole)
-    monkeypatch.setattr("shunter.engine.checkpoint.stored.available_memory_bytes", lambda device: 256 << 10)
-    monkeypatch.setattr("shunter.engine.checkpoint.stored.LARGEST_SHARE", 0.5)
+    monkeypatch.setattr("shunter.engine.checkpoint.scoring.available_memory_bytes", lambda device: 256 << 10)
+    monkeypatch.setattr("shunter.engine.checkpoint.scoring.LARGEST_SHARE", 0.5)
     found = load_champion("large")
     (tables,) = tables_of(found)
     assert tables.room.cached_rows < sum(tables.rows)

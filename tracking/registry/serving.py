@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from shunter.engine.checkpoint.scoring import memory_for_tables
 from shunter.engine.checkpoint.storage import load_model
-from shunter.engine.checkpoint.stored import load_stored_model, memory_for_tables
 from shunter.engine.data.batch import Bags, Batch, make_batch
 from shunter.engine.metrics import predict
 from shunter.engine.ranking.storage import is_ranker, load_ranker
+from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.errors import RequestError
 from shunter.tracking.registry.ranking_serving import RankingScorer
 from shunter.tracking.registry.row_scorer import RowScorer
@@ -127,7 +128,7 @@ def tables_within(memory_bytes: int | None) -> Iterator[None]:
 
 
 def free_memory_for(model: Path) -> int | None:
-    """Return `memory_for_tables` of a model (`shunter.engine.checkpoint.stored`); None for a ranking model."""
+    """Return `memory_for_tables` of a model (`shunter.engine.checkpoint.scoring`); None for a ranking model."""
     return None if is_ranker(model) else memory_for_tables(model)
 
 
@@ -144,6 +145,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
         CheckpointError: The weights are missing or damaged.
         DataError: The encoder is missing or damaged.
         RequestError: The memory limit is too small, or the model does not support tables in its file.
+        MissingExtensionError: The memory is limited, and no extension keeps tables in files.
     """
     from shunter.ingestion.encoding.encoder import Encoder
 
@@ -154,6 +156,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
         return RankingScorer(loaded, load_ranker(model))
     if memory_bytes is None:
         return Scorer(loaded, load_model(model))
+    load_stored_model = TABLES_IN_FILES.load("load_stored_model")
     return Scorer(loaded, load_stored_model(model, memory_bytes, _are_ranks(loaded)))
 
 

@@ -16,10 +16,11 @@ from shunter.engine.executors.messages import Done, Message, Order, Task, receiv
 from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
 from shunter.engine.executors.role import Executor, Reading
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
-from shunter.engine.memory import cached_rows, free_memory_bytes
+from shunter.engine.memory import free_memory_bytes
 from shunter.engine.private_files import write_private
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.engine.results import StepTiming, TrainingFigures, TrainResult
+from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
 from shunter.extensions.distributed.executors.group_trial import time_group
 from shunter.extensions.distributed.links.processes import LAST_WORDS_SECONDS, Group
@@ -63,18 +64,21 @@ class ProcessGroup(Executor):
 
         Raises:
             RequestError: The memory for the embedding tables is too small.
+            MissingExtensionError: The tables are too large for one process, and no extension keeps them in a file.
             TrainingError: A process died and ended the training; the last good checkpoint is kept, with
                 `processes.log` beside it.
             ShunterError: See `shunter.engine.loop.trainer.train`.
             KeyboardInterrupt: Ctrl-C; the state has been saved.
         """
+        on_gpu, memory = job.execution.device.startswith("cuda"), job.execution.embedding_memory_bytes
+        if memory is not None or (not on_gpu and _are_too_large(job)):
+            TABLES_IN_FILES.entry("embedding_cache")  # refuses before the training
         with tempfile.TemporaryDirectory(prefix="shunter-") as name:
             kept = checkpointing or Checkpointing(Path(name) / "checkpoint")
-            memory = job.execution.embedding_memory_bytes
-            rows = None if memory is None else cached_rows(job.spec, job.dataset.features, memory)
+            cached = None if memory is None else TABLES_IN_FILES.load("cached_rows")
+            rows = None if cached is None else cached(job.spec, job.dataset.features, memory)
             done = self._train(job, hooks, kept, Path(name))
             assert isinstance(done.weights, Path), "the checkpoint has them in parts"
-            on_gpu = job.execution.device.startswith("cuda")
             device = "cuda:0" if on_gpu else job.execution.device
             is_in_file = rows is not None or (not on_gpu and _are_too_large(job))
             # In this case the finished tables exceed the memory of one process, and are only read.

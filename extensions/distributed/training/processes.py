@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from shunter.engine.loop.loss import weighted_sum
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.step import applied, autocast, prefetch
 from shunter.engine.results import Evaluation
-from shunter.engine.tier_blocks import TierBlocks
 from shunter.errors import RequestError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
@@ -34,12 +33,14 @@ from shunter.extensions.distributed.training.host_model import HostModel
 from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader
 from shunter.extensions.distributed.training.losses import own_losses
 from shunter.extensions.distributed.training.plan import Sharding, make_plan
-from shunter.extensions.distributed.training.tiered import TieredShards
 from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.positions import Positions
 from shunter.models.registry import Model, assemble_model, bag_tables, check_spec
 from shunter.models.spec import Features, ModelSpec
+
+if TYPE_CHECKING:
+    from shunter.extensions.distributed.training.tiered import TieredShards
 
 SEEDS_APART = 1_000_003
 
@@ -144,8 +145,11 @@ class ManyProcesses(OneProcess):
         hyperparameters: Hyperparameters,
         device: torch.device,
         cache: EmbeddingCache,
-    ) -> TieredShards:
+    ) -> "TieredShards":
         """Build tables whose rows are in a file of each process, with a cache in its share of the memory."""
+        from shunter.engine.tier_blocks import TierBlocks
+        from shunter.extensions.distributed.training.tiered import TieredShards
+
         embeddings = TieredShards(
             TierBlocks.of(spec, features, self.count),
             spec.embedding_dim,

@@ -3,7 +3,6 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shunter.errors import TooLargeError
+from shunter.models.embeddings.cache_counts import LookupCounts
 from shunter.models.embeddings.mapped import sum_of_rows
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.stored.room import Room
@@ -56,31 +56,6 @@ class PooledSums:
         while self._bytes > self._most_bytes:
             old, value = self._sums.popitem(last=False)
             self._bytes -= len(old) + value.nbytes + OVERHEAD_BYTES
-
-
-@dataclass(kw_only=True)
-class LookupCounts:
-    """Counts of where rows were found since the tables were opened; each row counts once per batch.
-
-    Attributes:
-        pinned: Rows found among the pinned rows.
-        cached: Rows found in the cache.
-        read: Rows read from the file.
-        pooled: Lists whose sum was cached.
-        read_bytes: Bytes read from the file.
-        read_seconds: Time that scoring waited for reads.
-    """
-
-    pinned: int = 0
-    cached: int = 0
-    read: int = 0
-    pooled: int = 0
-    read_bytes: int = 0
-    read_seconds: float = 0.0
-
-    def __add__(self, other: "LookupCounts") -> "LookupCounts":
-        """Return the sum of both counts."""
-        return LookupCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 class StoredEmbeddings(EmbeddingTables):

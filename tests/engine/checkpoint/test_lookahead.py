@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from shunter.engine.checkpoint.lookahead import cached_rows
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
-from shunter.engine.memory import available_memory_bytes, cached_rows, check_tables_fit
+from shunter.engine.memory import available_memory_bytes, check_tables_fit
 from shunter.engine.probes.steps import time_steps
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import HardwareError, RequestError

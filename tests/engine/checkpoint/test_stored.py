@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.checkpoint.storage import load_model, save_model
-from shunter.engine.checkpoint.stored import load_stored_model, load_to_score, stored_tables
+from shunter.engine.checkpoint.stored import load_stored_model, stored_tables
 from shunter.engine.config import Execution
 from shunter.errors import CheckpointError, RequestError
 from shunter.hardware.devices.process_limits import held_bytes

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from shunter.engine.checkpoint.scoring import placement_of_tables
 from shunter.engine.checkpoint.storage import load_model, save_model
-from shunter.engine.checkpoint.stored import load_stored_model, placement_of_tables
+from shunter.engine.checkpoint.stored import load_stored_model
 from shunter.errors import RequestError
 from shunter.extensions.compression.packed_tables import PACKED, RESTORED, WHOLE, PackedTable, choose_forms
 from shunter.extensions.compression.packing import Form, pack

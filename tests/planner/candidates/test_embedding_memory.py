@@ -14,13 +14,14 @@ from shunter.hardware.cost.memory_model import predict_memory_bytes
 from shunter.hardware.types import DiskRates, HardwareProfile, Quantity
 from shunter.models.embeddings.tiered import TieredEmbeddings
 from shunter.models.registry import model_spec
-from shunter.planner.candidates.embedding_memory import MIB, embedding_memory_notes, memory_for_tables
+from shunter.planner.candidates.embedding_memory import MIB
 from shunter.planner.candidates.offers import local_offers
 from shunter.planner.candidates.placements import placements
 from shunter.planner.choose import choose
 from shunter.planner.decide import NoFeasiblePlacementError
 from shunter.planner.describe import describe
 from shunter.planner.predict.predicted import predicted_candidates
+from shunter.planner.table_memory import embedding_memory_notes, memory_for_tables
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.lookahead import cached_rows
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, TrainingJob
-from shunter.engine.memory import cached_rows
 from shunter.errors import RequestError
 from shunter.extensions.distributed.executors.process_group import ProcessGroup
 from shunter.extensions.distributed.training.plan import Sharding
