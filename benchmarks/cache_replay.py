@@ -14,15 +14,15 @@ from shunter.engine.config import Execution
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
-from shunter.engine.data.row_use import row_levels
 from shunter.errors import TooLargeError
+from shunter.extensions.tiers.memory.compare import ids_per_sample
+from shunter.extensions.tiers.memory.demand import demands
+from shunter.extensions.tiers.memory.hits import Passes, predict_hits
+from shunter.extensions.tiers.row_use import row_levels
+from shunter.extensions.tiers.slots import SlotMap
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.open import open_source
-from shunter.models.embeddings.slots import SlotMap
 from shunter.models.registry import model_spec
-from shunter.planner.memory.compare import ids_per_sample
-from shunter.planner.memory.demand import demands
-from shunter.planner.memory.hits import Passes, predict_hits
 
 SEED, EPOCHS, CACHE_SHARE = 0, 2, 0.2
 MOST_LEVEL = 255

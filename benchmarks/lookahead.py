@@ -22,10 +22,10 @@ from benchmarks.report import parse_arguments, publish, table
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.engine.loop.step import admitted, applied, build_dense_optimizer, prefetch, train_step
+from shunter.extensions.tiers.slots import Admission
+from shunter.extensions.tiers.tiered import TieredEmbeddings
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.embeddings.slots import Admission
-from shunter.models.embeddings.tiered import TieredEmbeddings
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 

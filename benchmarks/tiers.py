@@ -43,21 +43,21 @@ from shunter.engine.data.batch import Batch, make_batch
 from shunter.extensions.distributed.executors.process_group import ProcessGroup, machine_here
 from shunter.extensions.distributed.planning.calibration import typical_step_seconds
 from shunter.extensions.distributed.training import GivenTable, Sharding
+from shunter.extensions.tiers.memory.compare import compare_servers
+from shunter.extensions.tiers.memory.demand import TableDemand, segments_of
+from shunter.extensions.tiers.memory.nodes import Ask
+from shunter.extensions.tiers.memory.power import BASE as SERVING_BASE
+from shunter.extensions.tiers.memory.power import saving, serving_fleets
+from shunter.extensions.tiers.memory.servers import BASE, read_servers
+from shunter.extensions.tiers.row_use import use_levels
+from shunter.extensions.tiers.slots import BYTES_A_ROW, BYTES_A_SLOT
+from shunter.extensions.tiers.stored import row_file
+from shunter.extensions.tiers.stored.room import divide
+from shunter.extensions.tiers.stored.row_file import RowFile
+from shunter.extensions.tiers.stored.tables import StoredEmbeddings
 from shunter.hardware.types import Placement
 from shunter.ingestion.request import ingest_request
-from shunter.models.embeddings.row_use import use_levels
-from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
-from shunter.models.embeddings.stored import row_file
-from shunter.models.embeddings.stored.room import divide
-from shunter.models.embeddings.stored.row_file import RowFile
-from shunter.models.embeddings.stored.tables import StoredEmbeddings
 from shunter.models.spec import CategoricalFeature, Features
-from shunter.planner.memory.compare import compare_servers
-from shunter.planner.memory.demand import TableDemand, segments_of
-from shunter.planner.memory.nodes import Ask
-from shunter.planner.memory.power import BASE as SERVING_BASE
-from shunter.planner.memory.power import saving, serving_fleets
-from shunter.planner.memory.servers import BASE, read_servers
 from shunter.requests import TrainRequest
 
 SEED = 0

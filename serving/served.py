@@ -21,8 +21,8 @@ from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.ranking_serving import RankingScorer
 
 if TYPE_CHECKING:
+    from shunter.extensions.tiers.stored.tables import StoredEmbeddings
     from shunter.ingestion.encoding.encoded import EncodedRows
-    from shunter.models.embeddings.stored.tables import StoredEmbeddings
     from shunter.tracking.registry.serving import Scorer
 
 

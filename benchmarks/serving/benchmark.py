@@ -32,11 +32,11 @@ import psutil
 
 from benchmarks.report import measure, parse_arguments, publish, table
 from shunter.engine.checkpoint.storage import save_model
+from shunter.extensions.tiers.stored import row_file
+from shunter.extensions.tiers.stored.room import WORKING_SHARE
 from shunter.hardware.devices.discovery import cpu_identity
 from shunter.hardware.meters.cpu import CpuPowerModel
 from shunter.ingestion.request import ingest_request
-from shunter.models.embeddings.stored import row_file
-from shunter.models.embeddings.stored.room import WORKING_SHARE
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT

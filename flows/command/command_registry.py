@@ -178,7 +178,7 @@ COMMANDS = Registry(
             "Compare two plans line by line.",
         ),
         "plan memory": command_entry(
-            "shunter.flows.command.plan_memory:memory",
+            "shunter.extensions.tiers.plan_memory_command:memory",
             "Compare servers with different kinds of memory.",
         ),
         "plan scale": command_entry(

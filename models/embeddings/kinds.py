@@ -35,7 +35,7 @@ KINDS = Registry(
     {
         "half": Entry(target="shunter.models.embeddings.half:HalfEmbeddings"),
         "half_on_gpu": Entry(target="shunter.models.embeddings.half:HalfOnGpu"),
-        "in_file": Entry(target="shunter.models.embeddings.tiered:TieredEmbeddings"),
+        "in_file": Entry(target="shunter.extensions.tiers.tiered:TieredEmbeddings"),
         "mixed": Entry(target="shunter.models.embeddings.mixed:MixedEmbeddings"),
         "native": Entry(target="shunter.models.embeddings.native_kernel:NativeEmbeddings"),
         "fbgemm": Entry(target="shunter.models.embeddings.fbgemm_kernel:FbgemmEmbeddings"),

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
-from shunter.models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
 from shunter.models.spec import CategoricalFeature, Features
 
 
@@ -90,4 +89,6 @@ def _write_split(
 
 def memory_of_rows(rows: int, dim: int, dataset: Dataset) -> int:
     """Bytes with which so many rows of the tables of a data set lie in memory, and the others in a file."""
+    from shunter.extensions.tiers.slots import BYTES_A_ROW, BYTES_A_SLOT
+
     return sum(dataset.features.table_rows) * BYTES_A_ROW + rows * ((dim + 1) * 4 + BYTES_A_SLOT)

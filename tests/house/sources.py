@@ -19,16 +19,6 @@ ROOMS = (
     ("tests", r"^tests/"),
     ("benchmarks", r"^(benchmarks|examples)/"),
     ("tools", r"^(requirements|docs)/"),
-    (
-        "core",
-        r"core_scaling|models/graph/twotower|reporting/front|history/zeros|profile_tables|flows/profiling"
-        r"|embeddings/(cache_counts|mapped)|candidates/embedding_memory",
-    ),
-    (
-        "tiers",
-        r"engine/tier_blocks|embeddings/(stored|tier|slots|row_use|row_starts|cache_counts)|learned_hash|planner/memory"
-        r"|expected_misses|moved_rows|table_memory|checkpoint/(lookahead|stored)|plan_memory|data/row_use",
-    ),
     ("retraining", r"^retraining/"),
     ("serving", r"^serving/"),
     ("operation", r"^operation/"),

@@ -82,6 +82,6 @@ def test_losses_are_those_of_the_scores(given: tuple[ModelFiles, DayLog], monkey
         "shunter.engine.checkpoint.scoring.available_memory_bytes", lambda device: 2 * SOME_OF_THE_TABLES
     )
     monkeypatch.setattr("shunter.retraining.losses.load_model", forbidden)
-    monkeypatch.setattr("shunter.engine.checkpoint.stored.load_model", forbidden)
+    monkeypatch.setattr("shunter.extensions.tiers.stored_models.load_model", forbidden)
     monkeypatch.setattr("shunter.engine.checkpoint.scoring.LARGEST_SHARE", 0.5)
     np.testing.assert_array_equal(scores_of(*given)[1], logits)

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from mlflow.pyfunc import PyFuncModel
 
-from shunter.engine.checkpoint.stored import stored_tables
 from shunter.errors import HardwareError, RequestError
-from shunter.models.embeddings.stored.tables import StoredEmbeddings
+from shunter.extensions.tiers.stored.tables import StoredEmbeddings
+from shunter.extensions.tiers.stored_models import stored_tables
 from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
 from shunter.tracking.registry.models import load_champion

@@ -147,8 +147,8 @@ class ManyProcesses(OneProcess):
         cache: EmbeddingCache,
     ) -> "TieredShards":
         """Build tables whose rows are in a file of each process, with a cache in its share of the memory."""
-        from shunter.engine.tier_blocks import TierBlocks
         from shunter.extensions.distributed.training.tiered import TieredShards
+        from shunter.extensions.tiers.tier_blocks import TierBlocks
 
         embeddings = TieredShards(
             TierBlocks.of(spec, features, self.count),

@@ -1,9 +1,9 @@
 """Embedding tables divided over processes; each process has its rows in a file, and a cache of them in memory.
 
 TorchRec trains the memory: one table of all processes' slots, divided by row, whose block in a process is the memory of
-its cache (`shunter.models.embeddings.tiers`). Rows of the real tables belong to processes by block
-(`shunter.engine.tier_blocks`). The ids of a batch are renumbered before it is trained, in the prefetch thread,
-by messages in a separate process group:
+its cache (`shunter.extensions.tiers.tiers`). Rows of the real tables belong to processes by block
+(`shunter.extensions.tiers.tier_blocks`). The ids of a batch are renumbered before it is trained, in the prefetch
+thread, by messages in a separate process group:
 
     1. the number of rows that each process requests from each other one, and whether all still train
     2. the rows, to their owners, which load the rows of all processes into slots
@@ -30,17 +30,17 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from shunter.engine.tier_blocks import TierBlocks
 from shunter.errors import TooLargeError, TrainingError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.given import GivenTable
 from shunter.extensions.distributed.training.plan import Sharding, make_plan
+from shunter.extensions.tiers.tier_blocks import TierBlocks
+from shunter.extensions.tiers.tiers import RowTiers, check_cache
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.initial_weights import RowsByThemselves, draw_tables
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.shards import Shard, copy_block
-from shunter.models.embeddings.tiers import RowTiers, check_cache
 from shunter.models.spec import TableShape
 
 TOO_LARGE, WAITS, HAS_ROOM = range(3)

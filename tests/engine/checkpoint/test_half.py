@@ -7,7 +7,6 @@ import torch
 
 from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.checkpoint.storage import load_model, save_model
-from shunter.engine.checkpoint.stored import load_stored_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
@@ -15,6 +14,7 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainResult
 from shunter.errors import RequestError
+from shunter.extensions.tiers.stored_models import load_stored_model
 from shunter.models.counting import count_model, count_parameter_bytes
 from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset

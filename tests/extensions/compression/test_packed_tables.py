@@ -8,12 +8,12 @@ import torch
 
 from shunter.engine.checkpoint.scoring import placement_of_tables
 from shunter.engine.checkpoint.storage import load_model, save_model
-from shunter.engine.checkpoint.stored import load_stored_model
 from shunter.errors import RequestError
 from shunter.extensions.compression.packed_tables import PACKED, RESTORED, WHOLE, PackedTable, choose_forms
 from shunter.extensions.compression.packing import Form, pack
+from shunter.extensions.tiers.stored_models import load_stored_model
 from shunter.models.ensemble import Ensemble
-from tests.engine.checkpoint.test_stored import FEATURES, inputs, model_of
+from tests.extensions.tiers.test_stored_models import FEATURES, inputs, model_of
 
 
 @pytest.mark.parametrize("bits", [8, 3])

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from shunter.engine.checkpoint.keeping import Keeping
-from shunter.engine.checkpoint.lookahead import cached_rows
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, TrainingJob
 from shunter.errors import RequestError
 from shunter.extensions.distributed.executors.process_group import ProcessGroup
 from shunter.extensions.distributed.training.plan import Sharding
+from shunter.extensions.tiers.embedding_cache import cached_rows
+from shunter.extensions.tiers.tiered import TieredEmbeddings
+from shunter.extensions.tiers.tiers import RowTiers
 from shunter.hardware.types import Placement
 from shunter.models.embeddings import initial_weights
-from shunter.models.embeddings.tiered import TieredEmbeddings
-from shunter.models.embeddings.tiers import RowTiers
 from tests.engine.synthetic import memory_of_rows, write_dataset
 from tests.extensions.distributed.training.ranks import (
     EXECUTION,

@@ -1,0 +1,1 @@
+"""Embedding tables that are divided over device memory, host memory and disk."""

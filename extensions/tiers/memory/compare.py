@@ -1,0 +1,136 @@
+"""Comparison of servers by their costs to train a model on a data set."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any
+
+from shunter.engine.data.arrays import read_array
+from shunter.engine.data.dataset import Dataset
+from shunter.errors import RequestError
+from shunter.extensions.tiers.memory.demand import demands
+from shunter.extensions.tiers.memory.nodes import Ask, Plan, fewest_nodes
+from shunter.extensions.tiers.memory.power import Fleet, saving, serving_fleets
+from shunter.extensions.tiers.memory.servers import Server, read_servers
+from shunter.extensions.tiers.plan_memory_request import PlanMemoryRequest
+from shunter.model_families import is_ranking
+from shunter.models.counting import count_model
+from shunter.models.registry import check_spec, model_spec
+
+FORWARD_AND_BACKWARD = 3  # times the arithmetic of the forward pass
+MISSES = (0.5, 1.0, 2.0)  # multiples of the predicted misses, for a sensitivity analysis
+RATES = (0.1, 1.0, 10.0)  # multiples of the requested rate, likewise
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Needed nodes at another sample rate or miss rate of the caches.
+
+    Attributes:
+        samples_per_second: The rate.
+        miss_factor: Misses over those predicted.
+        nodes: Of each server; None where no number of nodes does.
+        miss_rates: Of each server; None where nothing is cached.
+    """
+
+    samples_per_second: float
+    miss_factor: float
+    nodes: Mapping[str, int | None]
+    miss_rates: Mapping[str, float | None]
+
+    @classmethod
+    def of(cls, ask: Ask, plans: Mapping[str, Plan | None]) -> "Elsewhere":
+        """Return the needed nodes by the plan of each server."""
+        return cls(
+            ask.samples_per_second,
+            ask.miss_factor,
+            {name: None if plan is None else plan.nodes for name, plan in plans.items()},
+            {name: plan.miss_rate if plan is not None and plan.miss_rate else None for name, plan in plans.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of servers by the nodes that they need.
+
+    Attributes:
+        ask: Training demand.
+        plans: Plan of each server; None if no number of nodes suffices.
+        around: Plans at other rates and with other misses, and at the requested ones, rate by rate.
+        serving: Hosts of each kind that serve the tables at the same rate.
+    """
+
+    ask: Ask
+    plans: Mapping[str, Plan | None]
+    around: Sequence[Elsewhere]
+    serving: Mapping[str, Fleet]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        plans = {
+            name: None if plan is None else {**asdict(plan), "hours": plan.hours} for name, plan in self.plans.items()
+        }
+        return {
+            "table_bytes": sum(table.total_bytes for table in self.ask.tables),
+            "samples_per_second": self.ask.samples_per_second,
+            "servers": plans,
+            "nodes_by_rate_and_misses": [asdict(one) for one in self.around],
+            "serving": {
+                name: {**asdict(fleet), "energy_saving": saving(self.serving, name)}
+                for name, fleet in self.serving.items()
+            },
+        }
+
+
+def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
+    """Plan for each server.
+
+    Raises:
+        RequestError: There is no such model, its tables are of several widths, or the file of servers is none.
+        DataError: The arrays of the data set are damaged.
+    """
+    servers = read_servers(request.servers)
+    if is_ranking(request.architecture.model):
+        raise RequestError(
+            f"--model {request.architecture.model} ranks items and has no tables on tiers: name a model of clicks, "
+            "such as dlrm."
+        )
+    if request.architecture.model == "auto":
+        spec = model_spec(embedding_dim=request.embedding_dim)
+    else:
+        spec = model_spec(request.architecture.model, embedding_dim=request.embedding_dim)
+    check_spec(spec, dataset.features)
+    lookups = ids_per_sample(dataset)
+    tables = [table.scaled(request.rows_times) for table in demands(dataset, spec, lookups)]
+    flops = count_model(spec, dataset.features).matmul_flops_per_sample
+    ask = Ask(tuple(tables), FORWARD_AND_BACKWARD * flops, request.batch_size, request.samples_per_second)
+    return compare_servers(servers, ask)
+
+
+def compare_servers(servers: Mapping[str, Server], ask: Ask) -> Comparison:
+    """Plan for each server, and for other rates and multiples of the predicted misses."""
+    around: list[Elsewhere] = []
+    plans: dict[str, Plan | None] = {}
+    for rate, misses in product(RATES, MISSES):
+        other = replace(ask, samples_per_second=rate * ask.samples_per_second, miss_factor=misses)
+        found = {name: fewest_nodes(server, other) for name, server in servers.items()}
+        around.append(Elsewhere.of(other, found))
+        if rate == misses == 1:
+            plans = found
+    return Comparison(ask, plans, around, serving_fleets(ask.tables, ask.samples_per_second))
+
+
+def ids_per_sample(dataset: Dataset) -> Sequence[float]:
+    """Ids of a sample of the training part in each field, on average.
+
+    Raises:
+        DataError: An array is missing.
+    """
+    found: list[float] = []
+    for place, field in enumerate(dataset.features.categorical):
+        if not field.multi_valued:
+            found.append(1.0)
+            continue
+        ids = read_array(dataset.directory / f"train.bag{place}.values.npy")
+        found.append(len(ids) / max(dataset.splits["train"].rows, 1))
+    return found

@@ -1,0 +1,163 @@
+"""Fewest nodes of a server type that train a model at the requested rate, with their costs: simulated."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shunter.extensions.tiers.memory.demand import TableDemand
+from shunter.extensions.tiers.memory.hits import predict_hits
+from shunter.extensions.tiers.memory.placement import USABLE, Load, place_greedily, rooms, tier_loads
+from shunter.extensions.tiers.memory.servers import Server
+
+MOST_NODES = 1_024
+RESERVES = (0.0, 0.1, 0.25, 0.5, 0.75)  # shares of the fast tiers that are tried as a cache of the slow one
+BUSY = 0.7  # of what a tier reaches at most, beyond which it is not planned
+SECONDS_A_DAY = 86_400
+JOULES_A_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Training demand for which nodes are planned.
+
+    Attributes:
+        tables: The tables.
+        flops_per_sample: Of the layers, forward and backward.
+        batch: Samples of a step, of all nodes together.
+        samples_per_second: Rate that must be reached.
+        miss_factor: Multiple of the predicted cache misses, for a sensitivity analysis.
+    """
+
+    tables: tuple[TableDemand, ...]
+    flops_per_sample: float
+    batch: int
+    samples_per_second: float
+    miss_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Feasible plan of nodes.
+
+    Attributes:
+        nodes: How many.
+        places: Tier of each table.
+        cache_bytes: Of each node, for rows of the slow tier.
+        miss_rate: Share of the different rows of a step, of tables on the slow tier, that its cache lacks.
+        step_seconds: Time of a step.
+        samples_per_second: Rate at which they train.
+        kwh: Energy of a billion samples.
+        cost: Of a billion samples, US dollars.
+        limited_by: What the step waits for.
+    """
+
+    nodes: int
+    places: Mapping[str, str]
+    cache_bytes: float
+    miss_rate: float
+    step_seconds: float
+    samples_per_second: float
+    kwh: float
+    cost: float
+    limited_by: str
+
+    @property
+    def hours(self) -> float:
+        """Hours for a billion samples."""
+        return 1e9 / self.samples_per_second / 3600
+
+
+def fewest_nodes(server: Server, ask: Ask) -> Plan | None:
+    """Return the fastest plan with the fewest nodes; None if even `MOST_NODES` do not suffice."""
+    low, high = 0, 1
+    while high <= MOST_NODES and plan_for(server, ask, high) is None:
+        low, high = high, 2 * high
+    if high > MOST_NODES:
+        return None
+    while high - low > 1:  # more nodes never hold less
+        middle = (low + high) // 2
+        low, high = (low, middle) if plan_for(server, ask, middle) else (middle, high)
+    return plan_for(server, ask, high)
+
+
+def plan_for(server: Server, ask: Ask, nodes: int) -> Plan | None:
+    """Return the fastest plan for this number of nodes; None if no plan reaches the rate."""
+    has_block = any(tier.is_block for tier in server.tiers.values())
+    found = [_plan(server, ask, nodes, reserved) for reserved in (RESERVES if has_block else RESERVES[:1])]
+    holding = [plan for plan in found if plan is not None and plan.samples_per_second >= ask.samples_per_second]
+    return min(holding, key=lambda plan: plan.step_seconds, default=None)
+
+
+def _plan(server: Server, ask: Ask, nodes: int, reserved: float) -> Plan | None:
+    names, tiers = list(server.tiers), list(server.tiers.values())
+    loads = [Load.of(table, nodes, ask.samples_per_second, ask.batch) for table in ask.tables]
+    places = place_greedily(loads, tiers, reserved)
+    if places is None:
+        return None
+    taken = np.zeros(len(tiers))
+    np.add.at(taken, places, [load.size for load in loads])
+    left = np.array([0.0 if tier.is_block else room for room, tier in zip(rooms(tiers, 0.0), tiers, strict=True)])
+    left = np.maximum(left - taken, 0.0)
+    on_slow = [tiers[place].is_block for place in places]
+    # Rows from the slow tier are then in a cache, which uses bandwidth of its tiers.
+    busy = tier_loads(loads, tiers, places)
+    cached = [load for load, is_slow in zip(loads, on_slow, strict=True) if is_slow]
+    for place, tier in enumerate(tiers):
+        if left[place]:
+            busy[place] += sum(load.share_of(tier) for load in cached) * float(left[place] / left.sum())
+    seconds = {
+        "layers": ask.flops_per_sample * ask.batch / nodes / server.flops_per_second,
+        # The loads are parts of a second at the requested rate; a step at that rate lasts batch / rate.
+        "memory": max(busy) / BUSY * ask.batch / ask.samples_per_second,
+    }
+    miss_rate = 0.0
+    slow = [table for table, is_slow in zip(ask.tables, on_slow, strict=True) if is_slow]
+    if slow:
+        fetch = _fetch(server, ask, slow, nodes, float(left.sum()))
+        if fetch is None:
+            return None
+        seconds["slow tier"], miss_rate = fetch
+    limited_by, step = max(seconds.items(), key=lambda one: one[1])
+    rate = ask.batch / step
+    hours = 1e9 / rate / 3600
+    return Plan(
+        nodes=nodes,
+        places={table.name: names[place] for table, place in zip(ask.tables, places, strict=True)},
+        cache_bytes=float(left.sum()),
+        miss_rate=miss_rate,
+        step_seconds=step,
+        samples_per_second=rate,
+        kwh=nodes * server.watts * hours * 3600 / JOULES_A_KWH,
+        cost=nodes * server.price_per_hour * hours,
+        limited_by=limited_by,
+    )
+
+
+def _fetch(
+    server: Server, ask: Ask, slow: Sequence[TableDemand], nodes: int, cache_bytes: float
+) -> tuple[float, float] | None:
+    """Return the seconds to load the rows of a step from the slow tier, during the step before, and the miss rate.
+
+    The result is None if the writes of a day exceed the endurance of the tier. Each loaded row evicts a trained row,
+    which is written back, so that equal amounts are written and read, block by block.
+    """
+    tier = next(tier for tier in server.tiers.values() if tier.reads_per_second is not None)
+    hits = predict_hits(slow, ask.batch, cache_bytes * nodes)
+    misses = np.minimum(hits.misses * ask.miss_factor, hits.requests)
+    blocks = sum(
+        miss * -(-table.row_bytes // tier.granule_bytes) / nodes for table, miss in zip(slow, misses, strict=True)
+    )
+    moved = blocks * tier.granule_bytes
+    assert tier.reads_per_second is not None, "it is read by block"
+    seconds = (
+        tier.latency_seconds
+        + max(
+            2 * blocks / tier.reads_per_second, moved / tier.read_bytes_per_second + moved / tier.write_bytes_per_second
+        )
+        / BUSY
+    )
+    written_a_day = moved * ask.samples_per_second / ask.batch * SECONDS_A_DAY
+    if tier.writes_per_day is not None and written_a_day > tier.writes_per_day * tier.capacity_bytes * USABLE:
+        return None
+    return float(seconds), float(misses.sum() / max(hits.requests.sum(), 1e-12))

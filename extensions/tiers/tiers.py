@@ -1,0 +1,370 @@
+"""Two tiers of embedding rows: all rows in a file, and some in slots of memory.
+
+    file, mapped          weight [rows, dim], adagrad_sum [rows]          slow, as large as the disk
+        | fetch   ^ write back
+        v         |
+    slots                 weight [slots, dim], adagrad_sum [slots]        memory of an in-memory kernel
+
+A row need not be in the file before its first lookup. If it can be drawn independently
+(`shunter.models.embeddings.initial_weights`), it is drawn into its slot at the first lookup, and written to the file
+when it is evicted.
+
+The files have no name, so they vanish with the process in any case. Only checkpoints survive; the tables are restored
+from them.
+"""
+
+import mmap
+import os
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shunter.errors import HardwareError, RequestError
+from shunter.extensions.tiers.slots import Admission, SlotMap
+from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.initial_weights import RowsByThemselves
+from shunter.models.embeddings.request import EmbeddingCache
+
+# Looked-up rows after which the mapped pages are released: at most 64 MiB, because Linux maps 64 KiB around each
+# access, for weights and for sums.
+MOST_TOUCHED_ROWS = 512
+ROWS_BEGUN_AT_ONCE = 1 << 14  # rows drawn at a time if all rows are drawn into the file, to limit memory
+BROKEN = "Rows cannot be moved to and from the file of the embedding tables"
+REMEDY = "free space on its disk or repair it, and train again, which resumes from the last checkpoint."
+
+
+@dataclass(frozen=True)
+class StartBlock:
+    """Consecutive rows of a table in a file that can be drawn independently.
+
+    Attributes:
+        first: Number of the first row, counted through the file.
+        rows: Number of rows.
+        first_row: Number of the first row within the table.
+        table: Draws the rows.
+    """
+
+    first: int
+    rows: int
+    first_row: int
+    table: RowsByThemselves
+
+
+class StartingRows:
+    """Rows of a file that can be drawn independently of each other.
+
+    Attributes:
+        blocks: Blocks of these rows, in the order of the file.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[StartBlock] = []
+
+    def draw(self, rows: np.ndarray, dim: int) -> np.ndarray:
+        """Draw the initial weights of the given rows, float32 `[rows, dim]`.
+
+        Args:
+            rows: Row numbers, counted through the file; each row must be in a block.
+            dim: Width of a row.
+        """
+        block_of_row = np.searchsorted([block.first for block in self.blocks], rows, side="right") - 1
+        drawn = np.empty((len(rows), dim), np.float32)
+        for number in np.unique(block_of_row).tolist():
+            block, here = self.blocks[number], np.flatnonzero(block_of_row == number)
+            drawn[here] = block.table.draw(rows[here] - block.first + block.first_row)
+        return drawn
+
+
+class RowTiers:
+    """Rows in a file and in slots.
+
+    The file may be older than the slots; `flush` updates it to the last trained batch.
+
+    Args:
+        rows: Rows of all tables.
+        dim: Width of every row.
+        cache: Size of the window, access frequencies of rows, and folder of the file.
+        weight: Memory of the kernel that trains the rows, float32 `[slots, dim]`.
+        adagrad_sum: Optimiser state of these rows, float32 `[slots]`.
+
+    Attributes:
+        weight: Rows in the file, float32 `[rows, dim]`.
+        adagrad_sum: Optimiser state in the file, float32 `[rows]`.
+        slots: Largest number of rows in memory.
+        counts: Statistics of moved rows.
+        lock: Must be held by callers of `bring`, `begin`, `leave_window` and `forget`; other methods take it.
+
+    Raises:
+        HardwareError: There is not enough disk space for the file.
+    """
+
+    def __init__(self, rows: int, dim: int, cache: EmbeddingCache, weight: Tensor, adagrad_sum: Tensor) -> None:
+        self._files = tuple(_MappedFile(floats, cache.directory) for floats in (rows * dim, rows))
+        self.weight = self._files[0].tensor.view(rows, dim)
+        self.adagrad_sum = self._files[1].tensor
+        # The same memory in tensors that autograd does not track: rows arrive between a forward and its backward pass.
+        self._fast_weight, self._fast_sum = (torch.from_numpy(one.numpy()) for one in (weight, adagrad_sum))
+        self.slots = len(weight)
+        self._map = SlotMap(rows, self.slots, cache.window_batches, cache.row_levels)
+        self._starting = StartingRows()
+        self._touched_rows = 0
+        self._file_is_current = self._is_whole = True
+        self.counts = CacheCounts(rows=self.slots, row_bytes=4 * (dim + 1))
+        self.lock = threading.Lock()
+
+    @torch.no_grad()
+    def bring(self, rows: np.ndarray, *, counted: bool = True) -> np.ndarray:
+        """Load the rows of the next batch into slots, and return the slots.
+
+        Args:
+            rows: Distinct rows of the batch.
+            counted: Whether the batch counts in the statistics of the training.
+
+        Raises:
+            TooLargeError: The batches in the window have more rows than there are slots; nothing has changed then.
+            HardwareError: The file cannot be read or written.
+        """
+        started = time.perf_counter()
+        admission = self._map.admit(rows)
+        self._move(admission)
+        if counted:
+            self.counts.hits += len(rows) - len(admission.arriving)
+            self.counts.misses += len(admission.arriving)
+            self.counts.written_back += len(admission.leaving)
+            self.counts.transfer_seconds += time.perf_counter() - started
+        return admission.slots
+
+    def start_anew(self) -> None:
+        """Reset the tiers: no row exists before it is written or registered by `add_start`."""
+        self._starting = StartingRows()
+
+    def add_start(self, table: RowsByThemselves, *, first: int, rows: int, first_row: int = 0) -> None:
+        """Register rows that are drawn at their first lookup; see `StartBlock`. No slot may have one of them."""
+        self._starting.blocks.append(StartBlock(first, rows, first_row, table))
+        self._map.note_unbegun(first, first + rows)
+
+    def as_drawn(self) -> None:
+        """Reset all rows that can be drawn independently to their initial weights, and empty the slots."""
+        with self.lock:
+            self.forget()
+            for block in self._starting.blocks:
+                self._map.note_unbegun(block.first, block.first + block.rows)
+
+    @torch.no_grad()
+    def begin(self, rows: np.ndarray) -> None:
+        """Draw the rows that the file lacks among these rows into the file; rows may repeat.
+
+        The file must be up to date (`flush`): a row in a slot that the file lacks was then never trained.
+
+        Raises:
+            HardwareError: The file cannot be written.
+        """
+        if not self._map.unbegun:
+            return
+        new = np.unique(rows[~self._map.have_begun(rows)])
+        if not len(new):
+            return
+        index = torch.from_numpy(new)
+        try:
+            self.weight.index_copy_(0, index, torch.from_numpy(self._starting.draw(new, self.weight.shape[1])))
+            self.adagrad_sum.index_fill_(0, index, 0.0)
+        except OSError as error:
+            raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
+        self._map.note_begun(new)
+        self.note_touched(len(new))
+
+    def begin_all(self) -> None:
+        """Update the file, and draw all rows that it lacks."""
+        self.flush()
+        rows = len(self.weight)
+        with self.lock:
+            for first in range(0, rows, ROWS_BEGUN_AT_ONCE) if self._map.unbegun else ():
+                self.begin(np.arange(first, min(first + ROWS_BEGUN_AT_ONCE, rows)))
+
+    def note_written(self, rows: np.ndarray) -> None:
+        """Record that other code has written distinct rows into the file."""
+        with self.lock:
+            self._map.note_begun(rows)
+
+    def note_all_written(self) -> None:
+        """Record that other code has written all rows into the file."""
+        with self.lock:
+            self._map.note_all_begun()
+
+    def starts(self, first: int, rows: int) -> "BlockStarts | None":
+        """Return the record of which of these rows have begun; None if all have."""
+        return BlockStarts(self, first, rows) if self._map.unbegun else None
+
+    def have_begun(self, first: int, last: int) -> Tensor:
+        """Return whether the file has each row of a range, as a bool tensor."""
+        with self.lock:
+            return torch.from_numpy(self._map.have_begun(slice(first, last)))
+
+    def leave_window(self) -> None:
+        """Release all batches so far, since their slots are not used any more."""
+        self._map.leave_window()
+
+    def note_trained(self) -> None:
+        """Record that slots are about to change, so that the file is not up to date from now on."""
+        self._file_is_current = False
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        """Write all cached rows to the file if a batch was trained since the last flush; call this between two steps.
+
+        The content of the file then stays the same until the next step: rows evicted before it are written with equal
+        values.
+        """
+        if self._file_is_current:
+            return
+        with self.lock:
+            self._check_whole()
+            rows, slots = (torch.from_numpy(part.astype(np.int64)) for part in self._map.residents())
+            self.write_back(rows, slots)
+            self._map.note_begun(rows.numpy())
+            self._file_is_current = True
+
+    def forget(self) -> None:
+        """Empty the slots without writing them back, since other code has written the file."""
+        self._map.clear()
+        self._file_is_current = self._is_whole = True
+
+    def note_touched(self, rows: int) -> None:
+        """Release the pages of the files from time to time; mapped pages count as memory of this process."""
+        self._touched_rows += rows
+        if self._touched_rows >= MOST_TOUCHED_ROWS:
+            self.leave_pages()
+
+    def leave_pages(self) -> None:
+        """Release the pages of the files."""
+        for file in self._files:
+            file.leave_pages()
+        self._touched_rows = 0
+
+    def _move(self, admission: Admission) -> None:
+        """Write evicted rows back, and read arriving rows.
+
+        Raises:
+            HardwareError: The file cannot be read or written. The state in memory must then not be saved, since a slot
+                may have another row than recorded.
+        """
+        self._check_whole()
+        self._is_whole = False
+        as_index = {name: torch.from_numpy(part.astype(np.int64)) for name, part in vars(admission).items()}
+        try:
+            self.write_back(as_index["leaving"], as_index["leaving_slots"])
+            rows, slots = as_index["arriving"], as_index["arriving_slots"]
+            if admission.is_new.any():
+                new, is_old = np.flatnonzero(admission.is_new), torch.from_numpy(np.flatnonzero(~admission.is_new))
+                self._draw(admission.arriving[new], slots[torch.from_numpy(new)])
+                rows, slots = rows[is_old], slots[is_old]
+            self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
+            self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
+        except OSError as error:
+            raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
+        self._is_whole = True
+        self.note_touched(len(rows))
+
+    def _draw(self, rows: np.ndarray, slots: Tensor) -> None:
+        """Draw the initial weights of rows into their slots."""
+        drawn = self._starting.draw(rows, self.weight.shape[1])
+        self._fast_weight.index_copy_(0, slots, torch.from_numpy(drawn))
+        self._fast_sum.index_fill_(0, slots, 0.0)
+
+    def _check_whole(self) -> None:
+        if not self._is_whole:
+            raise HardwareError(f"{BROKEN}: {REMEDY}")
+
+    def write_back(self, rows: Tensor, slots: Tensor) -> None:
+        """Write rows from their slots to the file."""
+        self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
+        self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
+        self.note_touched(len(rows))
+
+
+class BlockStarts:
+    """Record of the rows of a block in the file that have begun (`shunter.models.embeddings.shards.RowStarts`)."""
+
+    def __init__(self, tiers: RowTiers, first: int, rows: int) -> None:
+        self._tiers, self._first, self._rows = tiers, first, rows
+
+    def keep_begun(self, wanted: Tensor) -> None:
+        """Set entries of `wanted`, a bool for each row, to False for rows that have not begun."""
+        assert len(wanted) == self._rows, "all rows of the block"
+        for start in range(0, self._rows, ROWS_BEGUN_AT_ONCE):
+            part = wanted[start : start + ROWS_BEGUN_AT_ONCE]
+            part &= self._tiers.have_begun(self._first + start, self._first + start + len(part))
+
+    def begin(self, rows: Tensor) -> None:
+        """Draw rows that have not begun; row numbers are relative to the block."""
+        with self._tiers.lock:
+            self._tiers.begin(rows.numpy() + self._first)
+
+    def note_written(self, rows: Tensor) -> None:
+        """Record that whole rows were written; row numbers are relative to the block."""
+        self._tiers.note_written(rows.numpy() + self._first)
+
+
+def check_cache(cache: EmbeddingCache, device: torch.device) -> None:
+    """Raise if tables behind a cache cannot be built.
+
+    Raises:
+        RequestError: The cache has no row, or the device is not the CPU.
+    """
+    if cache.rows < 1:
+        raise RequestError(f"A cache of {cache.rows} embedding rows is no cache: use at least 1.")
+    if device.type != "cpu":
+        raise RequestError(
+            f"Embedding tables in a file are trained on the device cpu and not on {device}: leave out "
+            f"--embedding-memory there."
+        )
+
+
+class _MappedFile:
+    """New, memory-mapped file of zeros without a name.
+
+    Args:
+        floats: Number of floats in the file.
+        directory: Folder of the file; None is the system's folder for temporary files.
+
+    Attributes:
+        tensor: Content of the file, float32 `[floats]`.
+
+    Raises:
+        HardwareError: The folder cannot be written to or has not enough space.
+    """
+
+    def __init__(self, floats: int, directory: Path | None) -> None:
+        self._mapped = _map_file(4 * floats, directory)
+        self.tensor = torch.frombuffer(self._mapped, dtype=torch.float32)
+
+    def leave_pages(self) -> None:
+        """Release the mapped pages; written data stays in the system's page cache of the file."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_file(size: int, directory: Path | None) -> mmap.mmap:
+    """Map a new file of zeros without a name, `size` bytes long."""
+    folder = directory or Path(tempfile.gettempdir())
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size)
+            if hasattr(os, "posix_fallocate"):  # a full disk at a later write to mapped memory would kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            mapped = mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        raise HardwareError(
+            f"The folder {folder} cannot take the {size:,} bytes of an embedding file ({error.strerror}): "
+            f"make room or name another one."
+        ) from error
+    # Rows are small and far apart, so read-ahead would only evict useful pages of the file from memory.
+    if hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
+    return mapped
