@@ -12,10 +12,10 @@ from shunter.engine.checkpoint.scoring import placement_of_tables
 from shunter.engine.table_files import TABLES_IN_FILES, are_supported
 from shunter.errors import DataError
 from shunter.ingestion.encoding.columns import holder_of, with_parts
-from shunter.ingestion.encoding.few_values import ValueEncoder
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.models.embeddings.cache_counts import LookupCounts
 from shunter.serving.errors import RefusedError
+from shunter.serving.few_values import ValueEncoder
 from shunter.serving.table import Table
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.ranking_serving import RankingScorer

@@ -38,7 +38,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "test_nobody_listens_to_other_machines",
     ),
     "a file between processes is written by somebody else": (
-        "tests/engine/test_private_files.py",
+        "tests/extensions/distributed/test_private_files.py",
         "test_a_file_that_others_can_write_or_own_is_refused",
     ),
     "a champion with code, pickles or another loader is loaded": (

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 
 from shunter.ingestion.encoding.columns import from_pandas
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
-from shunter.ingestion.encoding.few_values import ValueEncoder
 from shunter.ingestion.encoding.vocabulary import HashedIds
 from shunter.ingestion.fields import ValueForm
 from shunter.ingestion.rows import read_rows
+from shunter.serving.few_values import ValueEncoder
 from shunter.serving.table import Table
 
 VALUES = 10_000

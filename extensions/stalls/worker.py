@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from shunter.engine.loop.step import applied
-from shunter.engine.private_files import read_private, write_private
 from shunter.extensions.distributed.links.processes import Report, join_group, run_member
+from shunter.extensions.distributed.private_files import read_private, write_private
 from shunter.extensions.distributed.training.processes import broadcast_number
 from shunter.extensions.stalls.linked import BACKEND, Wire, register_backend
 from shunter.extensions.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan

@@ -16,11 +16,11 @@ from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.check import check
 from shunter.ingestion.encoding.columns import in_usual_form, numbers
 from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.encoding.few_values import ValueEncoder
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.rows import read_rows
 from shunter.ingestion.schema import Schema, parse_schema
 from shunter.ingestion.sources.open import open_source
+from shunter.serving.few_values import ValueEncoder
 
 ROWS = 300
 # What is written for a number with a point and its thousands, and how the schema says so.

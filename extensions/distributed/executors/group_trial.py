@@ -25,9 +25,9 @@ from shunter.engine.executors.compilation import PROBE_STEPS
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.step import peak_memory_bytes
 from shunter.engine.loop.trainer import train
-from shunter.engine.private_files import read_private, write_private
 from shunter.engine.results import StepTiming
 from shunter.extensions.distributed.links.processes import Report, join_group, run_group, run_member
+from shunter.extensions.distributed.private_files import read_private, write_private
 from shunter.extensions.distributed.training.plan import Sharding, with_kept_machine
 from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.models.registry import Model

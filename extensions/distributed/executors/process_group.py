@@ -17,13 +17,13 @@ from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, R
 from shunter.engine.executors.role import Executor, Reading
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.memory import free_memory_bytes
-from shunter.engine.private_files import write_private
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.engine.results import StepTiming, TrainingFigures, TrainResult
 from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
 from shunter.extensions.distributed.executors.group_trial import time_group
 from shunter.extensions.distributed.links.processes import LAST_WORDS_SECONDS, Group
+from shunter.extensions.distributed.private_files import write_private
 from shunter.extensions.distributed.training.plan import Division, Machine, Sharding
 from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.hardware.cost.step_model import link_bytes_per_second

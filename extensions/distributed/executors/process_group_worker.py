@@ -20,11 +20,11 @@ from torch import distributed as dist
 from shunter.engine.config import Execution
 from shunter.engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
 from shunter.engine.job import Hooks
-from shunter.engine.private_files import read_private
 from shunter.errors import ShunterError
 from shunter.extensions.distributed.executors.process_group import TASK
 from shunter.extensions.distributed.executors.together import train_together
 from shunter.extensions.distributed.links.processes import REPORT_DESCRIPTOR, end_process, join_group
+from shunter.extensions.distributed.private_files import read_private
 from shunter.extensions.distributed.training.plan import Sharding
 
 

@@ -8,7 +8,7 @@ from typing import Self
 from torch import device
 
 from shunter.extensions.distributed.tables.exchanged import ExchangedTable
-from shunter.models.embeddings.selected_columns import ColumnOrder
+from shunter.extensions.distributed.tables.selected_columns import ColumnOrder
 from shunter.models.spec import TableShape
 
 

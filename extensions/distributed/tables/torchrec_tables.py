@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from shunter.extensions.distributed.tables.selected_columns import ColumnOrder
 from shunter.extensions.distributed.tables.sharding_types import SHARDING_TYPES, CommunicationPrecision
 from shunter.extensions.distributed.tables.shared_memory import SharedMemory
 from shunter.extensions.distributed.tables.shared_vectors import Part, SharedVectors
 from shunter.models.embeddings.role import EPSILON
-from shunter.models.embeddings.selected_columns import ColumnOrder
 from shunter.models.embeddings.shards import Shard
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from shunter.errors import UnusableValuesError
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.columns import text_keys
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, NumericField
-from shunter.ingestion.encoding.few_values import ValueEncoder
 from shunter.ingestion.encoding.value_counts import MOST_LISTED, ValueCounts, ValueFlag, listed
 from shunter.ingestion.encoding.vocabulary import HashedIds, VocabularyIds
+from shunter.serving.few_values import ValueEncoder
 
 KNOWN = VocabularyIds(text_keys(pl.Series(["3.1", "3.10", "a"]), "written"))
 ENCODER = Encoder(

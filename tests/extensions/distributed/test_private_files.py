@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shunter.engine.private_files import read_private, write_private
 from shunter.errors import TrainingError
+from shunter.extensions.distributed.private_files import read_private, write_private
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.columns import text_keys
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, NumericField
-from shunter.ingestion.encoding.few_values import LONGEST_REMEMBERED, ValueEncoder
 from shunter.ingestion.encoding.vocabulary import HashedIds, VocabularyIds
+from shunter.serving.few_values import LONGEST_REMEMBERED, ValueEncoder
 
 TEXTS = [
     "5",
@@ -117,7 +117,7 @@ def test_values_with_weights_are_left_to_whole_columns() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shunter.ingestion.encoding.few_values.MOST_REMEMBERED", 12 * len(ENCODER.categorical))
+    monkeypatch.setattr("shunter.serving.few_values.MOST_REMEMBERED", 12 * len(ENCODER.categorical))
     values = ValueEncoder(ENCODER)
     numbers = {"price": [0.0] * 10, "age": [0.0] * 10}
     for start in range(0, 200, 10):
