@@ -14,10 +14,10 @@ from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.history import Histories
+from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
 from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
-from shunter.ingestion.learned_maps import with_learned_maps
 from shunter.ingestion.progress import ProgressReporter
 from shunter.ingestion.sample import merged_in
 from shunter.ingestion.schema import Schema
@@ -164,7 +164,8 @@ def _fit(
     categorical = found.categorical_fields(spill, _key_kind(source), base, watch.counted)
     for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):
         categorical.append(found.sharing_field(column, categorical, empty))
-    categorical = with_learned_maps(source.schema, spill, categorical)
+    if source.schema.learned_columns:
+        categorical = LEARNED_MAPS.load("learn")(source.schema, spill, categorical)
     form = source.schema.value_form
     text_form = TextForm(**{name: getattr(source.schema, name) for name in TextForm.model_fields})
     encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical), form, text_form)

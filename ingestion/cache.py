@@ -20,8 +20,10 @@ from shunter.engine.data.dataset import DESCRIPTION, Dataset
 from shunter.errors import DamagedFileError, DataError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.build import build
-from shunter.ingestion.learned_maps import refuse_for_ranking
+from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
+from shunter.ingestion.fields import SingleValued
 from shunter.ingestion.progress import OnProgress, ignore
+from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.guard import Budget, check_sizes, open_checked
 from shunter.ingestion.survey import positives_alone
 from shunter.ingestion.vectors import vector_files
@@ -93,11 +95,11 @@ def ingest_source(
 
     Raises:
         DataError: The source cannot be read or used.
+        MissingExtensionError: The schema asks for learned maps, and no extension learns them.
     """
     started, worked = time.perf_counter(), 1
     check_sizes(source.paths, source.name)
-    if positives_suffice:
-        refuse_for_ranking(source.schema)
+    check_learned_columns(source.schema, is_ranking=positives_suffice)
     (cache / "locks").mkdir(parents=True, exist_ok=True)
     fingerprint = fingerprint_of(source, seed, cache / MEMO)
     directory = cache / fingerprint[:16]
@@ -129,6 +131,23 @@ def ingest_source(
                 )
     seconds = time.perf_counter() - started
     return dataset, IngestReport(dataset.rows, dataset.quarantined_rows, reused, seconds, worked)
+
+
+def check_learned_columns(schema: Schema, *, is_ranking: bool) -> None:
+    """Raise if learned maps cannot be had.
+
+    Raises:
+        DataError: The user or the item has a learned map, and a ranking model needs a distinct id for each value.
+        MissingExtensionError: No extension learns maps.
+    """
+    if schema.learned_columns:
+        LEARNED_MAPS.entry("learn")
+    for column in schema.learned_columns if is_ranking else ():
+        if isinstance(column, SingleValued) and column.field in (schema.user, schema.item):
+            raise DataError(
+                f"{column.field} has learned_rows, but a model that ranks needs an id of its own for each of its "
+                "values: leave learned_rows out of the schema, or take another --model."
+            )
 
 
 def fingerprint_of(source: Source, seed: int, memo: Path) -> str:

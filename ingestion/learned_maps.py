@@ -62,20 +62,6 @@ def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> lis
     return [with_map(pair) for pair in fitted]
 
 
-def refuse_for_ranking(schema: Schema) -> None:
-    """Raise if the user or item column has a learned map: a ranking model needs a distinct id for each value.
-
-    Raises:
-        DataError: The user or the item has a learned map.
-    """
-    for column in schema.categorical:
-        if column.field in (schema.user, schema.item) and schema.vocabulary.learned_rows_of(column) is not None:
-            raise DataError(
-                f"{column.field} has learned_rows, but a model that ranks needs an id of its own for each of its "
-                "values: leave learned_rows out of the schema, or take another --model."
-            )
-
-
 def _field_name(column: Categorical) -> str:
     return column.field if isinstance(column, SingleValued) else column.column
 

@@ -337,6 +337,12 @@ class Schema(Options, TextForm):
         return (*self.multi_valued, *self.stored_sequences)
 
     @property
+    def learned_columns(self) -> tuple[Categorical, ...]:
+        """Columns whose ids are a learned map."""
+        columns = (*self.categorical, *self.bags)
+        return tuple(column for column in columns if self.vocabulary.learned_rows_of(column) is not None)
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """Names of several labels, the main label first; empty for a single label."""
         return tuple(label.name or label.column for label in self.labels)

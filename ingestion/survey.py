@@ -19,7 +19,7 @@ from shunter.ingestion.encoding.buckets import BucketIds, coarse, quantile_edges
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
 from shunter.ingestion.encoding.labels import LabelCounts, count_labels
-from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.learned_map import LearnedMap
 from shunter.ingestion.encoding.vocabulary import (
     HashedIds,
     IdMap,
@@ -302,14 +302,14 @@ def fit_ids(
             log come first. A learned map is not changed.
 
     Returns:
-        The ids, by frequency where a map is still to be learned (`shunter.ingestion.learned_maps`); the number of
-        distinct values; and the access curve over the ids, id 0 among them.
+        The ids, by frequency where a map is still to be learned (`shunter.ingestion.encoding.learned_map`); the number
+        of distinct values; and the access curve over the ids, id 0 among them.
     """
     keys, counts = counter.by_frequency()
     fixed = None
     if (hash_size := default.hash_size_of(column)) is not None:
         fixed = HashedIds(hash_size)
-    elif default.learned_rows_of(column) is not None and isinstance(former, LearnedIds):
+    elif default.learned_rows_of(column) is not None and isinstance(former, LearnedMap):
         fixed = former  # which the weights of its model were learned with
     if fixed is not None:
         lookups = np.bincount(fixed.ids(keys), weights=counts, minlength=fixed.rows).astype(np.int64)

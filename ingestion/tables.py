@@ -6,7 +6,7 @@ from typing import Literal
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.learned_map import LearnedMap
 from shunter.ingestion.encoding.vocabulary import IdMap, VocabularyIds
 from shunter.ingestion.second_pass import ENCODER_FOLDER
 
@@ -56,9 +56,8 @@ def learned_words(dataset: Dataset) -> list[tuple[str, str]]:
 
 
 def _table(name: str, ids: IdMap) -> TableIds:
-    if isinstance(ids, LearnedIds):
-        words = f"{ids.own:,} of one value, {ids.shared:,} of values alike, {ids.hashed:,} of rare and new ones"
-        return TableIds(name, "learned", ids.rows, ids.map.bytes, words)
+    if isinstance(ids, LearnedMap):
+        return TableIds(name, "learned", ids.rows, ids.bytes, ids.contents)
     if isinstance(ids, VocabularyIds):
         return TableIds(name, "exact", ids.rows, ids.keys.nbytes)
     if isinstance(ids, BucketIds):

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shunter.errors import DataError
-from shunter.ingestion.encoding.encoder import Encoder, write_vocabularies
-from shunter.ingestion.encoding.learned import LearnedIds, learned_ids
+from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.learned_map import LearnedMap, read_learned_maps, write_vocabularies
 from shunter.ingestion.encoding.vocabulary import Keys, VocabularyIds
 
 Arrays = dict[str, NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint8]]
@@ -66,7 +66,7 @@ def write_extended(directory: Path, former: Encoder, arrays: Mapping[str, np.nda
         keys[before > 0] = there[before[before > 0] - 1]
         vocabularies.append(keys)
     try:
-        maps = _learned(former) | learned_ids(arrays)
+        maps = _learned(former) | read_learned_maps(arrays)
         write_vocabularies(directory, vocabularies, {field: maps[field] for field in learned})
     except (ValueError, KeyError) as error:
         raise DataError("A learned map of the increment cannot be read: export it again.") from error
@@ -97,8 +97,8 @@ def _vocabularies(encoder: Encoder) -> dict[str, VocabularyIds]:
     return {field.name: field.ids for field in own if isinstance(field.ids, VocabularyIds)}
 
 
-def _learned(encoder: Encoder) -> dict[str, LearnedIds]:
+def _learned(encoder: Encoder) -> dict[str, LearnedMap]:
     """Return the learned maps by owning field."""
     return {
-        field.name: field.ids for field in encoder.categorical if isinstance(field.ids, LearnedIds) and not field.table
+        field.name: field.ids for field in encoder.categorical if isinstance(field.ids, LearnedMap) and not field.table
     }

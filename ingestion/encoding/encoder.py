@@ -23,7 +23,7 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.buckets import BucketIds, number_keys
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
-from shunter.ingestion.encoding.learned import LearnedIds, learned_ids, write_vocabularies
+from shunter.ingestion.encoding.learned_map import LearnedMap, read_learned_maps, write_vocabularies
 from shunter.ingestion.encoding.value_counts import ValueCounts, flags_of_ids, flags_of_numbers
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
 from shunter.ingestion.fields import USUAL_TEXTS, TextForm, TextKind, ValueForm
@@ -272,7 +272,7 @@ class Encoder:
             ids = field.ids
             if isinstance(ids, BucketIds):
                 found.update(repr((ids.edges, field.column)).encode())
-            if isinstance(ids, LearnedIds):
+            if isinstance(ids, LearnedMap):
                 found.update(b"".join(array.tobytes() for array in ids.arrays.values()))
             found.update(ids.keys.tobytes() if isinstance(ids, VocabularyIds) else repr(ids.rows).encode())
         return found.hexdigest()
@@ -291,7 +291,7 @@ class Encoder:
                 "table": field.table,
                 "is_built": field.is_built,
                 **({"edges": field.ids.edges, "column": field.column} if isinstance(field.ids, BucketIds) else {}),
-                **({"is_learned": True} if isinstance(field.ids, LearnedIds) else {}),
+                **({"is_learned": True} if isinstance(field.ids, LearnedMap) else {}),
                 **({} if field.weights is None else {"weights": field.weights}),
                 **({"cross": field.cross} if field.cross else {}),
             }
@@ -309,7 +309,7 @@ class Encoder:
         write_vocabularies(
             directory,
             [ids.keys for ids in own.values() if isinstance(ids, VocabularyIds)],
-            {name: ids for name, ids in own.items() if isinstance(ids, LearnedIds)},
+            {name: ids for name, ids in own.items() if isinstance(ids, LearnedMap)},
         )
 
     @classmethod
@@ -319,6 +319,7 @@ class Encoder:
         Raises:
             DataError: `directory` holds no encoder, or an encoder of another format version.
             DamagedDataError: The encoder of an ingested data set is damaged; the data set is quarantined.
+            MissingExtensionError: A field has a learned map, and no extension reads it.
         """
         directory = Path(directory)
         description, vocabulary = directory / "encoder.json", directory / "vocabulary.npz"
@@ -329,7 +330,7 @@ class Encoder:
             values: dict[str, Any] = json.loads(description.read_text())
             stored = read_npz(vocabulary)
             keys, ends = stored["keys"], stored["ends"]
-            learned = learned_ids(stored)
+            learned = read_learned_maps(stored)
             if values["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"its format is {values['format_version']} instead of {FORMAT_VERSION}")
             return cls._of(values, keys, ends, learned)
@@ -341,7 +342,7 @@ class Encoder:
 
     @classmethod
     def _of(
-        cls, values: dict[str, Any], keys: NDArray[np.uint64], ends: NDArray[np.int64], learned: dict[str, LearnedIds]
+        cls, values: dict[str, Any], keys: NDArray[np.uint64], ends: NDArray[np.int64], learned: dict[str, LearnedMap]
     ) -> "Encoder":
         vocabularies = iter([VocabularyIds(keys[start:end]) for start, end in pairwise(ends)])
         categorical: dict[str, CategoricalField] = {}
@@ -421,7 +422,7 @@ def _weights_of(bag: Bag, field: CategoricalField) -> NDArray[np.float32] | None
 def _load_field(
     values: dict[str, Any],
     vocabularies: Iterator[VocabularyIds],
-    learned: Mapping[str, LearnedIds],
+    learned: Mapping[str, LearnedMap],
     loaded: Mapping[str, CategoricalField],
 ) -> CategoricalField:
     hash_size, cross = values.pop("hash_size"), tuple(values.pop("cross", ()))

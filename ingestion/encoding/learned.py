@@ -7,19 +7,18 @@ hashed to. Gradients of unseen values therefore do not disturb the rows of known
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shunter.ingestion.batch import MISSING_KEY
+from shunter.ingestion.encoding.learned_map import Arrays, LearnedMap
 from shunter.ingestion.encoding.static_map import MOST_BITS, StaticMap
 from shunter.ingestion.encoding.vocabulary import Keys, mix
 
-Arrays = dict[str, NDArray[np.int64] | NDArray[np.uint8]]
 Weights = NDArray[np.floating[Any]]
 OWN_SHARE = 0.5  # share of the rows of one frequent value each, among the rows for known values
 HASHED_SHARE = 0.125  # share of the rows for rare and unseen values, among all rows
@@ -42,7 +41,7 @@ class Grouping:
     hashed: int
 
 
-class LearnedIds:
+class LearnedIds(LearnedMap):
     """Ids by a learned map; id 0 is the missing value.
 
     Attributes:
@@ -90,6 +89,16 @@ class LearnedIds:
         )
 
     @property
+    def bytes(self) -> int:
+        """Size of the map."""
+        return self.map.bytes
+
+    @property
+    def contents(self) -> str:
+        """Numbers of ids by kind, for messages."""
+        return f"{self.own:,} of one value, {self.shared:,} of values alike, {self.hashed:,} of rare and new ones"
+
+    @property
     def rows(self) -> int:
         """Number of ids, which is the number of rows of the embedding table."""
         return 1 + self.own + self.shared + self.hashed
@@ -103,26 +112,8 @@ class LearnedIds:
         return np.where(keys == MISSING_KEY, np.int32(0), ids)
 
 
-def write_vocabularies(
-    directory: Path, vocabularies: Sequence[Keys], learned: Mapping[str, LearnedIds] | None = None
-) -> None:
-    """Write vocabularies and learned maps to `vocabulary.npz`.
-
-    Args:
-        directory: Folder of the encoder.
-        vocabularies: Keys of each field with a vocabulary of its own, in the order of the fields.
-        learned: Learned maps by field.
-    """
-    ends = np.cumsum([0, *map(len, vocabularies)])
-    keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
-    arrays: dict[str, Any] = {"keys": keys, "ends": ends}
-    for field, ids in (learned or {}).items():
-        arrays |= {f"learned.{part}.{field}": array for part, array in ids.arrays.items()}
-    np.savez(directory / "vocabulary.npz", **arrays)
-
-
 def learned_ids(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedIds]:
-    """Return the learned maps by field from arrays with the names of `write_vocabularies`.
+    """Return the learned maps by field from the arrays that `write_vocabularies` writes.
 
     Raises:
         ValueError: The arrays of a map are inconsistent.

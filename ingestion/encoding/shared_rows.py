@@ -7,7 +7,7 @@ import numpy as np
 from shunter.engine.checkpoint.warm_start import SharedRows
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
-from shunter.ingestion.encoding.learned import LearnedIds
+from shunter.ingestion.encoding.learned_map import LearnedMap
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 
 
@@ -47,7 +47,7 @@ def _are_same(now: IdMap, former: IdMap) -> bool:
     """Return True if two hashed or two learned maps give each value the same id."""
     if isinstance(now, HashedIds) and isinstance(former, HashedIds):
         return now.rows == former.rows
-    return isinstance(now, LearnedIds) and now.is_same(former)
+    return isinstance(now, LearnedMap) and now.is_same(former)
 
 
 def _shared(now: IdMap, former: IdMap) -> SharedRows:

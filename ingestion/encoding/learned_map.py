@@ -1,0 +1,87 @@
+"""Learned id maps, besides exact and hashed ids: their role, and the functions that learn and read them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shunter.ingestion.encoding.vocabulary import Keys
+from shunter.registry import Entry, Registry
+
+Arrays = dict[str, NDArray[np.int64] | NDArray[np.uint8]]
+
+# `learn` is a function of a schema, the spilled rows of its log and the fitted fields; it returns the fields with their
+# maps. `read` returns the maps by field from the arrays of a file.
+LEARNED_MAPS = Registry(
+    "learned map of ids",
+    {
+        "learn": Entry(target="shunter.ingestion.learned_maps:with_learned_maps"),
+        "read": Entry(target="shunter.ingestion.encoding.learned:learned_ids"),
+    },
+    group="shunter.learned_maps",
+)
+PREFIX = "learned."  # of the arrays of these maps in `vocabulary.npz`
+
+
+class LearnedMap(ABC):
+    """Map from keys to ids (`shunter.ingestion.encoding.vocabulary.IdMap`), in which values share learned ids."""
+
+    @property
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """Arrays that define the map, for a file without code."""
+
+    @property
+    @abstractmethod
+    def bytes(self) -> int:
+        """Size of the map."""
+
+    @property
+    @abstractmethod
+    def contents(self) -> str:
+        """Numbers of ids by kind, for messages."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of ids, which is the number of rows of the embedding table."""
+
+    @abstractmethod
+    def ids(self, keys: Keys) -> NDArray[np.int32]:
+        """Return the id of each key, int32 [keys]."""
+
+    @abstractmethod
+    def is_same(self, other: object) -> bool:
+        """Return True if `other` is a learned map that gives every value the same id."""
+
+
+def read_learned_maps(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedMap]:
+    """Return the learned maps by field from the arrays of `write_vocabularies`; empty if there are none.
+
+    Raises:
+        MissingExtensionError: There are learned maps, and no extension reads them.
+        ValueError: The arrays of a map are inconsistent.
+        KeyError: An array of a map is missing.
+    """
+    return LEARNED_MAPS.load("read")(stored) if any(name.startswith(PREFIX) for name in stored) else {}
+
+
+def write_vocabularies(
+    directory: Path, vocabularies: Sequence[Keys], learned: Mapping[str, LearnedMap] | None = None
+) -> None:
+    """Write vocabularies and learned maps to `vocabulary.npz`.
+
+    Args:
+        directory: Folder of the encoder.
+        vocabularies: Keys of each field with a vocabulary of its own, in the order of the fields.
+        learned: Learned maps by field.
+    """
+    ends = np.cumsum([0, *map(len, vocabularies)])
+    keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
+    arrays: dict[str, Any] = {"keys": keys, "ends": ends}
+    for field, ids in (learned or {}).items():
+        arrays |= {f"{PREFIX}{part}.{field}": array for part, array in ids.arrays.items()}
+    np.savez(directory / "vocabulary.npz", **arrays)
