@@ -99,7 +99,7 @@ def most_frequent(column: Column) -> Written:
 
 
 def learned(column: Column) -> Written:
-    """Values that behave alike share a row (`shunter.ingestion.encoding.learned`)."""
+    """Values that behave alike share a row (`shunter.extensions.learned_hashing.learned_ids`)."""
     known, rows = learned_sizes(len(column.codes), column.row_bytes, column.bytes)
     return Written({"column": column.name, "learned_rows": rows, "max_ids": known})
 

@@ -18,8 +18,8 @@ Arrays = dict[str, NDArray[np.int64] | NDArray[np.uint8]]
 LEARNED_MAPS = Registry(
     "learned map of ids",
     {
-        "learn": Entry(target="shunter.ingestion.learned_maps:with_learned_maps"),
-        "read": Entry(target="shunter.ingestion.encoding.learned:learned_ids"),
+        "learn": Entry(target="shunter.extensions.learned_hashing.learned_maps:with_learned_maps"),
+        "read": Entry(target="shunter.extensions.learned_hashing.learned_ids:learned_ids"),
     },
     group="shunter.learned_maps",
 )

@@ -35,6 +35,9 @@ from shunter.flows.command.cli import app  # noqa: E402
 from shunter.flows.command.command_registry import COMMANDS  # noqa: E402
 from shunter.flows.command.options import JOB_REQUESTS  # noqa: E402
 from shunter.flows.nightly import MOVED  # noqa: E402
+from shunter.ingestion.cache import check_learned_columns  # noqa: E402
+from shunter.ingestion.encoding.learned_map import LEARNED_MAPS, read_learned_maps  # noqa: E402
+from shunter.ingestion.schema import Schema  # noqa: E402
 from shunter.ingestion.workers import CREWS  # noqa: E402
 from shunter.model_families import MODEL_FAMILIES  # noqa: E402
 from shunter.models.altered_layers import ALTERATIONS, finish, prepare  # noqa: E402
@@ -59,7 +62,18 @@ from shunter.tracking.registry.named import INCREMENTS  # noqa: E402
 
 CORE = (
     *(ALTERATIONS, CHECKPOINT_COPIES, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS),
-    *(INCREMENTS, JOB_REQUESTS, KINDS, MODEL_FAMILIES, MOVED, MOVES, PAST_SEARCHES, PLANNERS, PROCESS_MEASUREMENTS),
+    *(
+        INCREMENTS,
+        JOB_REQUESTS,
+        KINDS,
+        LEARNED_MAPS,
+        MODEL_FAMILIES,
+        MOVED,
+        MOVES,
+        PAST_SEARCHES,
+        PLANNERS,
+        PROCESS_MEASUREMENTS,
+    ),
     *(REPORT_SECTIONS, RESULT_LIMITS, ROW_TRACKERS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
     *(TABLES_IN_FILES, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
 )
@@ -188,6 +202,17 @@ def check_tables_in_files() -> None:
     assert embedding_cache(Execution(), ModelSpec(), dataset) is None  # pyright: ignore[reportArgumentType]
 
 
+def check_learned_maps() -> None:
+    """Learned maps are refused where nothing learns and reads them, and other ids are read."""
+    missing = "learned_hashing" if is_deleted("learned_hashing") else None
+    values = {"label": "click", "categorical": ["user"], "vocabulary": {"learned_rows": 8}}
+    schema = Schema.model_validate(values)
+    assert refused_extension(lambda: check_learned_columns(schema, is_ranking=False)) == missing
+    assert read_learned_maps({}) == {}
+    if missing:
+        assert refused_extension(read_learned_maps, {"learned.sizes.user": None}) == missing
+
+
 def check_commands() -> None:
     """Help is printed; a command of a deleted folder is refused with the code of the error."""
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
@@ -205,6 +230,7 @@ check_machine()
 check_processes()
 check_checkpoints()
 check_tables_in_files()
+check_learned_maps()
 check_commands()
 left = {name for one in DELETED for name in (f"shunter.{one}", f"shunter.extensions.{one}") if name in sys.modules}
 assert not left, left

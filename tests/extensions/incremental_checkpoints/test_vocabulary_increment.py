@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from shunter.errors import DataError
 from shunter.extensions.incremental_checkpoints.vocabulary_increment import vocabulary_increment, write_extended
+from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
-from shunter.ingestion.encoding.learned import LearnedIds, group
 from shunter.ingestion.encoding.vocabulary import HashedIds, VocabularyIds
 
 keys = st.lists(st.integers(1, 2**64 - 1) | st.integers(1, 20), unique=True, max_size=12)

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
-from shunter.ingestion.encoding.learned import LearnedIds, group
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 

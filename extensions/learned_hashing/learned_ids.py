@@ -1,9 +1,9 @@
 """Learned id maps, in which values with similar behaviour share an embedding row, besides exact and hashed ids.
 
 The idea is from Learning to Collide (Ghaemmaghami et al., 2022). The values that share a row are learned from their
-counts and from vectors of a small model (`shunter.ingestion.encoding.behaviour`). A table has three parts in this
-order: rows of one frequent value each, rows of values with similar behaviour, and rows that rare and unseen values are
-hashed to. Gradients of unseen values therefore do not disturb the rows of known values.
+counts and from vectors of a small model (`shunter.extensions.learned_hashing.behaviour`). A table has three parts in
+this order: rows of one frequent value each, rows of values with similar behaviour, and rows that rare and unseen values
+are hashed to. Gradients of unseen values therefore do not disturb the rows of known values.
 """
 
 import heapq
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.extensions.learned_hashing.static_map import MOST_BITS, StaticMap
 from shunter.ingestion.batch import MISSING_KEY
 from shunter.ingestion.encoding.learned_map import Arrays, LearnedMap
-from shunter.ingestion.encoding.static_map import MOST_BITS, StaticMap
 from shunter.ingestion.encoding.vocabulary import Keys, mix
 
 Weights = NDArray[np.floating[Any]]

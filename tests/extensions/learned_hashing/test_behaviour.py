@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shunter.ingestion.encoding.behaviour import Occurrences, behaviour_of, learn
+from shunter.extensions.learned_hashing.behaviour import Occurrences, behaviour_of, learn
 
 VALUES, ROWS = 200, 20_000
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.ingestion.encoding.learned import LearnedIds, group, split_points
+from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group, split_points
 from shunter.ingestion.encoding.vocabulary import mix
 
 

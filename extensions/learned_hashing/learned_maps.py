@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from shunter.engine.data.dataset import FieldStatistics
 from shunter.errors import DataError
-from shunter.ingestion.encoding.behaviour import MOST_ROWS, Occurrences, behaviour_of, joined, learn
+from shunter.extensions.learned_hashing.behaviour import MOST_ROWS, Occurrences, behaviour_of, joined, learn
+from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group
 from shunter.ingestion.encoding.encoder import CategoricalField
-from shunter.ingestion.encoding.learned import LearnedIds, group
 from shunter.ingestion.encoding.vocabulary import IdMap, VocabularyIds, access_curve
 from shunter.ingestion.fields import Categorical, SingleValued
 from shunter.ingestion.schema import Schema

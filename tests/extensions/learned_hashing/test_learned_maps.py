@@ -11,9 +11,9 @@ import yaml
 
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError
+from shunter.extensions.learned_hashing.learned_ids import LearnedIds
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.encoding.learned import LearnedIds
 from shunter.ingestion.schema import Schema, read_schema
 from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.ingestion.sources.tabular import CsvSource
