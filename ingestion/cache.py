@@ -95,7 +95,7 @@ def ingest_source(
 
     Raises:
         DataError: The source cannot be read or used.
-        MissingExtensionError: The schema asks for learned maps, and no extension learns them.
+        MissingExtensionError: The schema requests learned maps, and no extension learns them.
     """
     started, worked = time.perf_counter(), 1
     check_sizes(source.paths, source.name)
