@@ -9,7 +9,7 @@ import pytest
 
 from shunter.errors import DataError
 from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.encoding.few_values import ValueEncoder
+from shunter.serving.few_values import ValueEncoder
 from tests.ingestion.conftest import Ingest
 
 
