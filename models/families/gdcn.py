@@ -1,13 +1,14 @@
 """GDCN: a cross network with a gate for the output of each layer (Wang et al., CIKM 2023, arXiv 2311.04635)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from shunter.models.families.dcnv2 import CrossedLayers, Structure
 from shunter.models.families.family import Family
-from shunter.models.layers import FieldVectors, hidden_layers, task_heads
 from shunter.models.spec import Features, ModelSpec
 
 
@@ -23,7 +24,7 @@ class GdcnSpec(ModelSpec):
     family: ClassVar[str] = "gdcn"
 
     cross_layers: int = 3
-    cross_structure: Literal["parallel", "stacked"] = "parallel"
+    cross_structure: Structure = "parallel"
 
 
 class GatedCrossNetwork(nn.Module):
@@ -51,35 +52,14 @@ class GatedCrossNetwork(nn.Module):
         return crossed
 
 
-class GdcnLayers(nn.Module):
-    """All layers of GDCN above the tables.
-
-    Args:
-        spec: The cross layers, and widths of the deep network.
-        features: Input features.
-    """
-
-    def __init__(self, spec: GdcnSpec, features: Features) -> None:
-        super().__init__()
-        self.vectors = FieldVectors(spec, features)
-        width = self.vectors.width
-        self.cross = GatedCrossNetwork(width, spec.cross_layers)
-        self.deep = hidden_layers(spec, width, spec.top_widths)
-        self.stacked = spec.cross_structure == "stacked"
-        deep_width = spec.top_widths[-1] if spec.top_widths else width
-        self.output = task_heads(spec, deep_width if self.stacked else width + deep_width, features.outputs)
-
-    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits, see `models.families.family.Family`."""
-        first = self.vectors(dense, pooled).flatten(1)
-        crossed = self.cross(first)
-        if self.stacked:
-            return self.output(self.deep(crossed)).squeeze(1)
-        return self.output(torch.cat([crossed, self.deep(first).float()], dim=1)).squeeze(1)
+def _layers(spec: GdcnSpec, features: Features) -> CrossedLayers:
+    """Build all layers of GDCN above the tables."""
+    cross = partial(GatedCrossNetwork, layers=spec.cross_layers)
+    return CrossedLayers(spec, features, cross, spec.cross_structure)
 
 
 GDCN = Family(
     spec=GdcnSpec,
-    layers=GdcnLayers,
+    layers=_layers,
     ranges={"cross_layers": (1, 2, 3, 4), "cross_structure": ("parallel", "stacked")},
 )

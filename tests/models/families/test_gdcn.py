@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from shunter.models.families.gdcn import GatedCrossNetwork, GdcnLayers
+from shunter.models.families.dcnv2 import CrossedLayers
+from shunter.models.families.gdcn import GatedCrossNetwork
 from shunter.models.layers import CrossNetwork
 from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
@@ -35,7 +36,7 @@ def test_the_deep_network_is_beside_the_cross_layers_or_on_top_of_them() -> None
     for structure in ("parallel", "stacked"):
         spec = model_spec("gdcn", embedding_dim=4, cross_structure=structure, top_widths=(5,))
         layers = build_model(spec, features_of(0, 3), seed=2).layers.eval()
-        assert isinstance(layers, GdcnLayers)
+        assert isinstance(layers, CrossedLayers)
         crossed = layers.cross(pooled.flatten(1))
         hidden = layers.deep(crossed if structure == "stacked" else pooled.flatten(1))
         hidden = hidden if structure == "stacked" else torch.cat([crossed, hidden], dim=1)
