@@ -85,7 +85,7 @@ def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None
     assert (kept.outcome, kept.champion) == ("kept", 2)
     client = MlflowClient(tracking_uri())
     run = client.get_run(promoted.run_id).data
-    assert run.metrics["nightly.gain_low"] == pytest.approx(judgement.gain_low)
+    assert run.metrics["nightly/gain_low"] == pytest.approx(judgement.gain_low)
     assert "of 50 values of who" in run.tags["nightly.challenger_origin"]
     assert "lightgcn begins at the champion's vectors" in run.tags["nightly.challenger_origin"]
     version = client.get_model_version("shunter", "2")
