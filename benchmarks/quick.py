@@ -43,6 +43,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "learning": (),
     "coverage": (),
     "drift": (),
+    "day_drift": (),
     "fleet": (),
     "fleet_learning": (),
     "select": (),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from shunter.ingestion.sources.days import DayLog
 FORMAT = 1
 
 SIZE = 1_024
+MOST_SAMPLED = 4_096
+LEVELS = tuple(np.linspace(0, 1, 101).tolist())
 _HASHES = 2.0**64
 
 
@@ -62,6 +65,37 @@ class KeySketch:
         return (self._size - 1) * _HASHES / float(self.keys[-1])
 
 
+class ValueSample:
+    """Sample of a day's numbers from which quantiles are estimated: those of the rows with the smallest hashes.
+
+    Attributes:
+        values: The sampled numbers, float64.
+    """
+
+    def __init__(self, size: int = MOST_SAMPLED) -> None:
+        self._size = size
+        self._rows = 0
+        self._hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self.values: NDArray[np.float64] = np.empty(0)
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add numbers of a batch of rows; those that are not finite do not count."""
+        values = values[np.isfinite(values)]
+        rows = np.arange(self._rows + 1, self._rows + 1 + len(values), dtype=np.uint64)
+        self._rows += len(values)
+        hashes, values = np.concatenate([self._hashes, _mix(rows)]), np.concatenate([self.values, values])
+        if len(hashes) > self._size:
+            kept = np.argpartition(hashes, self._size)[: self._size]
+            hashes, values = hashes[kept], values[kept]
+        self._hashes, self.values = hashes, values
+
+    def quantiles(self) -> tuple[float, ...]:
+        """Return the quantiles at `LEVELS`, each of which is a number of the sample; empty without numbers."""
+        if not len(self.values):
+            return ()
+        return tuple(np.quantile(self.values, LEVELS, method="inverted_cdf").tolist())
+
+
 class FieldFigures(Frozen):
     """Statistics of one field on one day.
 
@@ -72,6 +106,9 @@ class FieldFigures(Frozen):
         keys: The sampled hashes, ascending; see `KeySketch`.
         counts: Number of occurrences of each hash.
         complete: Whether the sample contains all values.
+        quantiles: Quantiles at `LEVELS` of a numeric field's numbers, or of the numbers of values in a row with any;
+            empty for single-valued fields and in statistics of earlier versions.
+        sampled: Size of the sample that they are estimated from.
     """
 
     values: int
@@ -80,6 +117,8 @@ class FieldFigures(Frozen):
     keys: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     complete: bool = True
+    quantiles: tuple[float, ...] = ()
+    sampled: int = 0
 
 
 class DayFigures(Frozen):
@@ -155,6 +194,7 @@ def describe(log: DayLog) -> DayFigures:
     single = [KeySketch() for _ in schema.categorical]
     multi = [KeySketch() for _ in schema.multi_valued]
     filled = np.zeros(len(schema.multi_valued), np.int64)
+    numbers, lengths = [ValueSample() for _ in schema.numeric], [ValueSample() for _ in schema.multi_valued]
     for batch in log.batches():
         columns = batch.columns
         rows += columns.rows
@@ -163,30 +203,39 @@ def describe(log: DayLog) -> DayFigures:
         if batch.rejected and not first:
             first = f"line {batch.rejected[0].line} of {batch.rejected[0].source}: {batch.rejected[0].reason}"
         present += (~np.isnan(columns.numeric)).sum(axis=1)
+        for sample, values in zip(numbers, columns.numeric, strict=True):
+            sample.add(values)
         for sketch, keys in zip(single, columns.keys, strict=True):
             sketch.add(keys)
         for index, (sketch, bag) in enumerate(zip(multi, columns.bags, strict=True)):
             sketch.add(bag.keys)
-            filled[index] += int((np.diff(bag.offsets) > 0).sum())
-    missing = {name: 1 - int(there) / max(rows, 1) for name, there in zip(schema.numeric, present, strict=True)}
-    fields = {name: FieldFigures(values=rows, missing_share=share) for name, share in missing.items()}
+            in_row = np.diff(bag.offsets)
+            lengths[index].add(in_row[in_row > 0])
+            filled[index] += int((in_row > 0).sum())
+    fields: dict[str, FieldFigures] = {}
+    for name, there, sample in zip(schema.numeric, present, numbers, strict=True):
+        fields[name] = _field(KeySketch(), 1 - int(there) / max(rows, 1), sample, values=rows)
     for field, sketch in zip(schema.categorical, single, strict=True):
         fields[field.field] = _field(sketch, 1 - sketch.values / max(rows, 1))
-    for field, sketch, there in zip(schema.multi_valued, multi, filled, strict=True):
-        fields[field.column] = _field(sketch, 1 - int(there) / max(rows, 1))
+    for field, sketch, there, sample in zip(schema.multi_valued, multi, filled, lengths, strict=True):
+        fields[field.column] = _field(sketch, 1 - int(there) / max(rows, 1), sample)
     return DayFigures(
         day=log.day, rows=rows, rejected=rejected, positives=positives, first_rejection=first, fields=fields
     )
 
 
-def _field(sketch: KeySketch, missing_share: float) -> FieldFigures:
+def _field(
+    sketch: KeySketch, missing_share: float, sample: ValueSample | None = None, values: int | None = None
+) -> FieldFigures:
     return FieldFigures(
-        values=sketch.values,
+        values=sketch.values if values is None else values,
         missing_share=missing_share,
         distinct=sketch.distinct,
         keys=tuple(sketch.keys.tolist()),
         counts=tuple(sketch.counts.tolist()),
         complete=sketch.complete,
+        quantiles=() if sample is None else sample.quantiles(),
+        sampled=0 if sample is None else len(sample.values),
     )
 
 

@@ -6,13 +6,14 @@ from statistics import median
 from typing import Literal
 
 from shunter.frozen import Frozen
+from shunter.retraining.distances import exceeds_chance, label_drift, value_drift
 from shunter.retraining.figures import DayFigures, FieldFigures, new_share
 from shunter.retraining.nightly_request import DriftLimits
 
 FindingKind = Literal[
     "missing", "late", "empty", "unfinished", "duplicated", "unreadable", "not over", "undated",
     "column gone", "column new", "type changed", "base rate", "cardinality", "new values", "missing values",
-    "promise", "degraded",
+    "distribution", "lengths", "labels", "promise", "degraded",
 ]  # fmt: skip
 LEAST_ROWS = 100  # with fewer rows, shares are too uncertain
 
@@ -38,7 +39,8 @@ def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) ->
     rate, ratio = figures.base_rate, limits.max_base_rate_ratio
     if figures.rows < LEAST_ROWS and 0 < figures.positives < figures.rows:
         return None
-    if 0 < figures.positives < figures.rows and usual / ratio <= rate <= usual * ratio:
+    is_usual = usual / ratio <= rate <= usual * ratio or not exceeds_chance(figures, usual)
+    if 0 < figures.positives < figures.rows and is_usual:
         return None
     sentence = (
         f"Of {figures.day} {rate:.2%} of the labels are positive, of the median day {usual:.2%}: the day is excluded, "
@@ -58,9 +60,27 @@ def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: Dri
     if not before or newest.rows < LEAST_ROWS:
         return []
     found: list[Finding] = []
+    comparisons = 1 + sum(field.sampled > 0 for field in newest.fields.values())
+    if (drift := label_drift(newest, before, comparisons)) is not None:
+        usual = sum(day.positives for day in before) / sum(day.rows for day in before)
+        sentence = (
+            f"Of {newest.day} {newest.base_rate:.2%} of the labels are positive, of the days before {usual:.2%} "
+            f"(difference of the log odds {drift.distance:.2f}, limit {drift.limit:.2f}): the day is used as it is."
+        )
+        found.append(Finding(day=newest.day, kind="labels", words=sentence))
     for name, field in newest.fields.items():
         others = [day.fields[name] for day in before if name in day.fields]
         for kind, sentence in _differences(name, field, others, newest, limits):
+            found.append(Finding(day=newest.day, kind=kind, words=sentence, column=name))
+        if (drift := value_drift(field, others, comparisons)) is not None:
+            what = "The numbers of values" if field.keys else "The values"
+            usual = median(other.quantiles[len(other.quantiles) // 2] for other in others if other.quantiles)
+            sentence = (
+                f"{what} of {name} on {newest.day} are distributed unlike those before: median "
+                f"{field.quantiles[len(field.quantiles) // 2]:.4g}, usually {usual:.4g} (distance {drift.distance:.2f} "
+                f"of at most 1, limit {drift.limit:.2f}): the day is used as it is."
+            )
+            kind = "lengths" if field.keys else "distribution"
             found.append(Finding(day=newest.day, kind=kind, words=sentence, column=name))
     return found
 

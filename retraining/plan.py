@@ -103,7 +103,7 @@ def plan_night(
     ]
     told = {finding.column for finding in findings if finding.day == held_out}
     drift = drift_findings(usable[held_out], [usable[day] for day in training], request.drift)
-    findings += [finding for finding in drift if finding.column not in told]
+    findings += [finding for finding in drift if finding.column is None or finding.column not in told]
     findings.sort(key=lambda finding: finding.day or date.min)
     return NightPlan(held_out=held_out, training=training, missing=missing, findings=tuple(findings))
 

@@ -149,7 +149,7 @@ def test_fields_that_drift_are_told_and_used(log: Log) -> None:
     plan = planned(log, 5)
     assert plan.held_out == day(5)
     about = [(kind, words.split(" on ")[0]) for kind, words in told(plan, 5)]
-    assert {kind for kind, _ in about} == {"cardinality", "new values", "missing values"}
+    assert {kind for kind, _ in about} == {"cardinality", "new values", "missing values", "distribution"}
     assert any("100%" in words for kind, words in told(plan, 5) if kind == "new values")
     assert not any("shop" in words for _, words in told(plan, 5))
 
