@@ -1,7 +1,7 @@
 """Data types between a source and an ingestion: raw columns of some thousand rows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -102,6 +102,7 @@ class RawBatch:
         weights: float32 [rows], not negative; None if the schema names no weight column.
         parts: int8 [rows], the split that the log itself names for each row; None if the log names none.
         unmatched: Rows without a partner, for each join of the schema; empty without joins.
+        left_out: Number of readable rows that the schema leaves out, which are in none of the arrays.
     """
 
     labels: NDArray[np.float32]
@@ -112,6 +113,17 @@ class RawBatch:
     weights: NDArray[np.float32] | None = None
     parts: NDArray[np.int8] | None = None
     unmatched: tuple[int, ...] = ()
+    left_out: int = 0
+
+    def select(self, rows: NDArray[np.bool_]) -> "RawBatch":
+        """Return the rows where the mask `rows`, bool [rows], is true."""
+        of_rows = {name: getattr(self, name) for name in ("labels", "times", "weights", "parts")}
+        return replace(
+            self,
+            columns=self.columns.select(rows),
+            users=None if self.users is None else self.users[:, rows],
+            **{name: values if values is None else values[rows] for name, values in of_rows.items()},
+        )
 
     @property
     def main_labels(self) -> NDArray[np.float32]:

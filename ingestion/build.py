@@ -16,20 +16,24 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.history import Histories
 from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
 from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
+from shunter.ingestion.encoding.value_statistics import OutOfFold
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.progress import ProgressReporter
+from shunter.ingestion.row_filter import with_row_filter
 from shunter.ingestion.sample import merged_in
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_by, encode_here
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
+from shunter.ingestion.sources.evolution import varying_columns
 from shunter.ingestion.sources.parts import PartsSource
 from shunter.ingestion.sources.synthetic import SyntheticSource
 from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.spill import Spill
 from shunter.ingestion.survey import Survey
 from shunter.ingestion.timing import split_by_time
+from shunter.ingestion.value_encodings import fit_encodings
 from shunter.ingestion.vectors import write_vectors
 from shunter.ingestion.workers import BY_THREADS, Crew, Work
 from shunter.ingestion.writer import Quarantine
@@ -62,6 +66,7 @@ def build(
     # Histories are built in one process, which sees all rows in order.
     crew = None if source.schema.built_sequences else work.crew
     watch = ProgressReporter(work.on_progress, source)
+    source = with_row_filter(source)
     source, splitter = make_splitter(source, seed, max_bad_share, crew, watch)
     quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory) as spill, Histories(directory, source.schema) as histories:
@@ -71,7 +76,7 @@ def build(
         good_rows = int(found.rows.sum())
         quarantine.check(good_rows, max_bad_share)
         found.check(source.name, is_given=isinstance(splitter, GivenSplit), positives_suffice=positives_suffice)
-        encoder, fields = _fit(source, found, spill, histories, watch)
+        encoder, fields, folds = _fit(source, found, spill, histories, watch)
         encoder.save(directory / ENCODER_FOLDER)
         write_vectors(source.schema, encoder, directory)
         features = replace(encoder.features, tasks=source.schema.tasks)
@@ -81,6 +86,7 @@ def build(
             spill.is_weighted,
             _timed_splits(source.schema, splitter) if spill.is_timed else (),
             user_column=_user_column(source.schema),
+            folds=folds,
             compared_share=min(1.0, MOST_COMPARED / good_rows) if isinstance(splitter, GivenSplit) else 0.0,
         )
         on_rows = partial(watch.encoded, of_rows=good_rows)
@@ -114,6 +120,9 @@ def build(
         asked_shares=by_time and (shares.train, shares.validation, shares.test),
         is_in_order_of_time=by_time and by_time.is_in_order,
         unmatched_rows=dict(found.unmatched),
+        left_out_rows=found.left_out,
+        varying_columns=varying_columns(source),
+        derived_from=_derived_from(encoder),
     )
     dataset.save()
     return dataset
@@ -143,6 +152,14 @@ def make_splitter(
     return split_by_time(source, max_bad_share, watch, crew)
 
 
+def _derived_from(encoder: Encoder) -> tuple[str, ...]:
+    """Return the columns of crosses that are no fields, and the columns that hold parts with dotted names."""
+    crossed = [name for field in encoder.categorical for name in field.cross]
+    ends = [(name, place) for name in encoder.columns for place, letter in enumerate(name) if letter == "."]
+    fields = {*encoder.features.dense, *(field.name for field in encoder.categorical)}
+    return tuple(dict.fromkeys(name for name in [*crossed, *(name[:end] for name, end in ends)] if name not in fields))
+
+
 def _timed_splits(schema: Schema, splitter: Splitter) -> tuple[str, ...]:
     """Return the splits stored with times: all if a log with users is not sorted by time, else all but training."""
     is_in_order = splitter.is_in_order if isinstance(splitter, TimeSplit) else None
@@ -157,8 +174,8 @@ def _user_column(schema: Schema) -> int | None:
 
 def _fit(
     source: Source, found: Survey, spill: Spill, histories: Histories, watch: ProgressReporter
-) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
-    """Fit the encoder on the training split; return the encoder and the statistics of the fields."""
+) -> tuple[Encoder, tuple[FieldStatistics, ...], tuple[OutOfFold, ...]]:
+    """Fit the encoder on the training split; return also the statistics of the fields and encodings out of fold."""
     base = source.base if isinstance(source, DaysSource) else None
     numeric = found.numeric_fields(base)
     categorical = found.categorical_fields(spill, _key_kind(source), base, watch.counted)
@@ -168,10 +185,14 @@ def _fit(
         categorical = LEARNED_MAPS.load("learn")(source.schema, spill, categorical)
     form = source.schema.value_form
     text_form = TextForm(**{name: getattr(source.schema, name) for name in TextForm.model_fields})
-    encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical), form, text_form)
+    encodings, folds = fit_encodings(source.schema, spill, base)
+    fields = tuple(field for field, _ in numeric), tuple(field for field, _ in categorical)
+    encoder = Encoder(*fields, form, text_form, encodings)
     merged = merged_in(source)
-    statistics = (statistics for _, statistics in (*numeric, *categorical))
-    return encoder, tuple(replace(one, merged_texts=merged.get(one.name, ())) for one in statistics)
+    learned = [FieldStatistics(name=one.name, kind="numeric", cardinality=0, missing_share=0.0) for one in encodings]
+    statistics = (*(one for _, one in numeric), *learned, *(one for _, one in categorical))
+    described = tuple(replace(one, merged_texts=merged.get(one.name, ())) for one in statistics)
+    return encoder, described, folds
 
 
 def _key_kind(source: Source) -> Callable[[str], KeyKind]:

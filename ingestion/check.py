@@ -12,15 +12,25 @@ from numpy.typing import NDArray
 
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import MISSING_KEY, RawBatch
+from shunter.ingestion.encoding.frequent import fit_filter
 from shunter.ingestion.encoding.times import see_all
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.fields import UTF_8
-from shunter.ingestion.findings import Finding, LogSample, findings_of_sample, merged_writings, unmatched_rows
+from shunter.ingestion.findings import (
+    Finding,
+    LogSample,
+    columns_that_vary,
+    findings_of_sample,
+    left_out_rows,
+    merged_writings,
+    unmatched_rows,
+)
 from shunter.ingestion.infer import infer
 from shunter.ingestion.sample import merged_columns, most_rows, sample_of
 from shunter.ingestion.schema import Schema, parse_schema
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.described import written_schema
+from shunter.ingestion.sources.evolution import varying_columns
 from shunter.ingestion.sources.guard import check_text
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
@@ -100,7 +110,8 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
             if bad.rows
             else f"{name} holds no row: give a log with rows."
         )
-    findings = [*unclear, *findings_of_sample(sample)]
+    varying = varying_columns(replace(source, paths=paths))
+    findings = [*unclear, *columns_that_vary(varying), *findings_of_sample(sample)]
     return Checked(
         name=name,
         data_format=data_format,
@@ -142,6 +153,12 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
         if isinstance(chunk, TableChunk):
             unmatched.update(dict(zip((join.file for join in source.schema.joins), chunk.unmatched, strict=False)))
     unclear += unmatched_rows(unmatched, sum(len(batch.labels) for batch in batches))
+    if source.schema.counted_columns and sum(len(batch.labels) for batch in batches):
+        names = [field.field for field in source.schema.categorical]
+        places = [names.index(column) for column in source.schema.counted_columns]
+        found = fit_filter(source.schema, [batch.columns.keys[places] for batch in batches], source.name)
+        left = [found.apply(batch, source.schema).left_out for batch in batches]
+        unclear += left_out_rows(sum(left), sum(len(batch.labels) for batch in batches))
     unclear += [merged_writings(column, texts) for column, texts in merged.items()]
     return _sample(source.schema, batches), bad, unclear
 

@@ -363,3 +363,16 @@ class Unpack(Frozen):
     column: str
     separators: tuple[str, str, str] = Field(description="Between features, behind the field, and before the weight.")
     prefix: str = Field(min_length=1, description="Beginning of the names of the columns.")
+
+
+class ValueEncoding(Frozen):
+    """Feature that holds a number of each value of a categorical column, learned from the training rows."""
+
+    column: str
+    kind: Literal["target", "count"]
+    smoothing: float = Field(default=20.0, gt=0, description="Rows by which a share is drawn towards that of all rows.")
+
+    @property
+    def name(self) -> str:
+        """Name of the feature."""
+        return f"{self.column}_{self.kind}"

@@ -77,9 +77,28 @@ def unmatched_rows(by_file: Mapping[str, int], rows: int) -> Iterator[Finding]:
             yield Finding("join", file, f"{share} have no partner in {file}: its columns are missing there.")
 
 
+def left_out_rows(left_out: int, rows: int) -> Iterator[Finding]:
+    """Yield a finding if `min_rows` or `k_core` of the schema leave out some of the rows."""
+    if left_out:
+        share = f"{left_out:,} of {rows:,} rows ({left_out / rows:.1%})"
+        yield Finding("left out", None, f"{share} are left out by min_rows or k_core of the schema.")
+
+
+def columns_that_vary(columns: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Yield a finding for each column that differs between the files of a log."""
+    for name, kinds in columns.items():
+        if "absent" in kinds:
+            yield Finding("column gone", name, f"{name} is absent in some files: its values are missing there.")
+        if len(others := [kind for kind in kinds if kind != "absent"]) > 1:
+            words = f"{name} is of kind {' in some files and '.join(others)} in others: equal values stay one value."
+            yield Finding("type changed", name, words)
+
+
 def findings_of_dataset(dataset: Dataset) -> list[Finding]:
     """Return the findings that the statistics of an ingested data set allow, without reading the data again."""
     rows, found = dataset.splits["train"].rows, [*unmatched_rows(dataset.unmatched_rows, dataset.rows)]
+    found += columns_that_vary(dataset.varying_columns)
+    found += left_out_rows(dataset.left_out_rows, dataset.rows + dataset.left_out_rows)
     for field in dataset.fields:
         if field.missing_share >= _EMPTY_SHARE:
             found.append(_empty(field.name))

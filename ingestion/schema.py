@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -20,6 +20,7 @@ from shunter.ingestion.fields import (
     TextForm,
     TextKind,
     Unpack,
+    ValueEncoding,
     ValueForm,
     is_default,
 )
@@ -81,6 +82,11 @@ class Split(Frozen):
     train: float = Field(default=0.8, gt=0, lt=1)
     validation: float = Field(default=0.1, gt=0, lt=1)
     test: float = Field(default=0.1, gt=0, lt=1)
+    per_user: Literal["shares", "leave_one_out"] | None = Field(
+        default=None,
+        description="Split each user's rows by time: by the shares, or its last time for test and the one before.",
+        exclude_if=is_default,
+    )
 
     @model_validator(mode="after")
     def _sum_to_one(self) -> Self:
@@ -117,6 +123,11 @@ class Schema(Options, TextForm):
     categorical: tuple[SingleValued, ...] = ()
     multi_valued: tuple[MultiValued, ...] = ()
     sequences: tuple[Sequence, ...] = ()
+    value_encodings: tuple[ValueEncoding, ...] = Field(
+        default=(),
+        description="Numbers of the values of a column; written as `target_encoding` and `count_encoding`.",
+        exclude_if=is_default,
+    )
     time: str | None = Field(default=None, description="Numbers, dates or ISO 8601 texts; rows are split by it.")
     time_format: str | None = Field(
         default=None,
@@ -138,6 +149,16 @@ class Schema(Options, TextForm):
         default=True,
         description="Whether values of a CSV file may be in double quotes; if false, a quote is a letter.",
         exclude_if=lambda quotes: quotes,
+    )
+    min_rows: dict[str, int] = Field(
+        default={},
+        description="Least rows of each value of a column, counted once; rows of rarer values are left out.",
+        exclude_if=is_default,
+    )
+    k_core: dict[str, int] = Field(
+        default={},
+        description="Least rows of each user and item, counted again until no row is left out.",
+        exclude_if=is_default,
     )
     joins: tuple[Join, ...] = Field(
         default=(), description="Tables whose columns are added by a key.", exclude_if=is_default
@@ -177,6 +198,30 @@ class Schema(Options, TextForm):
         if not isinstance(event, dict) or event.keys() != {"column", "positive"}:
             raise ValueError("event takes a column and its positives: write `event: {column: type, positive: [buy]}`")
         return {**{key: value for key, value in values.items() if key != "event"}, "label": event}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _encodings_by_kind(cls, values: Any) -> Any:
+        """Turn `target_encoding` and `count_encoding` into encodings of both kinds."""
+        if not isinstance(values, dict) or not values.keys() & {"target_encoding", "count_encoding"}:
+            return values
+        rest, found = dict(values), [*values.get("value_encodings", ())]
+        for kind in ("target", "count"):
+            listed = _columns(rest.pop(f"{kind}_encoding", None))
+            if not isinstance(listed, list | tuple) or not all(isinstance(one, dict) for one in listed):
+                raise ValueError(f"{kind}_encoding takes columns: write `{kind}_encoding: [user_id, item_id]`")
+            found += [{**one, "kind": kind} for one in listed]
+        return {**rest, "value_encodings": found}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _k_core_of_sides(cls, values: Any) -> Any:
+        """Turn one k into the least rows of user and item."""
+        if not isinstance(values, dict) or not isinstance(k := values.get("k_core"), int):
+            return values
+        if not values.get("user") or not values.get("item"):
+            raise ValueError("k_core counts the rows of user and item: name both, or write `k_core: {COLUMN: K}`")
+        return {**values, "k_core": {values["user"]: k, values["item"]: k}}
 
     @model_validator(mode="before")
     @classmethod
@@ -255,18 +300,26 @@ class Schema(Options, TextForm):
         for side in ("user", "item"):
             if (name := getattr(self, side)) is not None and name not in self._with_values:
                 raise ValueError(f"the {side} column {name} has to be one of categorical")
+        if self.split.per_user and (self.user is None or self.time is None or self.part is not None):
+            raise ValueError("a split per_user needs `user` and `time`, and no `part`: name them in the schema")
         if self.user is not None and self.user == self.item:
             raise ValueError(f"the column {self.user} cannot be user and item")
+        if uncounted := [name for name in self.counted_columns if name not in self._with_values]:
+            raise ValueError(f"the rows of {uncounted[0]} are counted, so it has to be one of categorical")
         return self
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
         read = [name for name in (self.weight, self.time) if name]
         labels = {label.column for label in self.labels or (self.label,) if "*" not in label.positive}
-        named = [*labels, *self.features, *self.weights_of_values, *read]
+        encoded = [one.name for one in self.value_encodings]
+        named = [*labels, *self.features, *encoded, *self.weights_of_values, *read]
         count = Counter(named)
         if repeated := sorted(name for name in count if count[name] > 1 and name != self.time):
             raise ValueError(f"columns are named twice: {', '.join(repeated)}")
+        fields = [field.field for field in self.categorical if field.buckets is None]
+        if unknown := [one.column for one in self.value_encodings if one.column not in fields]:
+            raise ValueError(f"the encoded column {unknown[0]} has to be one of categorical, without buckets")
         if crossed := sorted({name for field in self.categorical for name in field.cross} & {*labels}):
             raise ValueError(f"the label {crossed[0]} cannot be crossed with a column")
         if self.time in self.label_columns:
@@ -378,6 +431,11 @@ class Schema(Options, TextForm):
     def weights_of_values(self) -> tuple[str, ...]:
         """Distinct columns with the weights of bag values: two bags may share a weight column."""
         return tuple(dict.fromkeys(field.weights for field in self.multi_valued if field.weights is not None))
+
+    @property
+    def counted_columns(self) -> tuple[str, ...]:
+        """Columns whose rows are counted by value, since rows of rare values are left out."""
+        return tuple(dict.fromkeys([*self.min_rows, *self.k_core]))
 
     @property
     def derives(self) -> bool:

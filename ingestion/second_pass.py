@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shunter.engine.data.dataset import SPLITS
+from shunter.ingestion.batch import Columns
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.split import row_hashes
+from shunter.ingestion.encoding.value_statistics import OutOfFold
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.spill import Spill, SpilledBatch, SpilledRows
@@ -36,6 +38,7 @@ class Target:
         is_weighted: Whether rows have weights.
         timed: Splits whose rows are stored with their times.
         user_column: Index of the user column among the single-valued columns; None without a user column.
+        folds: Target encodings of the training rows, out of fold.
         compared_share: Share of the rows, 0 to 1, whose hashes are compared with those of the training split.
     """
 
@@ -44,6 +47,7 @@ class Target:
     is_weighted: bool
     timed: tuple[str, ...] = ()
     user_column: int | None = None
+    folds: tuple[OutOfFold, ...] = ()
     compared_share: float = 0.0
 
     def writer(self, places: list[Place] | None = None) -> DatasetWriter:
@@ -133,6 +137,11 @@ def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list
 def _encode(target: Target, encoder: Encoder, batch: SpilledBatch) -> tuple[list[WrittenRows], Hashes]:
     """Return the encoded rows of each split, and the hashes of the compared rows of each split."""
     encoded = encoder.encode_columns(batch.columns)
+    if target.folds:
+        training = batch.parts == 0
+        columns = Columns(batch.columns.numeric[:, training], batch.columns.keys[:, training], [])
+        for one in target.folds:
+            encoded.dense[training, target.features.dense.index(one.statistic.name)] = one.encode(columns)
     chosen: list[NDArray[np.bool_]] = [batch.parts == part for part in range(len(SPLITS))]
     weights, times = batch.weights, batch.times
     users = None if target.user_column is None else batch.columns.keys[target.user_column]

@@ -73,6 +73,7 @@ class ChunkSurvey:
         bag_values: Values of each split and each of these columns, int64 [splits, columns].
         labels: Counts of further labels, and of what weights leave.
         unmatched: Rows without a partner, for each join of the schema.
+        left_out: Readable rows that the schema leaves out.
     """
 
     rows: NDArray[np.int64]
@@ -82,6 +83,7 @@ class ChunkSurvey:
     bag_values: NDArray[np.int64]
     labels: LabelCounts
     unmatched: tuple[int, ...] = ()
+    left_out: int = 0
 
 
 @dataclass
@@ -96,6 +98,7 @@ class Survey:
         labels: Counts of further labels, and of what weights leave.
         units: The chunks of each unit, where a crew has surveyed them.
         unmatched: Rows without a partner, by the file of the join.
+        left_out: Readable rows that the schema leaves out.
     """
 
     schema: Schema
@@ -106,6 +109,7 @@ class Survey:
     labels: LabelCounts
     units: list[list[ChunkSurvey]] = field(default_factory=list)
     unmatched: Counter[str] = field(default_factory=Counter)
+    left_out: int = 0
 
     def add(self, part: ChunkSurvey) -> None:
         """Add the counts of one chunk."""
@@ -114,6 +118,7 @@ class Survey:
         self.moments += part.moments
         self.empty_bags += part.empty_bags
         self.labels += part.labels
+        self.left_out += part.left_out
         self.unmatched.update(dict(zip((join.file for join in self.schema.joins), part.unmatched, strict=False)))
 
     def check(self, name: str, *, is_given: bool = False, positives_suffice: bool = False) -> None:
@@ -387,6 +392,7 @@ def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
         bag_values=_values_by_split(batch.columns.bags, parts),
         labels=count_labels(batch, parts),
         unmatched=batch.unmatched,
+        left_out=batch.left_out,
     )
 
 

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from shunter.errors import DataError
 from shunter.ingestion.batch import Rejection, Unit
-from shunter.ingestion.encoding.split import TimeSplit, TooFewTimesError
+from shunter.ingestion.encoding.split import TimeSplit, TooFewTimesError, UserTimeSplit
 from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.progress import TIMES, ProgressReporter
+from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.tabular import TableChunk, TableSource, only_time, see_times
 from shunter.ingestion.sources.units import LineCount
@@ -23,7 +24,7 @@ from shunter.ingestion.writer import Tally
 
 def split_by_time(
     source: TableSource, max_bad_share: float, watch: ProgressReporter, crew: Crew | None = None
-) -> tuple[TableSource, TimeSplit]:
+) -> tuple[TableSource, TimeSplit | UserTimeSplit]:
     """Detect the time format of a log and fit the split by time.
 
     Args:
@@ -54,9 +55,10 @@ def split_by_time(
 
 @dataclass(frozen=True)
 class _ChunkTimes:
-    """Times of a chunk, float64 [rows], with the observed formats and the unreadable rows."""
+    """Times of a chunk, float64 [rows], with the keys of users, the observed formats and the unreadable rows."""
 
     times: NDArray[np.float64]
+    users: NDArray[np.uint64] | None
     seen: TimesSeen
     rejected: list[Rejection]
 
@@ -76,7 +78,9 @@ class _TimeReader:
         """Read the times of a chunk."""
         batch = self.column.parse(chunk)
         assert batch.times is not None
-        return _ChunkTimes(batch.times, see_times(chunk, self.name), batch.rejected)
+        per_user = self.column.schema.split.per_user
+        users = batch.columns.keys[_user_column(self.column.schema)] if per_user else None
+        return _ChunkTimes(batch.times, users, see_times(chunk, self.name), batch.rejected)
 
 
 def _unit_times(reader: _TimeReader, unit: Unit) -> tuple[list[_ChunkTimes], int]:
@@ -100,10 +104,10 @@ def _all_times(reader: _TimeReader, crew: Crew | None, budget: Budget) -> Iterat
 
 def _pass(
     source: TableSource, max_bad_share: float, watch: ProgressReporter, crew: Crew | None
-) -> tuple[TimeSplit | DataError, TimesSeen]:
+) -> tuple[TimeSplit | UserTimeSplit | DataError, TimesSeen]:
     """Read the time column once; return the split, or the error that prevents the split, and the observed formats."""
     bad, good, seen, lines = Tally(), 0, TimesSeen(), LineCount()
-    budget = Budget.of_settings()
+    budget, of_users = Budget.of_settings(), list[tuple[NDArray[np.uint64], NDArray[np.float64]]]()
     name = source.schema.time
     assert name is not None
 
@@ -115,12 +119,23 @@ def _pass(
             bad.add(lines.numbered(found.rejected, unit))
             good += len(found.times)
             seen += found.seen
+            if found.users is not None:
+                of_users.append((found.users, found.times))
             yield found.times
 
     try:
-        return TimeSplit.fit(times(), source.schema.split), seen
+        split = TimeSplit.fit(times(), source.schema.split)
+        if of_users:
+            users, moments = (np.concatenate(arrays) for arrays in zip(*of_users, strict=True))
+            column = _user_column(source.schema)
+            return UserTimeSplit.fit(column, users, moments, source.schema.split), seen
+        return split, seen
     except TooFewTimesError as too_few:
         return _first_fault(too_few, source.name, bad, good, max_bad_share), seen
+
+
+def _user_column(schema: Schema) -> int:
+    return [field.field for field in schema.categorical].index(schema.user or "")
 
 
 def _first_fault(too_few: DataError, name: str, bad: Tally, good: int, max_bad_share: float) -> DataError:

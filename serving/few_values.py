@@ -42,7 +42,8 @@ class ValueEncoder:
         self._encoder = encoder
         self._single = [field for field in encoder.categorical if not field.multi_valued]
         self._multi = encoder.bag_fields
-        self._needs_table = any(field.weights is not None or field.cross for field in encoder.categorical)
+        is_plain = all(field.weights is None and not field.cross for field in encoder.categorical)
+        self._needs_table = not is_plain or bool(encoder.statistics)
         self._columns = frozenset(encoder.columns)
         self._mean = np.array([[field.mean] for field in encoder.numeric], np.float32).reshape(-1, 1)
         self._deviation = np.array([[field.deviation] for field in encoder.numeric], np.float32).reshape(-1, 1)

@@ -103,7 +103,7 @@ class Dataset:
         fingerprint: Hash of source bytes, schema and code version.
         features: Input of a model for this data.
         splits: Statistics of `train`, `validation`, `test`.
-        split_by: `time` (validation and test use later rows), `hash`, `day` or `given parts`.
+        split_by: `time` (validation and test use later rows), `time of each user`, `hash`, `day` or `given parts`.
         fields: Statistics of each field, dense fields first.
         quarantined_rows: Rows rejected while reading.
         user: Name of the user field, for graph models; None if the schema does not name it.
@@ -115,6 +115,9 @@ class Dataset:
         asked_shares: Shares of the parts that the schema requests; None if rows are not split by time.
         is_in_order_of_time: Whether the log is sorted by time; None if that is unknown.
         unmatched_rows: Rows without a partner, by the file of each joined table.
+        varying_columns: Kinds of the columns that differ between the files of the log, by column; `absent` is one kind.
+        derived_from: Columns of raw rows that features are derived from and that are no fields themselves.
+        left_out_rows: Readable rows that the schema leaves out, by `min_rows` or `k_core`.
     """
 
     name: str
@@ -133,6 +136,9 @@ class Dataset:
     asked_shares: tuple[float, float, float] | None = None
     is_in_order_of_time: bool | None = None
     unmatched_rows: dict[str, int] = field(default_factory=dict)
+    left_out_rows: int = 0
+    varying_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    derived_from: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -143,8 +149,9 @@ class Dataset:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
         del values["directory"]
-        if not self.unmatched_rows:
-            del values["unmatched_rows"]
+        for name in ("unmatched_rows", "left_out_rows", "varying_columns", "derived_from"):
+            if not values[name]:
+                del values[name]
         if self.features.number is None:
             del values["features"]["number"]
             for split in values["splits"].values():
@@ -175,7 +182,7 @@ class Dataset:
 
     @classmethod
     def _of(cls, values: dict[str, Any], directory: Path) -> "Dataset":
-        tuples = ("time_range", "time_cuts", "asked_shares")
+        tuples = ("time_range", "time_cuts", "asked_shares", "derived_from")
         return cls(
             **{
                 **values,

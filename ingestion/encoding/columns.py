@@ -325,10 +325,15 @@ def check_columns(source: Path | str, found: Collection[str], wanted: Sequence[s
         ColumnError: A wanted column is not unique.
     """
     count = Counter([*found])  # of a mapping too, whose values are no counts
-    if missing := [name for name in wanted if name not in count and holder_of(name, count) is None]:
+    if missing := absent_of(wanted, count):
         raise DataError(f"{source} lacks the columns {_listed(missing)} {whose}: it has {_listed([*found])}.")
     if twice := next((name for name in wanted if count[name] > 1), None):
         raise ColumnError(twice, source, f"is one of {count[twice]} of this name: rename them")
+
+
+def absent_of(wanted: Sequence[str], found: Collection[str]) -> list[str]:
+    """Return the wanted columns that are neither columns nor parts of columns."""
+    return [name for name in wanted if name not in found and holder_of(name, found) is None]
 
 
 def holder_of(name: str, found: Collection[str]) -> str | None:

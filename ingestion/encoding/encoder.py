@@ -25,11 +25,13 @@ from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
 from shunter.ingestion.encoding.learned_map import LearnedMap, read_learned_maps, write_vocabularies
 from shunter.ingestion.encoding.value_counts import ValueCounts, flags_of_ids, flags_of_numbers
+from shunter.ingestion.encoding.value_statistics import STATED, ValueStatistic
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
 from shunter.ingestion.fields import USUAL_TEXTS, TextForm, TextKind, ValueForm
 from shunter.models.spec import CategoricalFeature, Features
 
 FORMAT_VERSION = 1
+STATISTICS = "statistics.npz"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)
 FEW_ROWS = 1_024  # up to this number of rows, values are hashed without removing duplicates first
 
@@ -110,6 +112,7 @@ class Encoder:
         categorical: tuple[CategoricalField, ...],
         form: ValueForm = ValueForm.FORMER,
         text_form: TextForm = USUAL_TEXTS,
+        statistics: tuple[ValueStatistic, ...] = (),
     ) -> None:
         """Set the fields.
 
@@ -118,11 +121,13 @@ class Encoder:
             categorical: Categorical fields in the order of `Columns`: single-valued, multi-valued, histories.
             form: Version of the canonical form of values.
             text_form: Notation of the texts in the log and in rows to score.
+            statistics: Target and count encodings, behind the numeric fields in the dense array.
         """
         self.numeric = numeric
         self.categorical = categorical
         self.form = form
         self.text_form = text_form
+        self.statistics = statistics
         self._amounts = read.amount_reader(form)
 
     @property
@@ -139,7 +144,8 @@ class Encoder:
             )
             for field in self.model_order()
         )
-        return Features(dense=tuple(field.name for field in self.numeric), categorical=categorical)
+        dense = tuple(field.name for field in (*self.numeric, *self.statistics))
+        return Features(dense=dense, categorical=categorical)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -245,9 +251,12 @@ class Encoder:
         """Encode columns read by a source, without flags."""
         single = [field for field in self.categorical if not field.multi_valued]
         bag_of = dict(zip((field.name for field in self.categorical if field.multi_valued), columns.bags, strict=True))
-        dense = np.empty((columns.rows, len(self.numeric)), np.float32)
+        dense = np.empty((columns.rows, len(self.numeric) + len(self.statistics)), np.float32)
         for index, (field, values) in enumerate(zip(self.numeric, columns.numeric, strict=True)):
             dense[:, index] = field.encode(values)
+        keys_of = dict(zip((field.name for field in single), columns.keys, strict=True))
+        for index, statistic in enumerate(self.statistics, len(self.numeric)):
+            dense[:, index] = statistic.encode(keys_of[statistic.field])
         categorical = np.empty((columns.rows, len(single)), np.int32)
         for index, (field, keys) in enumerate(zip(single, columns.keys, strict=True)):
             categorical[:, index] = field.ids.ids(keys)
@@ -261,6 +270,9 @@ class Encoder:
         if self.form is not ValueForm.FORMER:
             found.update(repr(int(self.form)).encode())
         found.update(b"" if self.text_form == USUAL_TEXTS else self.text_form.model_dump_json().encode())
+        for one in self.statistics:
+            found.update(repr([getattr(one, name) for name in STATED]).encode() + one.keys.tobytes())
+            found.update(one.values.tobytes())
         for field in self.categorical:
             found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
             if field.length is not None:
@@ -278,7 +290,7 @@ class Encoder:
         return found.hexdigest()
 
     def save(self, directory: Path) -> None:
-        """Write `encoder.json` and `vocabulary.npz` to `directory`; neither file holds code."""
+        """Write `encoder.json`, `vocabulary.npz` and any `statistics.npz` to `directory`; no file holds code."""
         directory.mkdir(parents=True, exist_ok=True)
         categorical = [
             {
@@ -304,6 +316,12 @@ class Encoder:
             "categorical": categorical,
             **({} if self.text_form == USUAL_TEXTS else {"text_form": self.text_form.model_dump(mode="json")}),
         }
+        if self.statistics:
+            values["statistics"] = [{name: getattr(one, name) for name in STATED} for one in self.statistics]
+            arrays = {
+                f"{part}.{one.name}": getattr(one, part) for one in self.statistics for part in ("keys", "values")
+            }
+            np.savez(directory / STATISTICS, **arrays)
         (directory / "encoder.json").write_text(json.dumps(values, indent=1))
         own = {field.name: field.ids for field in self.categorical if field.table is None}
         write_vocabularies(
@@ -323,17 +341,25 @@ class Encoder:
         """
         directory = Path(directory)
         description, vocabulary = directory / "encoder.json", directory / "vocabulary.npz"
+        statistics = directory / STATISTICS
         with damage_reported(description):
-            for path in (description, vocabulary):
+            for path in (description, vocabulary, *([statistics] if statistics.exists() else [])):
                 verify_file(path)
         try:
             values: dict[str, Any] = json.loads(description.read_text())
+            of_values = read_npz(statistics) if "statistics" in values else {}
+            found = [
+                ValueStatistic(**one, keys=of_values[f"keys.{one['name']}"], values=of_values[f"values.{one['name']}"])
+                for one in values.get("statistics", [])
+            ]
             stored = read_npz(vocabulary)
             keys, ends = stored["keys"], stored["ends"]
             learned = read_learned_maps(stored)
             if values["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"its format is {values['format_version']} instead of {FORMAT_VERSION}")
-            return cls._of(values, keys, ends, learned)
+            encoder = cls._of(values, keys, ends, learned)
+            encoder.statistics = tuple(found)
+            return encoder
         except (*UNREADABLE, StopIteration) as error:
             raise DataError(
                 f"{directory} holds no readable encoder ({error}): export the model again, or remove the data set from "

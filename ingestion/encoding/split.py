@@ -14,6 +14,7 @@ from shunter.ingestion.schema import Schema, Split
 
 # Size of the sample of times for the cuts: beyond twice this size every second time is dropped.
 _SAMPLED_TIMES = 1_000_000
+_FEWEST_TIMES = 3
 # Share of the rows by which a later cut must be nearer to the target to be preferred.
 _NEARER_SHARE = 0.01
 
@@ -135,6 +136,53 @@ class TimeSplit:
         second = int(np.clip(wanted[1], first + 1, len(distinct) - 1))
         cuts = float(distinct[first]), float(distinct[second])
         return cls(*cuts, (extremes.first, extremes.last), is_in_order=extremes.is_in_order)
+
+
+class UserTimeSplit:
+    """Splitter by the time within the rows of each user; users with less than three times are in training alone."""
+
+    kind = "time of each user"
+
+    def __init__(self, column: int, users: NDArray[np.uint64], cuts: NDArray[np.float64]) -> None:
+        """Set the cuts.
+
+        Args:
+            column: Index of the user among the key columns.
+            users: Keys of the users, sorted.
+            cuts: First time of validation and of test for each user, float64 [users, 2]; infinite for none.
+        """
+        self._column, self._users, self._cuts = column, users, cuts
+
+    def assign(self, batch: RawBatch) -> NDArray[np.int8]:
+        """Return the split of each row, int8 [rows]; rows without a user are in training."""
+        assert batch.times is not None
+        keys = batch.columns.keys[self._column]
+        places = np.minimum(np.searchsorted(self._users, keys), len(self._users) - 1)
+        is_later = (batch.times[:, None] >= self._cuts[places]) & (self._users[places] == keys)[:, None]
+        return is_later.sum(axis=1).astype(np.int8)
+
+    @classmethod
+    def fit(cls, column: int, users: NDArray[np.uint64], times: NDArray[np.float64], shares: Split) -> Self:
+        """Fit the cuts of each user; rows of a user with equal times share a split.
+
+        Args:
+            column: Index of the user among the key columns.
+            users: Key of the user of each row, uint64 [rows].
+            times: Time of each row, float64 [rows].
+            shares: Shares of the splits, and the way of splitting.
+        """
+        moments = np.empty(len(users), [("user", np.uint64), ("time", np.float64)])
+        moments["user"], moments["time"] = users, times
+        moments = np.unique(moments[(users != 0) & ~np.isnan(times)])
+        known, first, count = np.unique(moments["user"], return_index=True, return_counts=True)
+        if shares.per_user == "leave_one_out":
+            before = np.stack([count - 2, count - 1], axis=1)
+        else:
+            before = np.rint(count[:, None] * [shares.train, 1 - shares.test]).astype(np.int64)
+            before = np.clip(before, 1, np.stack([count - 2, count - 1], axis=1))
+        before[count < _FEWEST_TIMES] = 0
+        cuts = np.where((count < _FEWEST_TIMES)[:, None], np.inf, moments["time"][first[:, None] + before])
+        return cls(column, known, cuts)
 
 
 class GivenSplit:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.errors import DataError
 from shunter.ingestion.batch import UNIT_BYTES, Columns, RawBatch, Rejection, Unit
 from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.columns import hexadecimal_key
@@ -43,6 +44,8 @@ Mask = NDArray[np.bool_]
 
 def criteo_schema(options: Options) -> Schema:
     """Return the schema of a Criteo log; only vocabulary, buckets of the numbers and split can be set."""
+    if options.split.per_user:
+        raise DataError("Criteo's layout has no users: leave per_user out of the split in the schema.")
     return Schema(
         label=Label(column="label"),
         numeric=NUMERIC,

@@ -79,12 +79,17 @@ def _first_tables(source: Source) -> Iterator[pl.DataFrame]:
     return (chunk.table for chunk in source.chunks() if isinstance(chunk, TableChunk) and len(chunk.table))
 
 
+def flat_kinds(path: Path) -> dict[str, Kind]:
+    """Return the kinds of the columns of a Parquet file; fields of a struct have dotted names."""
+    with open_parquet(path) as (file, _):
+        return {name: kind_of(kind) for name, kind in flat_types(file.schema_arrow)}
+
+
 def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with rows.")
     if isinstance(source, ParquetSource):
-        with open_parquet(path) as (file, _):
-            return {name: kind_of(kind) for name, kind in flat_types(file.schema_arrow)}
+        return flat_kinds(path)
     assert isinstance(source, TableSource)
     names, _ = readable_columns(path, source)
     for chunk in source.tables(path, names, Budget.of_settings()):

@@ -118,15 +118,12 @@ def _is_utf_8(line: bytes) -> bool:
 
 
 def csv_delimiter(path: Path, columns: Sequence[str], given: str | None = None, encoding: str = UTF_8) -> str:
-    """Return the delimiter of a CSV file: the given one, else the first one for which the header has all `columns`."""
+    """Return the delimiter of a CSV file: the given one, else the one for which the header has most `columns`."""
     if given is not None:
         return given
     usual = "\t" if ".tsv" in path.suffixes else ","
     line = (first_lines(path, encoding) or [""])[0]
-    for delimiter in (usual, *_DELIMITERS):
-        if set(columns) <= set(header_of(line, delimiter)):
-            return delimiter
-    return usual
+    return max((usual, *_DELIMITERS), key=lambda delimiter: len(set(columns) & set(header_of(line, delimiter))))
 
 
 def ask_for_csv(path: Path) -> DataError:

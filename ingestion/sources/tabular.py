@@ -18,6 +18,7 @@ from shunter.ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejectio
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding import times
 from shunter.ingestion.encoding.buckets import number_keys
+from shunter.ingestion.encoding.frequent import RowFilter
 from shunter.ingestion.encoding.labels import read_labels, read_weights
 from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.fields import UTF_8, MultiValued
@@ -50,6 +51,7 @@ class TableSource:
     paths: tuple[Path, ...]
     identity: str = "table"
     reading: TimeReading = AS_WRITTEN
+    row_filter: RowFilter | None = None
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
         """Yield units of the files in order."""
@@ -99,17 +101,25 @@ class TableSource:
     ) -> Iterator[TableChunk]:
         """Read some columns of a file like `tables`, also columns that the schema derives.
 
+        A feature that this file lacks and another file of the log has is missing in all rows.
+
         Raises:
             DataError: The file cannot be read, or lacks a column; `whose` says in the message who needs the column.
         """
         header = self.names(path)
-        read.check_columns(path, header, columns, whose)
-        whole = list(
-            dict.fromkeys(name if name in header else read.holder_of(name, header) or name for name in columns)
-        )
+        absent = read.absent_of(columns, header)
+        if absent and {*absent} <= {*self.schema.feature_columns} and not read.absent_of(absent, self._any_names):
+            present = [name for name in columns if name not in absent]  # other files have these features
+        else:
+            present, absent = columns, []
+        read.check_columns(path, header, present, whose)
+        held = (name if name in header else read.holder_of(name, header) or name for name in present)
+        whole = list(dict.fromkeys(held))
+        nothing = [pl.lit(None).alias(name) for name in absent]
         for chunk in self._whole_columns(path, whole, budget, start, end):
-            parts = read.with_parts(chunk.table.to_dict(), columns, path)
-            yield chunk if parts.keys() == set(whole) else replace(chunk, table=pl.DataFrame(parts))
+            parts = read.with_parts(chunk.table.to_dict(), present, path)
+            table = chunk.table if parts.keys() == set(whole) else pl.DataFrame(parts)
+            yield replace(chunk, table=table.with_columns(nothing))
 
     def _whole_columns(
         self, path: Path, columns: Sequence[str], budget: Budget, start: int, end: int | None
@@ -120,6 +130,10 @@ class TableSource:
         header = self.header(path)
         for chunk in self.tables(path, self._derived.needed(header, columns), budget, start, end):
             yield self._derived.add(chunk, header, columns)
+
+    @cached_property
+    def _any_names(self) -> frozenset[str]:
+        return frozenset(name for path in self.paths for name in self.names(path))
 
     @cached_property
     def _derived(self) -> Derived:
@@ -135,7 +149,8 @@ class TableSource:
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""
-        return parse_table(chunk, self.schema, self.reading)
+        batch = parse_table(chunk, self.schema, self.reading)
+        return batch if self.row_filter is None else self.row_filter.apply(batch, self.schema)
 
     @classmethod
     def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any] | None:
@@ -370,9 +385,12 @@ def _csv_chunks(
 
 
 def only_time(source: TableSource) -> TableSource:
-    """Return the source without its features, as needed to find the cut times."""
-    without_features = {"numeric": (), "categorical": (), "multi_valued": (), "sequences": ()}
-    return replace(source, schema=source.schema.model_copy(update=without_features))
+    """Return the source with only the features that its filter or a split per user needs, to find the cut times."""
+    schema = source.schema
+    needed = {*schema.counted_columns, *([schema.user] if schema.split.per_user else [])}
+    kept = tuple(field for field in schema.categorical if field.field in needed)
+    features = {"numeric": (), "categorical": kept, "multi_valued": (), "sequences": ()}
+    return replace(source, schema=source.schema.model_copy(update=features))
 
 
 def see_times(chunk: TableChunk, column: str) -> TimesSeen:
@@ -418,16 +436,11 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     of_users = [sequence.by for sequence in schema.built_sequences if sequence.by]
     users = [read.text_keys(series[name], schema.key_kind(name)) for name in of_users]
     rejected, kept = _reject(chunk, written, problems)
-    if not kept.all():
-        labels, columns = labels[kept], columns.select(kept)
-        moments = moments[kept] if moments is not None else None
-        weights = weights[kept] if weights is not None else None
-        parts = parts[kept] if parts is not None else None
-        users = [keys[kept] for keys in users]
     stacked = np.stack(users) if users else None
-    return RawBatch(
+    batch = RawBatch(
         labels, columns, moments, rejected, users=stacked, weights=weights, parts=parts, unmatched=chunk.unmatched
     )
+    return batch if kept.all() else batch.select(kept)
 
 
 def _keys_of_numbers(

@@ -100,6 +100,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
         rows={name: split.rows for name, split in dataset.splits.items()},
         base_rates={name: split.base_rate for name, split in dataset.splits.items()},
         quarantined_rows=dataset.quarantined_rows,
+        left_out_rows=dataset.left_out_rows,
         time_range=None if dataset.time_range is None else format_time(*dataset.time_range),
         fields=tuple(
             FieldFacts(

@@ -127,6 +127,7 @@ class DataFacts(Frozen):
         rows: Number of rows of each part.
         base_rates: Share of positives in each part.
         quarantined_rows: Number of rows that could not be read.
+        left_out_rows: Number of rows that the schema leaves out; 0 in cards of earlier versions.
         time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
@@ -141,6 +142,7 @@ class DataFacts(Frozen):
     time_range: str | None
     fields: tuple[FieldFacts, ...]
     tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
+    left_out_rows: int = Field(default=0, exclude_if=lambda rows: not rows)
 
 
 class MemberFacts(Frozen):

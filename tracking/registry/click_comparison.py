@@ -23,7 +23,8 @@ from shunter.tracking.registry.versions import ModelFiles
 class TranslatedModel(nn.Module):
     """Model that scores rows in the ids and numbers of another encoder.
 
-    A value that either encoder does not know is unknown, and a field that the rows lack is missing.
+    A value that either encoder does not know is unknown, and a field that the rows lack is missing. Target and count
+    encodings keep the numbers of the rows' encoder, on the scale of the model.
 
     Args:
         model: Click model or ensemble.
@@ -42,10 +43,10 @@ class TranslatedModel(nn.Module):
             if feature.name in shared:
                 ids[shared[feature.name].now] = torch.from_numpy(shared[feature.name].former).int()
             self._ids.append(ids)
-        numbers = {field.name: (place, field) for place, field in enumerate(given.numeric)}
+        numbers = {field.name: (place, field) for place, field in enumerate((*given.numeric, *given.statistics))}
         self._numbers = [
             (place, theirs.deviation / mine.deviation, (theirs.mean - mine.mean) / mine.deviation)
-            for mine in own.numeric
+            for mine in (*own.numeric, *own.statistics)
             for place, theirs in [numbers.get(mine.name, (None, mine))]
         ]
 

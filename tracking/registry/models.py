@@ -246,7 +246,7 @@ def raw_signature(dataset: Dataset, output: str | None = None) -> "ModelSignatur
     from mlflow.types.schema import AnyType, ColSpec, Schema, TensorSpec
 
     weights = (field.weights for field in dataset.features.categorical if field.weights is not None)
-    columns = dict.fromkeys([*(field.name for field in dataset.fields), *weights])
+    columns = dict.fromkeys([*(field.name for field in dataset.fields), *weights, *dataset.derived_from])
     inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), name, required=False) for name in columns]
     named = output or dataset.features.score_name
     outputs: list[ColSpec | TensorSpec] = [ColSpec("double", name) for name in dataset.features.tasks or (named,)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shunter.errors import DataError
 from shunter.ingestion.batch import Bag, Columns, RawBatch
 from shunter.ingestion.encoding import split
-from shunter.ingestion.encoding.split import HashSplit, TimeSplit
+from shunter.ingestion.encoding.split import HashSplit, TimeSplit, UserTimeSplit
 from shunter.ingestion.schema import Split
 
 
@@ -83,3 +83,29 @@ def test_time_range_is_that_of_all_rows_whatever_is_sampled(monkeypatch: pytest.
     times = np.random.default_rng(0).permutation(1_000).astype(float)
     split = TimeSplit.fit(np.array_split(times, 9), Split())
     assert split.time_range == (0.0, 999.0)
+
+
+def per_user(way: str, users: np.ndarray, times: np.ndarray) -> np.ndarray:
+    shares = Split.model_validate({"train": 0.6, "validation": 0.2, "test": 0.2, "per_user": way})
+    splitter = UserTimeSplit.fit(0, users, times, shares)
+    columns = Columns(np.empty((0, len(users)), np.float32), users[None], [])
+    return splitter.assign(RawBatch(np.zeros(len(users), np.float32), columns, times))
+
+
+def test_the_last_time_of_each_user_is_left_out() -> None:
+    rng = np.random.default_rng(1)
+    users, times = rng.integers(0, 40, 500).astype(np.uint64), rng.integers(0, 60, 500).astype(np.float64)
+    parts = per_user("leave_one_out", users, times)
+    for user in range(40):
+        of_user = times[users == user]
+        *_, before, last = np.unique(of_user) if len(np.unique(of_user)) > 2 else [0, np.inf, np.inf]
+        expected = np.select([of_user == last, of_user == before], [2, 1], 0)
+        assert parts[users == user].tolist() == ([0] * len(of_user) if user == 0 else expected.tolist())
+
+
+def test_each_user_is_split_by_the_shares_of_its_times() -> None:
+    users = np.repeat(np.array([1, 2, 3, 4], np.uint64), [10, 5, 3, 2])
+    times = np.concatenate([np.arange(10), np.arange(5)[::-1], [1, 1, 1], [1, 2]]).astype(np.float64)
+    parts = per_user("shares", users, times)
+    assert parts.tolist() == [0] * 6 + [1] * 2 + [2] * 2 + [2, 1, 0, 0, 0] + [0] * 5
+    assert parts.tolist() == per_user("shares", users[::-1], times[::-1])[::-1].tolist()
