@@ -25,6 +25,7 @@ from shunter.ingestion.fields import SingleValued
 from shunter.ingestion.progress import OnProgress, ignore
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.guard import Budget, check_sizes, open_checked
+from shunter.ingestion.sources.parquet import partitions_of
 from shunter.ingestion.survey import positives_alone
 from shunter.ingestion.vectors import vector_files
 from shunter.ingestion.workers import Work, crew_of
@@ -167,6 +168,8 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
     }
     if vectors := vector_files(source.schema):
         parts["vectors"] = hash_files(vectors, memo)
+    if any(partitions := [partitions_of(path) for path in source.paths]):
+        parts["partitions"] = partitions
     if joined := _joined_files(source):
         parts["joined"] = hash_files(joined, memo)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -28,10 +28,10 @@ from shunter.ingestion.findings import (
 from shunter.ingestion.infer import infer
 from shunter.ingestion.sample import merged_columns, most_rows, sample_of
 from shunter.ingestion.schema import Schema, parse_schema
+from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.described import written_schema
 from shunter.ingestion.sources.evolution import varying_columns
-from shunter.ingestion.sources.guard import check_text
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
 from shunter.ingestion.sources.open import description_of, find_files, format_of_files, name_of, source_of
@@ -84,6 +84,7 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     """
     if is_named(data) and not Path(data).exists():
         raise RequestError(f"{data} is a data set that Shunter brings along: give the path of a log of your own.")
+    schema_file = schema_file and local_path(schema_file)
     paths = find_files(data)
     name, inferred = name_of(data, paths), None
     if (published := description_of(paths, data_format, schema_file)) is not None:
@@ -95,8 +96,6 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     looked_at = tuple(dict.fromkeys(ends))
     is_known = published or data_format == CRITEO or FORMATS.load(data_format).usual_schema(looked_at) is not None
     if schema_file or is_known:
-        if schema_file:
-            check_text(schema_file)
         source = source_of(name, looked_at, data_format, schema_file)
         if not schema_file and data_format != CRITEO:
             inferred = written_schema(source.schema, published.description if published else f"Format {data_format}")

@@ -1,8 +1,11 @@
 """Ingestion of the data of a request."""
 
+from dataclasses import replace
+
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import IngestReport, ingest_source
 from shunter.ingestion.progress import OnProgress, ignore
+from shunter.ingestion.sources.addresses import versions_of
 from shunter.ingestion.sources.names import with_histories
 from shunter.ingestion.sources.number_label import with_loss
 from shunter.ingestion.sources.open import open_source
@@ -24,7 +27,7 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
     asked = request.source
     source = open_source(data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out)
     source = with_loss(source, request.architecture.loss)
-    return ingest_source(
+    dataset, report = ingest_source(
         source,
         settings.cache_directory,
         request.seed,
@@ -33,3 +36,4 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
         cluster=nodes,
         on_progress=on_progress,
     )
+    return replace(dataset, versions=versions_of(source.paths)), report

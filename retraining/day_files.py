@@ -8,6 +8,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from shunter.errors import DataError, RequestError
+from shunter.ingestion.sources.addresses import find_objects, located, without_file_scheme
 from shunter.ingestion.sources.guard import check_paths, check_text
 
 _PLACE = re.compile(r"\{date(?::([^{}]*))?\}")
@@ -35,7 +36,8 @@ class FoundDays:
 def find_days(data: str) -> FoundDays:
     """Sort the files of a click log by day.
 
-    Hidden files, those that begin with `_`, and those still being written (`.tmp`, `.part`, ...) are skipped.
+    Hidden files, those that begin with `_`, and those still being written (`.tmp`, `.part`, ...) are skipped. Objects
+    of an address are found but not copied, since a nightly run learns only some days.
 
     Args:
         data: A pattern with `{date}`, which matches a date such as 2026-05-01, 20260501 or 2026_05_01, or with
@@ -53,9 +55,16 @@ def find_days(data: str) -> FoundDays:
     places = list(_PLACE.finditer(data))
     if len(places) > 1:
         raise RequestError(f"The pattern {data} holds {{date}} {len(places)} times: write it once.")
-    check_text(_PLACE.sub("*", data))
-    files = _matching(data)
-    check_paths(files)
+    data = without_file_scheme(data)
+    wild = _PLACE.sub(lambda place: _wildcard(place.group(1)), data)
+    files = find_objects(wild)
+    if files is None:
+        check_text(_PLACE.sub("*", data))
+        files = _matching(data)
+        check_paths(files)
+    else:
+        files = sorted(path for path in files if not _is_passed_over(path))
+        data = data.partition("://")[2]
     pattern = _expression(data, places[0].group(1)) if places else None
     days: dict[date, list[Path]] = {}
     undated = []
@@ -124,7 +133,7 @@ def _glob_expression(text: str) -> str:
 
 
 def _date_by(pattern: re.Pattern[str], date_format: str | None, path: Path) -> date | None:
-    match = pattern.fullmatch(str(path))
+    match = pattern.fullmatch(str(located(path)))
     if match is None:
         return None
     if date_format is None:
@@ -137,6 +146,7 @@ def _date_by(pattern: re.Pattern[str], date_format: str | None, path: Path) -> d
 
 def _date_in(path: Path) -> date | None:
     """Return the last date in the file's name, or else in its folder's name; None if there is none."""
+    path = located(path)
     for name in (path.name, path.parent.name):
         dates = [day for match in _ANY_DATE.finditer(name) if (day := _as_date(match))]
         if dates:

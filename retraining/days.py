@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from shunter.ingestion.sources.addresses import copy_objects
 from shunter.ingestion.sources.days import DayLog
 from shunter.retraining.day_files import find_days
 from shunter.retraining.inspection import inspect_days
@@ -22,6 +23,7 @@ def choose_days(
     """
     found = find_days(request.data)
     days, early = window(found.days, request, newest)
+    copy_objects(path for day in days for path in found.days[day])
     inspected = inspect_days({day: found.days[day] for day in days}, request, kept)
     if found.undated:
         text = f"{len(found.undated)} files bear no date and were passed over, such as {found.undated[0]}."

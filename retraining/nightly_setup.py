@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shunter.errors import DataError
+from shunter.ingestion.sources.addresses import copy_objects, parse_address
 from shunter.ingestion.sources.guard import open_to_deployments
 from shunter.retraining.day_files import find_days
 
@@ -60,6 +61,8 @@ def check_days(data: str, schema_file: str | None) -> str:
     try:
         found = find_days(data)
     except DataError as error:
+        if parse_address(data) is not None:
+            raise
         folder = fixed_folder(data)
         if not folder.is_dir():
             raise DataError(f"--nightly-data {data}: there is no folder {folder}. Correct the path.") from error
@@ -67,6 +70,7 @@ def check_days(data: str, schema_file: str | None) -> str:
             raise
         return f"There is no day for the nightly retraining yet: {error}"
     newest = max(found.days)
+    copy_objects(found.days[newest])
     log = open_day(newest, found.days[newest], None, schema_file)
     rows = next((len(batch.labels) for batch in log.batches()), 0)
     return f"{len(found.days)} day(s) are there for the nightly retraining; {newest}, the newest, can be read" + (
@@ -77,13 +81,15 @@ def check_days(data: str, schema_file: str | None) -> str:
 def open_days(data: str, schema_file: str | None, directory: Path) -> None:
     """Allow nightly runs to read the folder of the days and their schema, which the user of this machine has named.
 
+    Addresses are allowed by SHUNTER_DATA_ADDRESSES alone.
+
     Args:
         data: Pattern of the days' files.
         schema_file: File that names their columns.
         directory: Folder to which relative paths refer.
     """
-    roots = [directory / fixed_folder(data)]
-    if schema_file is not None:
+    roots = [directory / fixed_folder(data)] if parse_address(data) is None else []
+    if schema_file is not None and parse_address(schema_file) is None:
         roots.append(directory / Path(schema_file).expanduser())
     open_to_deployments(roots)
 

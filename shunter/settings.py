@@ -168,6 +168,22 @@ class Settings(BaseSettings):
         "and `data` of `home` from a deployment.",
     )
 
+    data_addresses: str | None = Field(
+        default=None,
+        description="Beginnings of the addresses that may be read, such as s3://bucket/logs, separated by commas; if "
+        "neither this nor `data_roots` is set, all from the command line, and none from a deployment.",
+    )
+
+    object_cache_gib: float = Field(
+        default=100.0,
+        gt=0,
+        description="Most GiB of local copies of remote objects and tables; the oldest are removed.",
+    )
+
+    object_timeout_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds without an answer after which a remote read is tried again."
+    )
+
     max_input_bytes: int | None = Field(
         default=None, gt=0, description="Most bytes of a click log that are ingested, counted decompressed."
     )
@@ -265,6 +281,11 @@ class Settings(BaseSettings):
     def downloads_directory(self) -> Path:
         """Files fetched from a package registry, checked against their sha256."""
         return self.home / "downloads"
+
+    @property
+    def objects_directory(self) -> Path:
+        """Local copies of remote objects and of versions of tables, one folder for each version of an address."""
+        return self.home / "objects"
 
     @property
     def tracking_root(self) -> Path:

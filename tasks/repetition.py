@@ -45,6 +45,7 @@ class Choices(Frozen):
         decision: Decision on the placement.
         files: Texts of the other choices, by their path in the folder of the run's state.
         data_fingerprint: Fingerprint of the data set.
+        data_version: Version of the table that was read, as `--data` takes it; empty for files.
         host: Kind of the machine.
         weights_sha256: Digest of the weights of the result.
         ended_in_time: Whether a clock or a meter ended the search or a training run.
@@ -54,6 +55,7 @@ class Choices(Frozen):
     decision: Decision
     files: Mapping[str, str] = Field(default={})
     data_fingerprint: str
+    data_version: str = ""
     host: str
     weights_sha256: str
     ended_in_time: bool
@@ -137,6 +139,7 @@ class Repetition(Frozen):
             )
         training = request.training.model_copy(update={"fixed_threads": True})
         update = {"training": training, "register_as": register_as, "promote": promote}
+        update |= {"data": choices.data_version} if choices.data_version else {}
         return cls(run_id=run_id, request=request.model_copy(update=update), choices=choices)
 
     @property
@@ -208,6 +211,7 @@ def keep_choices(
         decision=decision,
         files={str(path.relative_to(state.directory)): path.read_text() for path in found},
         data_fingerprint=dataset.fingerprint,
+        data_version="".join(dataset.versions[:1]),
         host=host,
         weights_sha256=weights_digest(result.directory),
         ended_in_time=any(reason is not None and reason.kind in IN_TIME for reason in reasons),

@@ -118,6 +118,7 @@ class Dataset:
         varying_columns: Kinds of the columns that differ between the files of the log, by column; `absent` is one kind.
         derived_from: Columns of raw rows that features are derived from and that are no fields themselves.
         left_out_rows: Readable rows that the schema leaves out, by `min_rows` or `k_core`.
+        versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Dataset:
     left_out_rows: int = 0
     varying_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     derived_from: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -148,7 +150,7 @@ class Dataset:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
-        del values["directory"]
+        del values["directory"], values["versions"]  # equal content of two versions is one data set
         for name in ("unmatched_rows", "left_out_rows", "varying_columns", "derived_from"):
             if not values[name]:
                 del values[name]

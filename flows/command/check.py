@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    data: Annotated[str, typer.Argument(help="Click log: file, folder, glob or comma-separated list.")],
+    data: Annotated[str, typer.Argument(help="Click log: file, folder, glob, list or address.")],
     schema: Annotated[Path | None, typer.Option(help="Schema file; if omitted, a schema is inferred.")] = None,
     data_format: Annotated[str | None, typer.Option("--format", help="Format of the log; guessed if omitted.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write the inferred schema to.")] = None,

@@ -161,10 +161,12 @@ def _check(request: Request) -> None:
 def _check_files(request: JobRequest) -> None:
     """Raise if a file of the request is missing or invalid; the rows of the data are checked by the flow."""
     if not request.source.is_found_by_flow:
+        from shunter.ingestion.sources.addresses import parse_address
         from shunter.ingestion.sources.names import MOVIELENS, is_named
         from shunter.ingestion.sources.open import open_source
 
-        is_fetched = is_named(request.data) and request.data.startswith(MOVIELENS)
+        is_dataset = is_named(request.data) and request.data.startswith(MOVIELENS)
+        is_fetched = is_dataset or parse_address(request.data) is not None
         if not is_fetched or Path(request.data).exists():
             source = request.source
             downloads = Settings().downloads_directory

@@ -15,6 +15,7 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.split import HashSplit, Splitter
 from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import source_of
 
@@ -73,6 +74,7 @@ def open_day(
     Raises:
         DataError: The format is unknown, or the schema is missing, invalid, names sequences or a number as the label.
     """
+    schema_file = schema_file and local_path(schema_file)
     source = source_of(day.isoformat(), tuple(paths), data_format, schema_file)
     if source.schema.sequences:
         raise DataError(

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from urllib.parse import unquote
 
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import DataError, RequestError
 from shunter.files import make_private, open_regular
-from shunter.secrets import without_secrets
+from shunter.secrets import has_password, without_secrets
 from shunter.settings import Settings
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_USER = re.compile(r"://[^/?#]*@")
 _WILD = re.compile(r"[*?\[]")
 
 _NIGHTS, _DATA = "roots", "data_roots"  # lists of opened folders
@@ -115,8 +117,48 @@ def check_text(part: str) -> None:
     check_paths([Path(*fixed)] if fixed else [Path()], told=part)
 
 
+def check_address(address: str) -> None:
+    """Raise if an address holds a secret or may not be read, before any server is contacted.
+
+    Args:
+        address: Address such as `s3://bucket/folder`, without the version of a table.
+
+    Raises:
+        RequestError: The address holds a user, a password or a token, leaves its folder, or is not allowed.
+    """
+    if _USER.search(address) or has_password(address):
+        raise RequestError(
+            f"{without_secrets(address)} holds a user or a secret: leave it out, and configure the library that reads "
+            "it, for example by AWS_PROFILE, ~/.netrc or ~/.pgpass."
+        )
+    path = unquote(address.partition("://")[2]).split("/")
+    if "::" in address or "\0" in address or not path[0] or {".", ".."} & {*path}:
+        raise RequestError(f"{address} is no address of one place: write it in full, without `..` and `::`.")
+    settings = Settings()
+    if not is_foreign_request() and not settings.data_roots and settings.data_addresses is None:
+        return
+    allowed = [one.strip().rstrip("/") for one in (settings.data_addresses or "").split(",") if one.strip()]
+    if not any(f"{address}/".startswith(f"{one}/") for one in allowed):
+        raise RequestError(
+            f"{address} is outside the addresses that may be read ({', '.join(allowed) or 'none'}): let the operator "
+            "of this machine add it to SHUNTER_DATA_ADDRESSES."
+        )
+
+
+def address_of(copy: Path) -> str | None:
+    """Return the address of which a file is a local copy; None for any other file.
+
+    The path of a copy is `objects/KIND/SCHEME/HOST/.../@VERSION/NAME` in the home.
+    """
+    folder = Settings().objects_directory
+    for path, root in ((copy, folder), (copy.resolve(), folder.resolve())):
+        if path.is_relative_to(root) and len(parts := path.relative_to(root).parts) > 4:
+            return f"{parts[1]}://{'/'.join(map(unquote, parts[2:-2]))}"
+    return None
+
+
 def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
-    """Raise if a file is outside the allowed folders after resolving links.
+    """Raise if a file is outside the allowed folders after resolving links; a local copy is judged by its address.
 
     Args:
         paths: Files or folders.
@@ -130,6 +172,11 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
         return
     for path in paths:
         real = path.resolve()
+        address = address_of(path)
+        if address is not None and not address.startswith("file://"):
+            check_address(address)
+            continue
+        real = Path("/", address.removeprefix("file://")) if address else real
         if not any(real.is_relative_to(root) for root in roots):
             raise RequestError(
                 f"{told or path} is outside the folders that may be read ({', '.join(map(str, roots))}): move "

@@ -4,12 +4,20 @@ import glob
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema, schema_of
+from shunter.ingestion.sources.addresses import (
+    copy_objects,
+    find_objects,
+    local_path,
+    parse_address,
+    without_file_scheme,
+)
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
 from shunter.ingestion.sources.described import Described, described, recognise
 from shunter.ingestion.sources.files import holds_nothing
@@ -47,7 +55,7 @@ def open_source(
     """
     held_out = held_out or {}
     if schema_file:
-        check_text(schema_file)
+        schema_file = local_path(schema_file)
     if is_named(data) and not Path(data).exists():
         if held_out:
             raise RequestError(
@@ -161,23 +169,29 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
     """Return the files in the order of the list, sorted by the numbers in their names within a folder or glob.
 
     Args:
-        data: File, folder, glob or comma-separated list of these.
+        data: File, folder, glob or comma-separated list of these, as paths or as addresses.
         option: Option that the user gave, for error messages.
 
     Raises:
-        DataError: The list is empty, an entry matches no file, or a file is given twice.
-        RequestError: An entry is an address, or is outside the folders that may be read.
+        DataError: The list is empty, an entry matches no file, a file is given twice, or an object cannot be read.
+        RequestError: An entry is outside the folders or the addresses that may be read.
     """
     is_one = data and "\0" not in data and Path(data).exists()
+    is_one = is_one or ((address := parse_address(data)) is not None and address.is_table)
     parts = [data] if is_one else [part.strip() for part in data.split(",") if part.strip()]
     if not parts:
         raise DataError(f"{option} is empty: give a file, folder or named data set.")
     paths: list[Path] = []
-    for part in parts:
+    for part in map(without_file_scheme, parts):
+        if (copies := find_objects(part)) is not None:
+            copy_objects(copies)
+            paths += _in_order(copies)
+            continue
         check_text(part)
         path = Path(part).expanduser()
         if path.is_dir():
-            found = [file for file in path.iterdir() if file.is_file() and not _is_no_data(file)]
+            inside = chain(path.iterdir(), *(partition.rglob("*") for partition in path.glob("*=*")))
+            found = [file for file in inside if file.is_file() and is_in_folder(file.relative_to(path))]
         else:
             found = [path] if path.is_file() else [Path(match) for match in glob.glob(str(path))]  # noqa: PTH207
         if not found:
@@ -186,10 +200,15 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
                 "check the path, or see the names with `shunter datasets`."
             )
         check_paths(found)
-        holding = [file for file in found if not holds_nothing(file)]  # Spark writes empty parts
-        paths += sorted(holding or found, key=_natural_order)
+        paths += _in_order(found)
     check_listed_once(paths, option)
     return tuple(paths)
+
+
+def _in_order(found: list[Path]) -> list[Path]:
+    """Return the files that hold anything, sorted by the numbers in their names; all files if none does."""
+    holding = [file for file in found if not holds_nothing(file)]  # Spark writes empty parts
+    return sorted(holding or found, key=_natural_order)
 
 
 def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
@@ -202,9 +221,18 @@ def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
             raise DataError(f"{path} is given twice in {option}{also}: leave one out, or its rows would count twice.")
 
 
-def _is_no_data(file: Path) -> bool:
-    """Return True if a file in a data folder is no data: a hidden file, a marker of the writer, a schema or a note."""
-    return file.name.startswith((".", "_")) or file.suffix.lower() in {".yaml", ".yml", ".json", ".md"}
+def is_in_folder(file: Path) -> bool:
+    """Return True if a file of a folder is data: no hidden file, marker of the writer, schema or note.
+
+    Args:
+        file: Path of the file within the folder.
+    """
+    return (
+        bool(file.name)
+        and not file.name.startswith((".", "_"))
+        and file.suffix.lower() not in {".yaml", ".yml", ".json", ".md"}
+        and all("=" in part for part in file.parts[:-1])
+    )
 
 
 def guess_format(paths: tuple[Path, ...]) -> str:
@@ -232,6 +260,9 @@ def _is_day(path: Path) -> bool:
 
 def name_of(data: str, paths: tuple[Path, ...]) -> str:
     """Return the name of the data: of the folder, or of the first file, without extension."""
+    if (address := parse_address(data)) is not None and not address.is_table:
+        names = [part for part in re.split(r"[/:]", address.location) if part and not re.search(r"[*?\[]", part)]
+        return names[-1].split(".", maxsplit=1)[0]
     path = Path(data).resolve() if Path(data).is_dir() else paths[0]
     return path.name.split(".", maxsplit=1)[0]
 

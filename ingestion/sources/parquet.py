@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ import pyarrow.parquet as pa_parquet
 
 from shunter.errors import ColumnError, DataError
 from shunter.files import path_of
+from shunter.ingestion.sources.addresses import located
 from shunter.ingestion.sources.guard import Budget, open_checked
 
 BATCH_ROWS = 65_536
@@ -26,6 +28,7 @@ _VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "D
 _DELTA_BYTE_ARRAY = 7
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 Kind = Literal["number", "text", "time", "list", "other", "empty"]
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _KEPT = {0, 2, 8}  # Parquet encodings that are kept: plain and dictionaries
 
 
@@ -47,6 +50,12 @@ def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.Buffer
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         reason = (text.splitlines() or [type(error).__name__])[0].rstrip(".:")
         raise DataError(f"{path} cannot be read as Parquet ({reason}): write it again.") from error
+
+
+def partitions_of(path: Path) -> dict[str, str | None]:
+    """Return the values of the columns in the names of a file's folders, such as `day=2026-03-01`."""
+    pairs = (part.partition("=") for part in located(path).parts[:-1])
+    return {name: None if value == _NULL_PARTITION else unquote(value) for name, mark, value in pairs if name and mark}
 
 
 def kind_of(column: pa.DataType) -> Kind:

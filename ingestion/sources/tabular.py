@@ -27,7 +27,7 @@ from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.derived import Derived
 from shunter.ingestion.sources.files import open_text
 from shunter.ingestion.sources.guard import Budget
-from shunter.ingestion.sources.parquet import open_parquet, read_batches
+from shunter.ingestion.sources.parquet import open_parquet, partitions_of, read_batches
 from shunter.ingestion.sources.quoting import QuotedLines
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_delimiter
 from shunter.ingestion.sources.units import csv_units, parquet_units, text_units, whole_or
@@ -204,7 +204,8 @@ class ParquetSource(TableSource):
     def header(self, path: Path) -> list[str]:
         """Return the names of the columns of a file, in their order."""
         with open_parquet(path) as (file, _):
-            return file.schema_arrow.names
+            names = file.schema_arrow.names
+        return [*names, *(name for name in partitions_of(path) if name not in names)]
 
     def tables(
         self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
@@ -213,9 +214,16 @@ class ParquetSource(TableSource):
         row = 1
         with open_parquet(path) as (file, stream):
             groups = None if end is None else range(start, end)
-            size = path.stat().st_size
-            for batch in read_batches(path, file, stream, columns, budget, row_groups=groups):
-                yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
+            size, own = path.stat().st_size, {*file.schema_arrow.names}
+            fixed = {name: value for name, value in partitions_of(path).items() if name in {*columns} - own}
+            wanted = [name for name in columns if name not in fixed]
+            for batch in read_batches(path, file, stream, wanted, budget, row_groups=groups):
+                frame = _frame(batch)
+                if fixed:
+                    given = [pl.Series(name, [value], pl.String) for name, value in fixed.items()]
+                    repeated = [one.new_from_index(0, batch.num_rows) for one in given]
+                    frame = pl.DataFrame([*frame.get_columns(), *repeated])
+                yield TableChunk(path, frame, np.arange(row, row + batch.num_rows), [])
                 row += batch.num_rows
                 budget.file_bytes += size * batch.num_rows // file.metadata.num_rows
 

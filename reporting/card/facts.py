@@ -96,6 +96,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
     return DataFacts(
         name=dataset.name,
         fingerprint=dataset.fingerprint,
+        versions=dataset.versions,
         split_by=dataset.split_by,
         rows={name: split.rows for name, split in dataset.splits.items()},
         base_rates={name: split.base_rate for name, split in dataset.splits.items()},

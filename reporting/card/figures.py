@@ -131,6 +131,7 @@ class DataFacts(Frozen):
         time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
+        versions: Versions of tables of a data lake or a database that were read; empty for files.
     """
 
     name: str
@@ -143,6 +144,7 @@ class DataFacts(Frozen):
     fields: tuple[FieldFacts, ...]
     tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
     left_out_rows: int = Field(default=0, exclude_if=lambda rows: not rows)
+    versions: tuple[str, ...] = Field(default=(), exclude_if=lambda versions: not versions)
 
 
 class MemberFacts(Frozen):

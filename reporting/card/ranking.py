@@ -155,6 +155,7 @@ def _data(dataset: Dataset, graph: Graph) -> list[tuple[str, str]]:
     users, items = graph.user_degrees()[1:], graph.item_degrees()[1:]
     return [
         ("fingerprint", dataset.fingerprint),
+        *(("version of the table", version) for version in dataset.versions),
         ("user, item", f"{dataset.user}, {dataset.item}"),
         ("known users, of them without an edge", f"{len(users):,}, {(users == 0).sum():,}"),
         ("known items, of them without an edge", f"{len(items):,}, {(items == 0).sum():,}"),

@@ -279,6 +279,7 @@ def _data(card: ModelCard) -> list[Part]:
             ("fingerprint", "value"),
             (
                 ("data", data.name),
+                *(("version of the table", version) for version in data.versions),
                 ("hash of the source's bytes, schema, seed and ingestion", data.fingerprint),
                 ("divided by", data.split_by),
                 ("time of the rows", time),

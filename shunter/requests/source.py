@@ -15,7 +15,7 @@ class DataRequest(Group, frozen=True, title="Data"):
 
     data: str = Field(
         default="ml-100k",
-        description="Click log: file, folder, glob, comma-separated list, or a name from `shunter datasets`.",
+        description="Click log: file, folder, glob, comma-separated list, address, or a name of `shunter datasets`.",
     )
     format: str | None = Field(
         default=None,

@@ -38,6 +38,7 @@ from shunter.flows.nightly import MOVED  # noqa: E402
 from shunter.ingestion.cache import check_learned_columns  # noqa: E402
 from shunter.ingestion.encoding.learned_map import LEARNED_MAPS, read_learned_maps  # noqa: E402
 from shunter.ingestion.schema import Schema  # noqa: E402
+from shunter.ingestion.sources.addresses import STORES  # noqa: E402
 from shunter.ingestion.workers import CREWS  # noqa: E402
 from shunter.model_families import MODEL_FAMILIES  # noqa: E402
 from shunter.models.altered_layers import ALTERATIONS, finish, prepare  # noqa: E402
@@ -75,7 +76,7 @@ CORE = (
         PROCESS_MEASUREMENTS,
     ),
     *(REPORT_SECTIONS, RESULT_LIMITS, ROW_TRACKERS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
-    *(TABLES_IN_FILES, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
+    *(STORES, TABLES_IN_FILES, TRAINING_ANALYSES, TRAINING_PASSES, WEIGHT_PACKINGS),
 )
 
 

@@ -1,0 +1,183 @@
+"""Tables and queries of DuckDB, SQLite and PostgreSQL, read in one snapshot by a connection that cannot write."""
+
+import asyncio
+import csv
+import re
+import sqlite3
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from shunter.errors import RequestError
+from shunter.extensions.lake.objects import NoAccessError, NoObjectError
+from shunter.extensions.lake.tables import UnreadableTableError, store_result, write_batches
+from shunter.ingestion.sources.addresses import Address
+from shunter.ingestion.sources.guard import is_foreign_request
+from shunter.registry import check_package
+
+_BATCH_ROWS = 65_536
+_NAME = re.compile(r"\w+(\.\w+)*")
+_READS = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    getattr(sqlite3, "SQLITE_RECURSIVE", 33),
+}
+
+
+class QueryError(RequestError):
+    """A query cannot be run by a reader: it writes, is no single SELECT, or is wrong.
+
+    Attributes:
+        address: Address of the database.
+    """
+
+    code = "refused-query"
+
+    def __init__(self, address: str, reason: object) -> None:
+        super().__init__(address, str(reason))
+        self.address = address
+
+    def __str__(self) -> str:
+        """Return the message."""
+        reason = (self.args[1].splitlines() or [""])[0][:200].rstrip(".:")
+        return f"The query of {self.address} is refused ({reason}): give the name of a table, or one SELECT."
+
+
+class _Database:
+    """Store of a database: `LOCATION#TABLE` or `LOCATION#SELECT ...`."""
+
+    name = ""
+    suffix = ".csv"
+
+    def find(self, address: Address) -> list[Path]:
+        """Return the path of the local copy of a result.
+
+        Raises:
+            RequestError: The query writes or is wrong, or is not permitted.
+            DataError: There is no such database, or it cannot be read.
+        """
+        query = address.query.strip().rstrip(";")
+        told = address.location if "://" in address.location else f"{self.name}:{address.location}"
+        if not query:
+            raise RequestError(f"{told} names no table: write it behind a #, as in {told}#clicks.")
+        file = Path(address.location).name.partition(".")[0]
+        if _NAME.fullmatch(query):
+            file = query.rpartition(".")[2]
+            quoted = ".".join(f'"{part}"' for part in query.split("."))
+            query = f"SELECT * FROM {quoted}"
+        elif is_foreign_request():
+            raise RequestError(f"A query of {told} may be given on the command line alone: name a table, or a view.")
+        if "://" not in address.location and not Path(address.location).expanduser().is_file():
+            raise NoObjectError(told, "is no file")
+        file += self.suffix
+        return [store_result(self.name, address.location, file, lambda path: self.read(address, query, told, path))]
+
+    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+        """Write the result of a query to a file."""
+        raise NotImplementedError
+
+    def copy(self, paths: Iterable[Path]) -> None:
+        """Raise `DataError`, since a result was removed after it was found."""
+        raise NoObjectError(str(next(iter(paths))), "was removed")
+
+
+class DuckDbStore(_Database):
+    """Tables and queries of a file of DuckDB, which reads no other files."""
+
+    name, suffix = "duckdb", ".parquet"
+
+    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+        """Write the result of a query to a Parquet file."""
+        check_package("duckdb", "duckdb", "lake")
+        import duckdb
+
+        options: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
+        try:
+            with duckdb.connect(Path(address.location).expanduser(), read_only=True, config=options) as connection:
+                try:
+                    statements = connection.extract_statements(query)
+                    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                        raise QueryError(told, "it is no single SELECT")
+                    result = connection.sql(query)
+                except (duckdb.ProgrammingError, duckdb.PermissionException, duckdb.InvalidInputException) as error:
+                    raise QueryError(told, error) from error
+                write_batches(path, result.to_arrow_reader(_BATCH_ROWS))
+        except duckdb.Error as error:
+            raise UnreadableTableError(told, error) from error
+
+
+class SqliteStore(_Database):
+    """Tables and queries of a file of SQLite."""
+
+    name = "sqlite"
+
+    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+        """Write the result of a query to a CSV file."""
+        source = Path(address.location).expanduser().resolve().as_uri()
+        try:
+            with closing(sqlite3.connect(f"{source}?mode=ro", uri=True)) as connection, path.open("w") as file:
+                connection.set_authorizer(
+                    lambda action, *_: sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
+                )
+                try:
+                    result = connection.execute(query)
+                except (sqlite3.DatabaseError, sqlite3.Warning) as error:
+                    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+                        raise
+                    raise QueryError(told, error) from error
+                if result.description is None:
+                    raise QueryError(told, "it is no SELECT")
+                writer = csv.writer(file)
+                writer.writerow(column[0] for column in result.description)
+                while rows := result.fetchmany(_BATCH_ROWS):
+                    writer.writerows(rows)
+        except sqlite3.Error as error:
+            raise UnreadableTableError(told, error) from error
+
+
+class PostgresStore(_Database):
+    """Tables and queries of PostgreSQL, which copies the result in a transaction that cannot write."""
+
+    name = "postgresql"
+
+    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+        """Write the result of a query to a CSV file."""
+        check_package("asyncpg", "asyncpg", "lake")
+        with ThreadPoolExecutor(1) as thread:  # an event loop of its own, also where one runs
+            thread.submit(asyncio.run, _copy_result(address.location, query, path)).result()
+
+
+async def _copy_result(location: str, query: str, path: Path) -> None:
+    import asyncpg
+
+    try:
+        connection = await asyncpg.connect(location)
+    except (asyncpg.InvalidAuthorizationSpecificationError, OSError) as error:
+        raise NoAccessError(location) from error
+    except asyncpg.InvalidCatalogNameError as error:
+        raise NoObjectError(location, "is no database") from error
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            statement = await connection.prepare(query)
+            columns = ", ".join(map(_column, statement.get_attributes()))
+            if not columns:
+                raise QueryError(location, "it is no SELECT")
+            await connection.copy_from_query(
+                f"SELECT {columns} FROM (\n{query}\n) AS q", output=path, format="csv", header=True
+            )
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if isinstance(error, asyncpg.OperatorInterventionError | asyncpg.PostgresConnectionError):
+            raise UnreadableTableError(location, error) from error
+        raise QueryError(location, error) from error
+    finally:
+        await connection.close()
+
+
+def _column(attribute: Any) -> str:
+    """Return a column as CSV is read: truth values as true and false, lists as JSON."""
+    name = '"' + attribute.name.replace('"', '""') + '"'
+    kind = attribute.type.name
+    return f"{name}::text AS {name}" if kind == "bool" else name

@@ -1,0 +1,300 @@
+"""Objects of S3, Google Cloud Storage, Azure and web servers, read by fsspec into local copies."""
+
+import hashlib
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from shunter.errors import DataError, ShunterError
+from shunter.extensions.lake.copies import copy_path, make_room, touch
+from shunter.files import replacing
+from shunter.ingestion.sources.addresses import Address
+from shunter.ingestion.sources.guard import address_of
+from shunter.ingestion.sources.open import is_in_folder
+from shunter.registry import check_package
+from shunter.settings import Settings
+
+_PACKAGES = {
+    "s3": ("s3fs", "s3fs"),
+    "gs": ("gcsfs", "gcsfs"),
+    "abfs": ("adlfs", "adlfs"),
+    "http": ("aiohttp", "aiohttp"),
+    "https": ("aiohttp", "aiohttp"),
+}
+_RANGE_BYTES = 8 << 20
+_FILES_AT_ONCE = 4
+_RANGES_AT_ONCE = 4
+_ATTEMPTS = 6
+_FIRST_WAIT_SECONDS = 0.1
+_REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+_WITHOUT_CREDENTIALS = {  # of botocore, google-auth and azure-identity
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
+    *("DefaultCredentialsError", "RefreshError", "ClientAuthenticationError", "UnauthorizedSSOTokenError"),
+}
+Result = TypeVar("Result")
+
+
+class NoAccessError(DataError):
+    """A store refuses access, or there are no credentials.
+
+    Attributes:
+        address: Address of the data.
+    """
+
+    code = "no-access"
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return (
+            f"{self.address} may not be read with the credentials of this process: configure or renew those of the "
+            "library that reads it, as docs/how-to/remote-data.md shows."
+        )
+
+
+class NoObjectError(DataError):
+    """Error of an address at which no object, folder, bucket, table or version is.
+
+    Attributes:
+        address: Address of the data.
+    """
+
+    code = "no-object"
+
+    def __init__(self, address: str, what: str = "holds no file") -> None:
+        super().__init__(address, what)
+        self.address, self._what = address, what
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"{self.address} {self._what}: check the address."
+
+
+class StoreError(DataError):
+    """A store does not answer, or answers wrongly, after several attempts.
+
+    Attributes:
+        address: Address of the data.
+        attempts: Number of attempts.
+    """
+
+    code = "unreachable-store"
+
+    def __init__(self, address: str, attempts: int, error: Exception) -> None:
+        super().__init__(address, attempts, error)
+        self.address, self.attempts = address, attempts
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return (
+            f"{self.address} cannot be read after {self.attempts} attempts ({type(self.args[2]).__name__}): check that "
+            "the store can be reached."
+        )
+
+
+class ChangedObjectError(DataError):
+    """An object was replaced while it was read.
+
+    Attributes:
+        address: Address of the object.
+    """
+
+    code = "changed-object"
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"{self.address} changed while it was read: read it again when nothing writes to it."
+
+
+class ObjectStore:
+    """Store of objects, of which whole copies are kept."""
+
+    def find(self, address: Address) -> list[Path]:
+        """Return the paths of the local copies of an object, of a glob, or of the files of a folder.
+
+        Files in subfolders belong to a folder if all of these are partitions such as `day=2026-03-01`.
+
+        Raises:
+            DataError: There is no file, or access is refused.
+        """
+        told = address.location
+        system = file_system(address.store)
+        if address.store in ("http", "https") and not told.endswith("/") and "*" not in told:
+            infos = [_attempted(system.info, told, told)]
+        else:
+            infos = _attempted(partial(_list, system), system._strip_protocol(told), told)
+        found = [_path_of(address.store, info) for info in infos]
+        if not found:
+            raise NoObjectError(told)
+        touch(found)
+        return found
+
+    def copy(self, paths: Iterable[Path]) -> None:
+        """Make the local copies that are absent.
+
+        Raises:
+            DataError: An object cannot be read, or changes while it is read.
+        """
+        absent = [*paths]
+        system = file_system(absent[0].relative_to(Settings().objects_directory).parts[0])
+        infos = {path: _attempted(system.info, address, address) for path in absent for address in [_address(path)]}
+        make_room(sum(info["size"] or 0 for info in infos.values()), _address(absent[0]))
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            for _ in pool.map(partial(_copy, system), *zip(*infos.items(), strict=True)):
+                pass
+
+
+def file_system(scheme: str) -> Any:
+    """Return the file system of a scheme, which is configured by its own library and keeps no listings.
+
+    Raises:
+        MissingPackageError: Its package is not installed.
+    """
+    module, package = _PACKAGES[scheme]
+    check_package("fsspec", "fsspec", "lake")
+    check_package(module, package, "lake")
+    import fsspec
+
+    options: dict[str, Any] = {}
+    if scheme in ("http", "https"):
+        import aiohttp
+
+        options["client_kwargs"] = {"timeout": aiohttp.ClientTimeout(sock_read=Settings().object_timeout_seconds)}
+    return fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True, **options)
+
+
+def _list(system: Any, path: str) -> list[Mapping[str, Any]]:
+    if any(letter in path for letter in "*?["):
+        found = system.glob(path, detail=True)
+        return sorted((info for info in found.values() if info["type"] == "file"), key=lambda info: info["name"])
+    if system.isfile(path):
+        return [system.info(path)]
+    root = path.rstrip("/") + "/"
+    infos = system.find(path, detail=True).values()
+    return [info for info in infos if is_in_folder(Path(info["name"].removeprefix(root)))]
+
+
+def _path_of(store: str, info: Mapping[str, Any]) -> Path:
+    address = info["name"] if store in ("http", "https") else f"{store}://{info['name'].lstrip('/')}"
+    name = address.partition("://")[2].partition("?")[0].rpartition("/")[2]
+    return copy_path(store, address, _version(info), name)
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    """Return a text that identifies the content of an object: its ETag or time, and its size."""
+    tag = next((info[key] for key in ("ETag", "etag", "md5Hash", "LastModified", "last_modified") if info.get(key)), "")
+    return hashlib.sha256(f"{tag}|{info['size']}".encode()).hexdigest()[:16]
+
+
+def _address(path: Path) -> str:
+    address = address_of(path)
+    assert address is not None
+    return address
+
+
+def _copy(system: Any, path: Path, info: Mapping[str, Any]) -> None:
+    """Copy one object; the object must have one version from the listing until the last byte is read."""
+    address, wanted = _address(path), path.parent.name
+    if f"@{_version(info)}" != wanted:
+        raise ChangedObjectError(address)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        if info["size"] is None or info.get("partial") is False:
+            _attempted(lambda _: _stream(system, info, temporary), None, address)
+        else:
+            _copy_ranges(system, info, temporary, address)
+        if f"@{_version(_attempted(system.info, address, address))}" != wanted:
+            raise ChangedObjectError(address)
+
+
+def _stream(system: Any, info: Mapping[str, Any], target: Path) -> None:
+    """Copy an object of a server that does not serve ranges."""
+    with system.open(info["name"], "rb", block_size=0) as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file, _RANGE_BYTES)
+        if info["size"] is not None and file.tell() != info["size"]:
+            raise ConnectionError("the answer was cut off")
+
+
+def _copy_ranges(system: Any, info: Mapping[str, Any], target: Path, address: str) -> None:
+    """Copy an object in ranges, each of which is tried again by itself."""
+    size = info["size"]
+
+    def copy(start: int) -> None:
+        end = min(start + _RANGE_BYTES, size)
+
+        def read(_: None) -> bytes:
+            data = _read_range(system, info["name"], start, end)
+            if len(data) != end - start:
+                raise ConnectionError("the answer was cut off")
+            return data
+
+        os.pwrite(descriptor, _attempted(read, None, address), start)
+
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with closing(os.fdopen(descriptor, "wb")), ThreadPoolExecutor(_RANGES_AT_ONCE) as pool:
+        for _ in pool.map(copy, range(0, size, _RANGE_BYTES)):
+            pass
+
+
+def _read_range(system: Any, name: str, start: int, end: int) -> bytes:
+    from fsspec.asyn import sync
+
+    seconds = Settings().object_timeout_seconds
+    return cast("bytes", sync(system.loop, system._cat_file, name, start=start, end=end, timeout=seconds))
+
+
+def _attempted(work: Callable[[Any], Result], argument: Any, told: str) -> Result:
+    """Return the result of some work on a store, which is tried again after a growing wait.
+
+    Raises:
+        DataError: There is nothing, access is refused, or all attempts fail.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return work(argument)
+        except ShunterError:
+            raise
+        except Exception as error:  # each library has classes of its own for errors of servers and connections
+            if _is_refusal(error):
+                raise NoAccessError(told) from error
+            if isinstance(error, FileNotFoundError) and _is_absent(error.__cause__):
+                raise NoObjectError(told) from error
+            if attempt == _ATTEMPTS:
+                raise StoreError(told, attempt, error) from error
+            time.sleep(_FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1.0))
+    raise AssertionError
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Return True if a store refused access, or a library found no credentials."""
+    while error is not None:
+        if isinstance(error, PermissionError) or _status(error) in _REFUSED:
+            return True
+        if type(error).__name__ in _WITHOUT_CREDENTIALS:
+            return True
+        error = error.__cause__
+    return False
+
+
+def _is_absent(cause: BaseException | None) -> bool:
+    """Return True if a file is absent; fsspec says so of any error of a web server, with the error as its cause."""
+    return not type(cause).__module__.startswith("aiohttp") or _status(cause) == HTTPStatus.NOT_FOUND
+
+
+def _status(error: BaseException | None) -> Any:
+    return getattr(error, "status", None) or getattr(error, "code", None)

@@ -1,0 +1,197 @@
+"""Versions of tables of Delta Lake and Iceberg, and results of databases, stored as one local file each."""
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+
+from shunter.errors import DataError, RequestError, ShunterError
+from shunter.extensions.lake.copies import copy_path, make_room, touch
+from shunter.extensions.lake.objects import NoAccessError, NoObjectError
+from shunter.files import replacing
+from shunter.ingestion.sources.addresses import Address
+from shunter.registry import check_package
+
+_GROUP_ROWS = 1 << 17
+
+
+class UnreadableTableError(DataError):
+    """A part of a table cannot be read.
+
+    Attributes:
+        address: Address of the table.
+    """
+
+    code = "unreadable-table"
+
+    def __init__(self, address: str, error: Exception) -> None:
+        super().__init__(address, error)
+        self.address = address
+
+    def __str__(self) -> str:
+        """Return the message."""
+        reason = (str(self.args[1]).splitlines() or [type(self.args[1]).__name__])[0][:200].rstrip(".:")
+        return f"{self.address} cannot be read ({reason}): restore its files, or give another version."
+
+
+class _TableStore:
+    """Store of tables, whose versions are copied when they are found."""
+
+    def find(self, address: Address) -> list[Path]:
+        """Return the path of the local copy of a version, which is made if it is absent; see the subclass."""
+        raise NotImplementedError
+
+    def copy(self, paths: Iterable[Path]) -> None:
+        """Raise `DataError`, since a version was removed after it was found."""
+        raise DataError(f"{next(iter(paths))} was removed: read the table again.")
+
+
+class DeltaStore(_TableStore):
+    """Store of tables of Delta Lake: `delta:LOCATION@VERSION`, by number or by time."""
+
+    def find(self, address: Address) -> list[Path]:
+        """Return the path of the local copy of a version, which is made if it is absent.
+
+        Raises:
+            DataError: There is no such table or version, or a part of it cannot be read.
+        """
+        check_package("deltalake", "deltalake", "lake")
+        from deltalake import DeltaTable, QueryBuilder
+        from deltalake.exceptions import TableNotFoundError
+
+        told = f"delta:{address.location}"
+        try:
+            table = DeltaTable(_whole(address.location))
+        except TableNotFoundError as error:
+            raise NoObjectError(told, "is no table of Delta Lake") from error
+        except Exception as error:  # of the library's engine, which has no classes for what a store answers
+            raise NoAccessError(told) from error
+        if address.version:
+            try:
+                table.load_as_version(_delta_version(address.version))
+            except ShunterError:
+                raise
+            except Exception as error:
+                raise NoObjectError(told, f"has no version {address.version}") from error
+        name = Path(address.location).name.partition(".")[0]
+        path = copy_path("delta", address.location, str(table.version()), f"{name}.parquet")
+        with _reading(told):
+            _store_batches(path, lambda: QueryBuilder().register("t", table).execute("SELECT * FROM t"), told)
+        return [path]
+
+
+class IcebergStore(_TableStore):
+    """Store of tables of Iceberg: `iceberg://CATALOG/NAMESPACE.TABLE@SNAPSHOT`, of a catalogue of pyiceberg."""
+
+    def find(self, address: Address) -> list[Path]:
+        """Return the path of the local copy of a snapshot, which is made if it is absent.
+
+        Raises:
+            DataError: There is no such table or snapshot, or a part of it cannot be read.
+        """
+        check_package("pyiceberg", "pyiceberg", "lake")
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        told = address.location
+        catalog, _, name = told.removeprefix("iceberg://").partition("/")
+        try:
+            table = load_catalog(catalog).load_table(name)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise NoObjectError(told, "is no table of its catalogue") from error
+        except Exception as error:  # of a catalogue that is not configured, or does not answer
+            raise NoAccessError(told) from error
+        snapshots = {str(one.snapshot_id): one.snapshot_id for one in table.snapshots()}
+        current = table.current_snapshot()
+        version = address.version or (str(current.snapshot_id) if current else "")
+        if version not in snapshots:
+            raise NoObjectError(told, f"has no version {version}" if version else "holds no row")
+        path = copy_path("iceberg", told, version, f"{name.rpartition('.')[2]}.parquet")
+        with _reading(told):
+            _store_batches(path, lambda: table.scan(snapshot_id=snapshots[version]).to_arrow_batch_reader(), told)
+        return [path]
+
+
+def store_result(store: str, location: str, name: str, write: Callable[[Path], None]) -> Path:
+    """Return the path of the local copy of a result, which is named by its content.
+
+    Args:
+        store: Name of the store.
+        location: Address or path of the database.
+        name: Name of the file.
+        write: Writes the result to a file.
+    """
+    make_room(0, location)
+    partial = copy_path(store, location, f".{os.getpid()}.{secrets.token_hex(4)}", name)
+    partial.parent.mkdir(parents=True)
+    try:
+        write(partial)
+        with partial.open("rb") as file:
+            version = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        path = copy_path(store, location, version, name)
+        path.parent.mkdir(exist_ok=True)
+        partial.replace(path)
+    finally:
+        shutil.rmtree(partial.parent, ignore_errors=True)
+    touch([path])
+    return path
+
+
+def write_batches(path: Path, reader: Any) -> None:
+    """Write the batches of an Arrow stream to a Parquet file with row groups of a usual size."""
+    stream = pa.RecordBatchReader.from_stream(reader)
+    with pa_parquet.ParquetWriter(path, stream.schema) as writer:
+        waiting: list[pa.RecordBatch] = []
+        for batch in stream:
+            waiting.append(batch)
+            if sum(one.num_rows for one in waiting) >= _GROUP_ROWS:
+                writer.write_table(pa.Table.from_batches(waiting))
+                waiting = []
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting))
+
+
+def _store_batches(path: Path, read: Callable[[], Any], told: str) -> None:
+    if not path.exists():
+        make_room(0, told)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            write_batches(temporary, read())
+    touch([path])
+
+
+def _whole(location: str) -> str:
+    return location if "://" in location else str(Path(location).expanduser().resolve())
+
+
+def _delta_version(version: str) -> int | datetime:
+    """Return a version as a number or a time.
+
+    Raises:
+        RequestError: It is neither.
+    """
+    if version.isdecimal():
+        return int(version)
+    try:
+        return datetime.fromisoformat(version).astimezone()
+    except ValueError as error:
+        raise RequestError(f"{version!r} is no version: give a number, or a time such as 2026-03-01T10:00Z.") from error
+
+
+@contextmanager
+def _reading(told: str) -> Iterator[None]:
+    """Raise an `UnreadableTableError` for any error of a library in the block."""
+    try:
+        yield
+    except ShunterError:
+        raise
+    except Exception as error:  # of the libraries' engines, whose classes differ
+        raise UnreadableTableError(told, error) from error

@@ -1,0 +1,177 @@
+"""Addresses of objects and of tables outside the file system, of which stores keep local copies in the home.
+
+A store is an implementation of `Store`. Extensions and other packages bring stores; the core reads the local copies.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from shunter.errors import RequestError
+from shunter.ingestion.sources.guard import address_of, check_address, check_text
+from shunter.registry import Entry, Registry
+from shunter.settings import Settings
+
+
+def _table(target: str, *, has_versions: bool = False) -> Entry:
+    return Entry(
+        target=f"shunter.extensions.lake.{target}", capabilities={"is_table": True, "has_versions": has_versions}
+    )
+
+
+_OBJECTS = Entry(target="shunter.extensions.lake.objects:ObjectStore")
+STORES = Registry(
+    "store of data",
+    {
+        **dict.fromkeys(("s3", "gs", "abfs", "http", "https"), _OBJECTS),
+        "delta": _table("tables:DeltaStore", has_versions=True),
+        "iceberg": _table("tables:IcebergStore", has_versions=True),
+        "duckdb": _table("databases:DuckDbStore"),
+        "sqlite": _table("databases:SqliteStore"),
+        "postgresql": _table("databases:PostgresStore"),
+    },
+    group="shunter.stores",
+    defaults={"is_table": False, "has_versions": False},
+)
+_FORM = re.compile(r"([a-z][a-z0-9+.-]*)(://|:)(.+)", re.DOTALL)
+_VERSION = re.compile(r"(?:^|(?<![/:])/)[^/@:]*@[^/@]*$")  # not the host behind a user
+_IN_FILES = "file://"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Parsed address of an object, a folder or glob of objects, or a table.
+
+    Attributes:
+        store: Name of the store: the scheme of an address, or the kind of a table.
+        location: Path or address of the data, without version and query.
+        version: Version of a table; empty for the newest.
+        query: Name of a table of a database, or a query; empty for other stores.
+    """
+
+    store: str
+    location: str
+    version: str = ""
+    query: str = ""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the address names a table rather than files."""
+        return bool(STORES.stated(self.store).get("is_table"))
+
+    def check(self) -> None:
+        """Raise `RequestError` if the location may not be read."""
+        (check_address if "://" in self.location else check_text)(self.location)
+
+
+class Store(Protocol):
+    """Store of data that is copied to local files, see `shunter.ingestion.sources.guard.address_of` for their paths."""
+
+    def find(self, address: Address) -> list[Path]:
+        """Return the paths of the local copies of the files of an address; objects are not copied yet.
+
+        Raises:
+            DataError: Nothing is found, or the store refuses access.
+        """
+        ...
+
+    def copy(self, paths: Iterable[Path]) -> None:
+        """Make the local copies that are absent.
+
+        Raises:
+            DataError: An object cannot be read, or changes while it is read.
+        """
+        ...
+
+
+def parse_address(text: str) -> Address | None:
+    """Return the address that a text names; None for a path or a named data set."""
+    match = _FORM.fullmatch(text)
+    if match is None or (match[1] not in STORES.entries and match[2] == ":"):
+        return None
+    name, mark, rest = match.groups()
+    if name + mark == _IN_FILES or (mark == "://" and name not in STORES):
+        return None
+    if not STORES.stated(name).get("is_table"):
+        return Address(name, text) if mark == "://" else None
+    place, _, query = rest.partition("#")
+    version = ""
+    if STORES.stated(name).get("has_versions") and _VERSION.search(place):
+        place, _, version = place.rpartition("@")
+    return Address(name, place if mark == ":" else f"{name}://{place}", version, query)
+
+
+def find_objects(text: str) -> list[Path] | None:
+    """Return the paths of the local copies of an address, which `copy_objects` makes; None if the text is a path.
+
+    Raises:
+        RequestError: The address holds a secret or may not be read, or the extension of its store is absent.
+        DataError: Nothing is found, or the store refuses access.
+    """
+    address = parse_address(text)
+    if address is None:
+        return None
+    address.check()
+    return _store(address.store).find(address)
+
+
+def copy_objects(paths: Iterable[Path]) -> None:
+    """Make the local copies that are absent; files that are no local copies are left out.
+
+    Raises:
+        DataError: An object cannot be read, or changes while it is read.
+    """
+    wanted: dict[str, list[Path]] = {}
+    for path in paths:
+        if path.is_relative_to(folder := Settings().objects_directory) and not path.exists():
+            wanted.setdefault(path.relative_to(folder).parts[0], []).append(path)
+    for store, absent in wanted.items():
+        _store(store).copy(absent)
+
+
+def local_path(text: str) -> str:
+    """Return a path of one file: a checked path as it is, the local copy of an address.
+
+    Raises:
+        RequestError: The text may not be read, or names several files.
+        DataError: The file is not found or cannot be read.
+    """
+    found = find_objects(text)
+    if found is None:
+        check_text(text := without_file_scheme(text))
+        return text
+    if len(found) != 1:
+        raise RequestError(f"{text} names {len(found)} files, and one is needed: write its name in full.")
+    copy_objects(found)
+    return str(found[0])
+
+
+def versions_of(paths: Iterable[Path]) -> tuple[str, ...]:
+    """Return the versions of tables of which files are local copies, as `--data` takes them; none for other files."""
+    folder, found = Settings().objects_directory, dict[str, None]()
+    for path in paths:
+        address = address_of(path)
+        store = path.relative_to(folder).parts[0] if address is not None and path.is_relative_to(folder) else ""
+        if address is not None and STORES.stated(store).get("is_table"):
+            scheme, _, place = address.partition("://")
+            location = f"/{place}" if scheme == "file" else address
+            own = location if scheme == store else f"{store}:{location}"
+            found[f"{own}{path.parent.name if STORES.stated(store).get('has_versions') else ''}"] = None
+    return (*found,)
+
+
+def without_file_scheme(text: str) -> str:
+    """Return the path of an address `file://`, and other texts as they are."""
+    return text.removeprefix(_IN_FILES) if text.startswith(f"{_IN_FILES}/") else text
+
+
+def located(path: Path) -> Path:
+    """Return the path of an object within its store for a local copy; other paths as they are."""
+    address = address_of(path)
+    return path if address is None else Path(address.partition("://")[2])
+
+
+def _store(name: str) -> Store:
+    return STORES.load(name)()
