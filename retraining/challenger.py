@@ -117,20 +117,30 @@ class Tonight:
 def challenge(tonight: Tonight, champion: Champion) -> Night:
     """Train a challenger on the days that the champion has not learned, and compare both on the held-out day."""
     request, plan = tonight.request, tonight.plan
-    number = champion.version.version
     days = [day for day in plan.training if request.days.relearn or day not in champion.learned]
-    log_plan(tonight.run_id, request.register_as, plan, days)
-    check_same_log(champion, tonight.logs[plan.held_out].schema, request.register_as)
-    if reason := why_nothing_new(plan, champion, days):
-        night = tonight.ends("nothing new", reason, number)
-        may_learn = request.challenger.learn_last_day and plan.held_out not in champion.learned
-        return _learn_evaluated_day(tonight, champion, night) if may_learn else night
+    log_plan(tonight.run_id, request.registered_name, plan, days)
+    check_same_log(champion, tonight.logs[plan.held_out].schema, request.registered_name)
+    reason = why_nothing_new(plan, champion, days)
+    if reason and plan.held_out in champion.learned:
+        return tonight.ends("nothing new", reason, champion.version.version)
     check = _check_promise(tonight, champion)
-    night, winner, dataset = _contest(tonight, champion, days)
+    night, winner, dataset = _score_alone(tonight, champion, reason) if reason else _contest(tonight, champion, days)
     if request.challenger.learn_last_day and night.outcome != "rolled back":
         night = _learn_evaluated_day(tonight, winner, night)
-    forget(dataset)
+    if dataset is not None:
+        forget(dataset)
     return night if check is None else night.model_copy(update={"findings": (*night.findings, check.finding)})
+
+
+def _score_alone(tonight: Tonight, champion: Champion, reason: str) -> tuple[Night, Champion, None]:
+    """Judge the champion on the day although nothing new is learned before it; return what `_contest` returns."""
+    night = tonight.ends("nothing new", reason, champion.version.version)
+    day, files = tonight.plan.held_out, champion.files
+    judgement = judge_challenger(tonight.request, tonight.logs[day], files, files, tonight.gains_file("alone"))
+    rate = judgement.base_rate or 0.0
+    degradation = degradation_of(judgement, champion.version, tonight.run_id, day, base_rate=rate)
+    night = respond(night, degradation, champion.version.name, tonight.request.promotion.when_broken)
+    return night, champion, None
 
 
 def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
@@ -145,7 +155,7 @@ def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
         open_run(tonight.run_id).log_metrics(check.metrics)
         tonight.state.remember("promise", check)
         if check.is_broken:
-            announce("promise-broken", request.register_as, check.version, check.words)
+            announce("promise-broken", request.registered_name, check.version, check.words)
     return check
 
 
@@ -198,7 +208,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
         tonight.run_id,
         dataset,
         trained.directory,
-        tonight.request.register_as,
+        tonight.request.registered_name,
         metrics=_figures(trained, judgement),
         tags={**carried(champion.version.tags), **version_tags(learned, origin.hyperparameters)},
     )
@@ -236,8 +246,8 @@ def _obstacle(
 
 def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
     """Return a sentence if another champion was chosen since the nightly run began; None if not."""
-    now = champion_of(tonight.request.register_as)
-    ours = version_of_run(tonight.request.register_as, tonight.run_id)
+    now = champion_of(tonight.request.registered_name)
+    ours = version_of_run(tonight.request.registered_name, tonight.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
         return (
             f"The challenger is better than version {number}, but another champion was chosen meanwhile "
@@ -289,16 +299,15 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
         trained.run_id,
         dataset,
         trained.directory,
-        tonight.request.register_as,
+        tonight.request.registered_name,
         metrics=_figures(trained, judgement),
         tags={
             **carried(winner.version.tags),
             **version_tags(sorted({*winner.learned, day}), origin.hyperparameters),
         },
     )
-    reason = (
-        f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.explain()}"
-    )
+    replaces = f"Version {registered.version}, which has learned {day} too, replaces it"
+    reason = f"{night.reason} {replaces}: {judgement.explain()}"
     open_run(trained.run_id).log_metrics(judgement.headline())
     record_version(tonight, registered, trained.run_id, reason)
     keep_increment(trained.run_id, registered.name, registered.version, since=winner.version.version)
@@ -316,7 +325,7 @@ def _train(
     known = sum(len(one.now) for one in warm_start.rows.values())
     if not known:
         raise RequestError(
-            f"The champion of {request.register_as!r} knows not one value of these days, so it is of other data: name "
+            f"The champion of {request.registered_name!r} knows no value of these days, so it is of other data: name "
             "another model with --register-as, and the first nightly run trains it."
         )
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})

@@ -13,10 +13,12 @@ from shunter.retraining.nightly_request import WhenBroken
 from shunter.retraining.nights import Night, nights_of
 from shunter.tasks.events import announce
 from shunter.tracking.registry.judgement import Judgement
+from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.versions import Version, roll_back
 from shunter.tracking.runs import open_run
 
 CHAMPION_NE = "nightly.champion_ne"  # metric of a night
+CHAMPION_NDCG = "nightly.champion_ndcg20"
 LEAST_NIGHTS = 5  # past nights needed to know the usual NE
 DEVIATIONS = 3.0  # standard deviations above the mean of past nights, from which a day is unusual
 
@@ -45,6 +47,32 @@ class Degradation(Frozen):
         sentence = (
             f"Version {self.version} is degraded on {self.day}: NE {self.ne:.4f} (at least {self.ne_low:.4f}), and "
             f"{limit}. Compare the day's columns and labels with those before, or put another version back with "
+            "`shunter rollback`."
+        )
+        return Finding(day=self.day, kind="degraded", words=sentence)
+
+
+class RankingDegradation(Frozen):
+    """Degraded quality of a ranking champion on the judged day: below its past nightly runs.
+
+    Attributes:
+        version: Version that was judged.
+        day: The judged day.
+        ndcg20: NDCG@20 of the users that champion and challenger know.
+        usual: Lower limit by past nightly runs.
+    """
+
+    version: int
+    day: date
+    ndcg20: float
+    usual: float
+
+    @property
+    def finding(self) -> Finding:
+        """Finding of the nightly run."""
+        sentence = (
+            f"Version {self.version} is degraded on {self.day}: NDCG@20 {self.ndcg20:.4f}, and usual is at least "
+            f"{self.usual:.4f}. Compare the day's columns with those before, or put another version back with "
             "`shunter rollback`."
         )
         return Finding(day=self.day, kind="degraded", words=sentence)
@@ -88,7 +116,37 @@ def degradation_of(
     return find_degradation(judgement, champion.version, day, base_rate, past)
 
 
-def respond(night: Night, degradation: Degradation | None, name: str, when_broken: WhenBroken) -> Night:
+def find_ranking_degradation(
+    judgement: RankingJudgement, version: int, day: date, past: Sequence[float]
+) -> RankingDegradation | None:
+    """Return the degradation of a ranking champion; None if it is as good as usual, or before five nights.
+
+    Args:
+        judgement: Comparison on the day.
+        version: Version of the champion.
+        day: The judged day.
+        past: NDCG@20 of the champion of each past nightly run, on its judged day.
+    """
+    if len(past) < LEAST_NIGHTS:
+        return None
+    usual = mean(past) - DEVIATIONS * stdev(past)
+    found = judgement.champion_ndcg20
+    return RankingDegradation(version=version, day=day, ndcg20=found, usual=usual) if found < usual else None
+
+
+def ranking_degradation_of(judgement: RankingJudgement, champion: Version, day: date) -> RankingDegradation | None:
+    """Return the degradation of a ranking champion compared with past nightly runs.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    past = [run.metrics[CHAMPION_NDCG] for run in nights_of(champion.name) if CHAMPION_NDCG in run.metrics]
+    return find_ranking_degradation(judgement, champion.version, day, past)
+
+
+def respond(
+    night: Night, degradation: Degradation | RankingDegradation | None, name: str, when_broken: WhenBroken
+) -> Night:
     """Add the finding of a degraded champion to the result, announce it and, if requested, roll the champion back.
 
     Raises:
@@ -100,7 +158,7 @@ def respond(night: Night, degradation: Degradation | None, name: str, when_broke
     words = degradation.finding.words
     announce("degraded", name, degradation.version, words)
     night = night.model_copy(update={"findings": (*night.findings, degradation.finding)})
-    if night.outcome != "kept" or degradation.usual is not None or when_broken != WhenBroken.ROLLBACK:
+    if not night.keeps_champion or degradation.usual is not None or when_broken != WhenBroken.ROLLBACK:
         return night
     try:
         _, back = roll_back(name)

@@ -20,3 +20,18 @@ def night(tree: RunTree) -> dict[str, Any]:
         "findings": [{"kind": one.kind, "words": one.words} for one in found.findings],
         "sides": [] if judgement is None else judgement.sides(),
     }
+
+
+def sides_table(night: Night) -> str:
+    """Return the figures of both models on the judged day as a table in Markdown; empty if none were compared."""
+    sides = [] if night.judgement is None else night.judgement.sides()
+    if not sides:
+        return ""
+    titles = list(sides[0])
+    lines = [
+        [f"{one[title]:.4f}" if isinstance(one[title], float) else str(one[title]) for title in titles] for one in sides
+    ]
+    return "\n".join(
+        f"| {' | '.join(row)} |"
+        for row in ([t.replace("name", "model") for t in titles], ["---"] * len(titles), *lines)
+    )

@@ -21,9 +21,19 @@ from shunter.process_age import seconds_before_run
 from shunter.requests import shown
 from shunter.retraining.challenger import Tonight, challenge
 from shunter.retraining.champion import open_champion, version_tags
+from shunter.retraining.night_section import sides_table
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_steps import choose_days, ingest_days, publish_pages
-from shunter.retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
+from shunter.retraining.nights import (
+    Night,
+    judged,
+    judged_later,
+    log_night,
+    log_plan,
+    missing_days,
+    nights_of,
+    with_former_name,
+)
 from shunter.retraining.plan import NightPlan, yesterday
 from shunter.retraining.ranker_challenger import challenge_ranker, check_night_of_rankers
 from shunter.settings import Settings
@@ -64,14 +74,15 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
     Args:
         request: Where the days are, how they are judged, and the limits of the training.
     """
+    request = with_former_name(request)
     if is_ranking(request.model):
         check_night_of_rankers(request)
     check_model_key()
     clock = StepClock(seconds_before_run())
     newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
-    home = Settings().nights_directory / request.register_as
+    home = Settings().nights_directory / request.registered_name
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
-        nights = nights_of(request.register_as)
+        nights = nights_of(request.registered_name)
         plan, logs = choose_days(request, newest, home / "days", sorted(missing_days(nights)))
         earlier = judged(nights, plan.held_out)
         later = None if request.days.day else judged_later(nights, plan.held_out)
@@ -87,15 +98,15 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
         else:
             night = state.recovering(_night, request, plan, logs, state, clock)
         state.finish()
-    _publish(night, request.register_as)
-    publish_pages(night.run_id, request.register_as)
+    _announce(night, request.registered_name)
+    _publish(night, publish_pages(night.run_id, request.registered_name))
     tidy()
     return night
 
 
 def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: str) -> Night:
     """Return the result of a nightly run without changes: each day is judged once, and days are judged in order."""
-    champion = champion_of(request.register_as)
+    champion = champion_of(request.registered_name)
     return Night(
         outcome="already judged",
         day=plan.held_out,
@@ -122,7 +133,7 @@ def _night(
         if identity.champion is None:
             night = _first_night(tonight)
         else:
-            version = version_by_number(request.register_as, identity.champion)
+            version = version_by_number(request.registered_name, identity.champion)
             champion = open_champion(version, state.directory / "champion")
             night = (challenge_ranker if is_ranker(champion.files.model) else challenge)(tonight, champion)
         run = open_run(identity.run_id)
@@ -135,7 +146,7 @@ def _night(
 
 def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> NightIdentity:
     """Resume an interrupted nightly run, or begin a new one if the day or the champion has changed since."""
-    name = request.register_as
+    name = request.registered_name
     found, champion = state.recall("identity", NightIdentity), champion_of(name)
     current = champion.version if champion else None
     if found is not None:
@@ -158,7 +169,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
 def _first_night(tonight: Tonight) -> Night:
     """Run a full run if there is no champion; the result is tested on the newest day and becomes the champion."""
     request, plan, run_id = tonight.request, tonight.plan, tonight.run_id
-    log_plan(run_id, request.register_as, plan, plan.training)
+    log_plan(run_id, request.registered_name, plan, plan.training)
     days = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
     dataset = ingest_days(request, days, held_out=plan.held_out, base=None)
     open_run(run_id).log_params(data_params(dataset))
@@ -168,7 +179,7 @@ def _first_night(tonight: Tonight) -> Night:
     if isinstance(summary.result, EnsembleResult):
         test = {"auc": summary.result.test.auc, "ne": summary.result.test.ne}
         open_run(run_id).log_metrics({f"nightly/challenger_{name}": value for name, value in test.items()})
-    version = version_of_run(request.register_as, summary.run_id)
+    version = version_of_run(request.registered_name, summary.run_id)
     assert version is not None, "a training run that ends without an error has registered its model"
     reason = (
         f"There was no champion of {version.name!r}: version {version.version} was trained on {len(plan.training)} "
@@ -191,12 +202,17 @@ def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
     return f"log loss {result.test.logloss:.5f}"
 
 
-def _publish(night: Night, model: str) -> None:
-    """Publish the outcome in the Prefect UI; the training of a first nightly run publishes its own result."""
+def _announce(night: Night, model: str) -> None:
+    """Emit the outcome as an event; the training of a first nightly run announces its own result."""
     if night.outcome == "promoted":
         announce("promoted", model, night.registered, night.reason)
     elif night.outcome == "kept":
         announce("not-promoted", model, None, night.reason)
+
+
+def _publish(night: Night, trend: str) -> None:
+    """Publish outcome, findings, figures of both models and the table of the newest nightly runs in the Prefect UI."""
     findings = "".join(f"\n- {plain(finding.words)}" for finding in night.findings)
+    text = f"{findings}\n\n{sides_table(night)}\n\n{trend}"
     files = {**REPORT, "Trend of all nightly runs": "trend.html"}
-    show_result("nightly", f"{night.day}: {night.outcome}. {night.reason}", findings, run_id=night.run_id, files=files)
+    show_result("nightly", f"{night.day}: {night.outcome}. {night.reason}", text, run_id=night.run_id, files=files)

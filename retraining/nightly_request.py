@@ -1,7 +1,9 @@
 """Request of `shunter nightly`: one pydantic model for the command line, the Prefect form and Python."""
 
+import re
 from datetime import date
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -12,6 +14,23 @@ from shunter.requests.groups import Group
 from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.source import DataRequest
 from shunter.requests.training import PROMOTE, Promote, TrainRequest
+
+PLACE = re.compile(r"\{date[^{}]*\}")
+FORMER_NAME = "shunter"  # of all nightly runs without a requested name, before names followed the data
+
+
+def model_name_of(data: str) -> str:
+    """Return the name of the model that is retrained on some data: the last two names in its path without the date.
+
+    Other data gets another model, so that a challenger is never compared with the champion of another log.
+
+    Args:
+        data: The pattern of the days' files, such as `/srv/shop/day_{date}.parquet`, which gives `shop-day`.
+    """
+    path = Path(PLACE.sub("", data))
+    parts = [*path.parts[:-1], re.sub(r"\.[A-Za-z.]+$", "", path.name)]
+    names = ["-".join(re.findall(r"[A-Za-z0-9]+", part)) for part in parts]
+    return "-".join([name for name in names if name][-2:]) or FORMER_NAME
 
 
 class DayFiles(DataRequest, frozen=True, title="Data"):
@@ -137,7 +156,9 @@ class NightlyRequest(JobRequest, frozen=True):
     challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="How a challenger is trained.")
     promotion: Promotion = Field(default=Promotion(), description="What a challenger must achieve.")
     drift: DriftLimits = Field(default=DriftLimits(), description="How unlike the others a day must be to be reported.")
-    register_as: RegisteredName = Field(default="shunter", description="Name of the registered model in MLflow.")
+    register_as: RegisteredName | None = Field(
+        default=None, description="Name of the registered model in MLflow; if omitted, the end of the path of the data."
+    )
 
     if TYPE_CHECKING:
 
@@ -148,6 +169,11 @@ class NightlyRequest(JobRequest, frozen=True):
         if is_for_numbers(self.architecture.loss):
             raise ValueError(f"--loss {self.architecture.loss} is for numbers, which nightly runs do not learn")
         return self
+
+    @property
+    def registered_name(self) -> str:
+        """Return the name of the registered model."""
+        return self.register_as or model_name_of(self.data)
 
     def one_training(self) -> Self:
         """Return the request of a challenger's training for the planner: few epochs, no search and no ensemble."""

@@ -8,8 +8,8 @@ from shunter.errors import DataError
 from shunter.ingestion.sources.addresses import copy_objects, parse_address
 from shunter.ingestion.sources.guard import open_to_deployments
 from shunter.retraining.day_files import find_days
+from shunter.retraining.nightly_request import model_name_of
 
-PLACE = re.compile(r"\{date[^{}]*\}")
 WILD = re.compile(r"[*?\[{]")
 
 
@@ -29,20 +29,6 @@ def prepare_nights(data: str, schema_file: str | None, directory: Path, say: Cal
     say(check_days(data, schema_file))
     open_days(data, schema_file, directory)
     return model_name_of(data)
-
-
-def model_name_of(data: str) -> str:
-    """Return the name of the model that is retrained on some data: the last two names in its path without the date.
-
-    Other data gets another model, so that a challenger is never compared with the champion of another log.
-
-    Args:
-        data: The pattern of the days' files, such as `/srv/shop/day_{date}.parquet`, which gives `shop-day`.
-    """
-    path = Path(PLACE.sub("", data))
-    parts = [*path.parts[:-1], re.sub(r"\.[A-Za-z.]+$", "", path.name)]
-    names = ["-".join(re.findall(r"[A-Za-z0-9]+", part)) for part in parts]
-    return "-".join([name for name in names if name][-2:]) or "shunter"
 
 
 def check_days(data: str, schema_file: str | None) -> str:

@@ -18,7 +18,7 @@ from shunter.retraining import days
 from shunter.retraining.comparison import compare
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightPlan
-from shunter.retraining.trend import build_trend
+from shunter.retraining.trend import build_trend, trend_table
 from shunter.settings import Settings
 from shunter.tasks.ingest_progress import ingest_progress
 from shunter.tracking.registry.judgement import Judgement
@@ -42,18 +42,24 @@ def choose_days(
 
 
 @task(name="publish pages", cache_policy=NO_CACHE)
-def publish_pages(run_id: str, model: str) -> None:
-    """Log the report page of the nightly run and the page of all nightly runs; an error is logged, not raised."""
+def publish_pages(run_id: str, model: str) -> str:
+    """Log the report page of the nightly run and the page of all nightly runs; an error is logged, not raised.
+
+    Returns:
+        Table of the newest nightly runs in Markdown; empty after an error.
+    """
     try:
         with tempfile.TemporaryDirectory() as folder:
             report, trend = Path(folder) / PAGE, Path(folder) / "trend.html"
             report.write_text(build_report(run_id), encoding="utf-8")
             trend.write_text(build_trend(model), encoding="utf-8")
             log_files(run_id, [report, trend])
+            return trend_table(model)
     except Exception as error:  # the champion was already chosen
         get_run_logger().warning(
             "No report page of the nightly run (%s: %s)", type(error).__name__, error, exc_info=True
         )
+        return ""
 
 
 @task(name="ingest days", cache_policy=NO_CACHE)
@@ -63,7 +69,7 @@ def ingest_days(
     """Ingest the days of one training run; values known to the model in `base` stay in the vocabulary."""
     encoder = None if base is None else Encoder.load(base.encoder)
     days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
-    source = DaysSource(request.register_as, days_read, held_out=held_out, base=encoder)
+    source = DaysSource(request.registered_name, days_read, held_out=held_out, base=encoder)
     with ingest_progress() as on_progress:
         dataset, report = ingest_source(
             source,

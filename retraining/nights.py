@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 from typing import Literal
 
 from shunter.frozen import Frozen
 from shunter.retraining.findings import Finding
+from shunter.retraining.nightly_request import FORMER_NAME, NightlyRequest, model_name_of
 from shunter.retraining.plan import NightPlan
 from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.registry.judgement import Judgement
@@ -40,9 +42,14 @@ class Night(Frozen):
     run_id: str
 
     @property
+    def keeps_champion(self) -> bool:
+        """Return True if the champion was judged and stays in use."""
+        return self.outcome in {"kept", "nothing new"}
+
+    @property
     def is_degraded(self) -> bool:
         """Return True if a champion stays in use that is degraded on the judged day."""
-        return self.outcome == "kept" and any(finding.kind == "degraded" for finding in self.findings)
+        return self.keeps_champion and any(finding.kind == "degraded" for finding in self.findings)
 
 
 def nights_of(name: str) -> list[TrackedRun]:
@@ -56,6 +63,21 @@ def nights_of(name: str) -> list[TrackedRun]:
         for run in read_runs(("nightly",))
         if run.tags.get("nightly.model") == name and run.status == "FINISHED" and "nightly.outcome" in run.tags
     ]
+
+
+def with_former_name(request: NightlyRequest) -> NightlyRequest:
+    """Return the request with the name of its model: `shunter` if earlier versions retrained its data by that name.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    name = request.registered_name
+    if request.register_as is None and any(
+        model_name_of(run.params.get("request.data", "")) in {name, model_name_of(str(Path(request.data).absolute()))}
+        for run in nights_of(FORMER_NAME)
+    ):
+        name = FORMER_NAME
+    return request.model_copy(update={"register_as": name})
 
 
 def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:

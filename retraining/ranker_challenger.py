@@ -23,6 +23,7 @@ from shunter.reporting.card.ranking_baselines import RankedBaseline, evaluate_on
 from shunter.requests import Promote
 from shunter.retraining.challenger import Tonight, changed_meanwhile, placed, record_version, why_nothing_new
 from shunter.retraining.champion import Champion, check_same_log, version_tags
+from shunter.retraining.degradation import ranking_degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_steps import ingest_days, judge_rankers
 from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
@@ -65,8 +66,8 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     """
     request, plan, number = tonight.request, tonight.plan, champion.version.version
     check_night_of_rankers(request)
-    log_plan(tonight.run_id, request.register_as, plan, plan.training)
-    check_same_log(champion, tonight.logs[plan.held_out].schema, request.register_as)
+    log_plan(tonight.run_id, request.registered_name, plan, plan.training)
+    check_same_log(champion, tonight.logs[plan.held_out].schema, request.registered_name)
     new = [day for day in plan.training if request.days.relearn or day not in champion.learned]
     if reason := why_nothing_new(plan, champion, new):
         return tonight.ends("nothing new", reason, number)
@@ -78,17 +79,19 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     tonight.notes.data = data_key(params)
     challenger = _train(tonight, dataset, champion, origins)
     judgement = _compare(tonight, dataset, champion, challenger)
+    degradation = ranking_degradation_of(judgement, champion.version, plan.held_out)
     obstacle = _obstacle(tonight, number, judgement, challenger)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
     tonight.draw("judgement", judgement, outcome)
     if obstacle is not None:
         forget(dataset)
-        return tonight.ends(outcome, obstacle, number, judgement=judgement)
+        night = tonight.ends(outcome, obstacle, number, judgement=judgement)
+        return respond(night, degradation, request.registered_name, request.promotion.when_broken)
     registered = register(
         tonight.run_id,
         dataset,
         challenger.directory,
-        request.register_as,
+        request.registered_name,
         metrics={name: float(value) for name, value in ranking_metrics(challenger.test, "test").items()},
         tags={**version_tags(sorted({*champion.learned, *plan.training}), None), **tags_again(origins)},
     )
@@ -96,7 +99,8 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     reason = f"Version {registered.version} replaces version {number}: {judgement.explain()}{overtaken}"
     record_version(tonight, registered, tonight.run_id, reason)
     forget(dataset)
-    return tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
+    night = tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
+    return respond(night, degradation, request.registered_name, request.promotion.when_broken)
 
 
 def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
@@ -106,7 +110,7 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
     if not known:
         raise RequestError(
-            f"The champion of {tonight.request.register_as!r} knows no user or item of these days, so it is of "
+            f"The champion of {tonight.request.registered_name!r} knows no user or item of these days, so it is of "
             "other data: name another model with --register-as, and the first nightly run trains it."
         )
     trained = []

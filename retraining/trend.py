@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from shunter.errors import UnknownNameError
+from shunter.markdown import plain
 from shunter.reporting.page.figures import Axis, Chart, Mark
 from shunter.reporting.page.format import moment
 from shunter.reporting.page.render import render_view
 from shunter.retraining.nights import nights_of
 from shunter.tracking.history import TrackedRun, read_runs
 
+MOST_LISTED = 14  # nights in Prefect's table
 SIDES = ("champion", "challenger", "popularity")
 LABELS = {"ne": "NE", "auc": "AUC", "ndcg20": "NDCG@20"}
 FIGURES = {
@@ -83,6 +85,25 @@ def trend_chart(nights: Sequence[TrackedRun]) -> Chart | None:
     x = Axis(key="day", label=f"days since {first}", zero=True, whole=True)
     y = [Axis(key=key, label=FIGURES[key]) for key in _known(nights)]
     return Chart(x=[x], y=y, groups=SIDES, points=points, marks=["★ became champion"], connect=True)
+
+
+def trend_table(name: str) -> str:
+    """Return the newest nightly runs of a registered model as a table in Markdown; empty if there is none.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    nights = [night for night in nights_of(name)[:MOST_LISTED] if "nightly.day" in night.tags]
+    if not nights:
+        return ""
+    columns = [("day", "day"), ("outcome", "outcome"), ("champion", "version"), *_columns(nights)]
+    lines = [[_cell(line[key]) for key, _ in columns] for line in map(_line, nights)]
+    rows = [[title for _, title in columns], ["---"] * len(columns), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(value: str | float | None) -> str:
+    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else plain(value)
 
 
 def _figures(night: TrackedRun, side: str) -> dict[str, float]:

@@ -66,6 +66,7 @@ class Log:
         common = {"schema_file": str(self.folder / "schema.json"), "max_epochs": 2, "trials": 1, "ensemble_size": 1}
         common["batch_sizes"] = "64"
         common["promote"] = "always"  # of new tastes a night learns too little to beat the base rate
+        common["register_as"] = "shunter"
         data = str(self.folder / "logs" / "clicks_{date}.parquet")
         day = FIRST + timedelta(days=number)
         return NightlyRequest.model_validate({**common, "data": data, "day": day, **options})

@@ -33,7 +33,7 @@ def write_day(folder: Path, number: int, *, turn: int, users: range) -> None:
 
 def night_of(folder: Path, number: int, **options: object) -> NightlyRequest:
     """A night that is judged on a day, and learns at most two before it."""
-    common = {"model": "lightgcn", "trials": 1, "max_epochs": 2, "set": ["embedding_dim=8"]}
+    common = {"model": "lightgcn", "trials": 1, "max_epochs": 2, "set": ["embedding_dim=8"], "register_as": "shunter"}
     return NightlyRequest.model_validate(
         {
             **common,

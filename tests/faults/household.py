@@ -21,7 +21,8 @@ PRICES = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region\n
 LOG = ("--data", "logs/day_*.parquet", "--schema", "schema.yaml")
 SHORT = ("--trials", "2", "--max-epochs", "1", "--ensemble-size", "2", "--batch-sizes", "256")
 PROMOTED = (*SHORT, "--explore", "never", "--promote", "always")
-TRIED = (*PROMOTED, "--baselines", "none", "--register-as", "shunter")
+NAMED = ("--register-as", "shunter")
+TRIED = (*PROMOTED, "--baselines", "none", *NAMED)
 SERVERS = frozenset({"serve", "ui"})  # commands that run until Ctrl-C
 NEW = "{new}"  # in an argument: a number that no earlier command got
 SHUNTER = Path(sys.executable).with_name("shunter")
@@ -32,7 +33,16 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "select": LOG,
     "tune": (*LOG, *SHORT, "--parallel-trials", "2", "--seed", "1"),
     "train": (*LOG, *TRIED),
-    "nightly": ("--data", "logs/day_{date}.parquet", "--schema", "schema.yaml", *PROMOTED, "--day", "2026-01-04"),
+    "nightly": (
+        "--data",
+        "logs/day_{date}.parquet",
+        "--schema",
+        "schema.yaml",
+        *PROMOTED,
+        "--day",
+        "2026-01-04",
+        *NAMED,
+    ),
     "rollback": ("--model", "shunter", "--to", "1"),
     "predict": ("shunter", "logs/day_2026-01-01.parquet", "--out", f"scores-{NEW}.parquet"),
     "export": ("shunter", f"exported-{NEW}"),

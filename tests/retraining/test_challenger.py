@@ -12,8 +12,9 @@ from shunter.reporting.card.figures import QualityFigure, TaskQuality
 from shunter.retraining import challenger
 from shunter.retraining.challenger import Tonight
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.picture import title_of
+from shunter.retraining.picture import draw_judgement, title_of
 from shunter.tracking.registry.judgement import Judgement, compare_losses
+from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from tests.tracking.test_convention import PLACEMENT
 
 LABELS = (np.arange(400) < 120).astype(float)
@@ -85,3 +86,18 @@ def test_picture_tells_the_outcome_of_the_night_and_not_that_of_the_comparison(
     assert outcome in titles[0].lower()
     assert ({"kept", "promoted"} - {outcome}).pop() not in titles[0].lower()
     assert kept == [tmp_path / "judgement.png"]
+
+
+def test_picture_of_ranking_models_tells_users_and_the_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    figures = dict.fromkeys(("popularity_ndcg20", "gain_low", "gain_high", "needed"), 0.01)
+    better = RankingJudgement(
+        users=50, champion_ndcg20=0.2, challenger_ndcg20=0.3, gain=0.1, confidence=0.95, is_better=True, **figures
+    )
+    titles, labels = list[str](), list[str]()
+    monkeypatch.setattr("matplotlib.axes.Axes.set_title", lambda _, title: titles.append(title))
+    monkeypatch.setattr("matplotlib.axes.Axes.set_xlabel", lambda _, label: labels.append(label))
+    path = draw_judgement(better, np.linspace(0, 0.2, 50), tmp_path / "judgement.png", "kept")
+    assert path.stat().st_size > 0
+    title = title_of("kept", "50 users")
+    assert titles == [title]
+    assert "NDCG@20" in labels[0]

@@ -1,6 +1,9 @@
 """A champion that is no better than the base rate, or worse than ever, is found, told, and put away if requested."""
 
-from datetime import date
+from datetime import date, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -8,12 +11,16 @@ from scipy.special import expit
 
 from shunter.engine.metrics import row_losses
 from shunter.errors import DegradedModelError, RequestError
-from shunter.retraining import degradation
-from shunter.retraining.degradation import Degradation, find_degradation, respond
+from shunter.retraining import challenger, degradation
+from shunter.retraining.challenger import Tonight
+from shunter.retraining.champion import Champion
+from shunter.retraining.degradation import Degradation, find_degradation, find_ranking_degradation, respond
 from shunter.retraining.nightly_command import check_degradation
-from shunter.retraining.nightly_request import WhenBroken
+from shunter.retraining.nightly_request import NightlyRequest, WhenBroken
 from shunter.retraining.nights import Night, Outcome
+from shunter.retraining.plan import NightPlan
 from shunter.tracking.registry.judgement import Judgement, compare_losses
+from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.versions import Version
 
 DAY = date(2026, 5, 4)
@@ -98,6 +105,50 @@ def test_rollback_is_for_a_champion_that_the_base_rate_beats(told: list[str], mo
 
     monkeypatch.setattr(degradation, "roll_back", nothing)
     assert respond(night(), BROKEN, "shop", WhenBroken.ROLLBACK).is_degraded
+
+
+def test_champion_that_met_no_challenger_is_judged_alone(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a night that has learned its last day too: the next one has no new day to learn."""
+    judgement, base_rate = judged(-1.0)
+    metrics: dict[str, float] = {}
+    asked: list[tuple[object, object]] = []
+
+    def judge(_request: object, _log: object, champion: object, challenger: object, _gains: object) -> Judgement:
+        asked.append((champion, challenger))
+        return judgement.model_copy(update={"base_rate": base_rate})
+
+    monkeypatch.setattr(challenger, "judge_challenger", judge)
+    monkeypatch.setattr(degradation, "nights_of", lambda _: [])
+    monkeypatch.setattr(
+        degradation, "open_run", lambda _: SimpleNamespace(log_figures=lambda _, figures: metrics.update(figures))
+    )
+    request = NightlyRequest(data="{date}.csv", learn_last_day=True)
+    plan = NightPlan(held_out=DAY, training=(DAY - timedelta(days=1),), missing=(), findings=())
+    state: Any = SimpleNamespace(directory=Path())
+    tonight = Tonight(request, plan, {DAY: cast(Any, None)}, state, "run", cast(Any, None))
+    champion = Champion(Version("shop", 3, "", {}), cast(Any, "files"), frozenset(plan.training))
+    found, winner, _ = challenger._score_alone(tonight, champion, "Nothing is new.")
+    assert asked == [("files", "files")]
+    assert (found.keeps_champion, found.is_degraded, winner, told) == (True, True, champion, ["degraded"])
+    assert metrics[degradation.CHAMPION_NE] > 1
+    with pytest.raises(DegradedModelError):
+        check_degradation(found)
+
+
+def ranked(ndcg20: float) -> RankingJudgement:
+    figures = dict.fromkeys(("challenger_ndcg20", "popularity_ndcg20", "gain", "gain_low", "gain_high", "needed"), 0.0)
+    return RankingJudgement(users=9, champion_ndcg20=ndcg20, confidence=0.95, is_better=False, **figures)
+
+
+def test_ranking_champion_worse_than_its_past_is_found_and_never_rolled_back(told: list[str]) -> None:
+    past = [0.31, 0.3, 0.29, 0.3, 0.31]
+    assert find_ranking_degradation(ranked(0.1), 3, DAY, past[:4]) is None
+    assert find_ranking_degradation(ranked(0.29), 3, DAY, past) is None
+    worse = find_ranking_degradation(ranked(0.1), 3, DAY, past)
+    assert worse is not None
+    assert worse.ndcg20 < worse.usual == pytest.approx(np.mean(past) - 3 * np.std(past, ddof=1))
+    after = respond(night(), worse, "shop", WhenBroken.ROLLBACK)
+    assert (after.outcome, after.is_degraded, told) == ("kept", True, ["degraded"])
 
 
 def test_night_without_a_degraded_champion_is_as_it_was(told: list[str]) -> None:

@@ -3,14 +3,26 @@
 import json
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from shunter.errors import UnknownNameError
+from shunter.flows.command.report import write_trend
+from shunter.flows.command.run_commands import report
 from shunter.reporting.page.render import render_view
+from shunter.retraining import nightly_flow
 from shunter.retraining.findings import Finding
 from shunter.retraining.night_section import NIGHT, night
-from shunter.retraining.nights import Night
+from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.nightly_steps import publish_pages
+from shunter.retraining.nights import Night, log_night, log_plan, with_former_name
+from shunter.retraining.plan import NightPlan
 from shunter.retraining.trend import trend_chart, trend_view
 from shunter.tracking.history import TrackedRun
 from shunter.tracking.registry.judgement import Judgement
+from shunter.tracking.runs import finish, open_run, start_run
+from shunter.tracking.store import open_store
 from shunter.tracking.tree import RunTree
 
 DAY = date(2026, 5, 3)
@@ -101,3 +113,64 @@ def test_nights_of_a_ranking_model_have_its_figure_beside_popularity() -> None:
     ]
     columns = [key for key, _ in trend_view("clicks", nights)["trend"]["columns"]]
     assert columns == ["champion_ndcg20", "challenger_ndcg20", "popularity_ndcg20"]
+
+
+@pytest.fixture
+def finished(tracking_root: Path) -> str:
+    """Run of a night of `clicks`, in a real store."""
+    run_id = start_run("clicks 2026-05-03", "nightly")
+    log_plan(run_id, "clicks", NightPlan(held_out=DAY, training=(), missing=(), findings=()), ())
+    open_run(run_id).log_metrics({"nightly/champion_ne": 0.95, "nightly/challenger_ne": 0.9})
+    open_run(run_id).log_params({"request.data": "/srv/clicks/{date}.csv"})
+    log_night(Night(outcome="kept", day=DAY, reason="So it is.", judgement=JUDGEMENT, champion=1, run_id=run_id))
+    finish(run_id, "FINISHED")
+    return run_id
+
+
+def test_pages_of_a_night_are_logged_and_the_newest_nights_are_a_table(finished: str) -> None:
+    text = publish_pages.fn(finished, "clicks")
+    store = open_store()
+    logged = {one.path for one in store.mlflow.list_artifacts(store.real_id(finished))}
+    assert {"report.html", "trend.html"} <= logged
+    assert {"2026-05-03", "kept", "0.9500", "0.9000"} <= set(text.replace("|", " ").split())
+
+
+def test_a_night_shows_findings_figures_of_both_models_and_the_trend_in_prefect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts: list[str] = []
+    files: dict[str, str] = {}
+
+    def show(_key: str, _sentence: str, text: str, **shown: Any) -> None:
+        texts.append(text)
+        files.update(shown["files"])
+
+    monkeypatch.setattr(nightly_flow, "show_result", show)
+    finding = Finding(day=DAY, kind="late", words="It is late.")
+    done = Night(
+        outcome="kept", day=DAY, reason="So.", findings=(finding,), judgement=JUDGEMENT, champion=2, run_id="r"
+    )
+    nightly_flow._publish(done, "| the | trend |")
+    [text] = texts
+    assert "trend.html" in files.values()
+    for part in (finding.words, "| champion | ", "| challenger | ", "0.8000", "| the | trend |"):
+        assert part in text
+
+
+def test_the_command_writes_the_page_of_all_nights(finished: str, tmp_path: Path) -> None:
+    assert write_trend("clicks", tmp_path) == tmp_path / "shunter-nights-clicks.html"
+    assert "2026-05-03" in (tmp_path / "shunter-nights-clicks.html").read_text()
+    report(nightly="clicks", out=tmp_path / "page.html")
+    assert "2026-05-03" in (tmp_path / "page.html").read_text()
+    with pytest.raises(UnknownNameError) as refused:
+        write_trend("cliks", tmp_path)
+    assert refused.value.known == ("clicks",)
+
+
+def test_a_name_follows_the_data_and_nights_named_shunter_before_stay(finished: str) -> None:
+    request = NightlyRequest(data="/srv/clicks/{date}.csv")
+    assert with_former_name(request).register_as == request.registered_name == "srv-clicks"
+    open_run(finished).set_tags({"nightly.model": "shunter"})
+    assert with_former_name(request).register_as == "shunter"
+    assert with_former_name(NightlyRequest(data="/srv/shop/{date}.csv")).register_as == "srv-shop"
+    assert with_former_name(NightlyRequest(data=request.data, register_as="mine")).register_as == "mine"
