@@ -39,7 +39,18 @@ def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -
         **_sizes(dataset),
         **_repetition(dataset, train, validation),
         **_numbers(dataset, train),
-        **{f"landmark_{name}": value for name, value in landmarks(train, validation).items()},
+        **_learnable(dataset, train, validation),
+    }
+
+
+def _learnable(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeatures:
+    """Return the base rate and the landmarks; a label that is a number has neither."""
+    if dataset.features.number is not None:
+        return {}
+    found = landmarks(train, validation)
+    return {
+        "base_rate": dataset.splits["train"].base_rate,
+        **{f"landmark_{name}": value for name, value in found.items()},
     }
 
 
@@ -50,7 +61,6 @@ def _sizes(dataset: Dataset) -> MetaFeatures:
     train = dataset.splits["train"]
     return {
         "rows": float(train.rows),
-        "base_rate": train.base_rate,
         "dense_fields": float(len(dataset.features.dense)),
         "categorical_fields": float(len(categorical)),
         "multi_valued_fields": float(sum(field.multi_valued for field in categorical)),

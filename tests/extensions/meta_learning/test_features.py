@@ -1,7 +1,9 @@
 """Meta-features by hand on little data, and what they must not depend on."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ from threadpoolctl import threadpool_info
 
 from shunter.engine.data.dataset import Dataset, FieldStatistics, SplitStatistics
 from shunter.extensions.meta_learning.features import meta_features
-from shunter.models.spec import CategoricalFeature, Features
+from shunter.models.spec import CategoricalFeature, Features, NumberLabel
 from tests.engine.synthetic import write_dataset
 
-Part = tuple[list[int], list[int]]  # ids and labels
+Part = tuple[list[int], list[Any]]  # ids and labels
 LITTLE: Part = [1, 1, 1, 1, 2, 2, 3, 4], [1, 1, 1, 1, 0, 0, 0, 0]
 LATER: Part = [1, 2, 0, 5], [1, 0, 1, 0]
 
@@ -60,6 +62,16 @@ def test_landmarks_of_one_field_by_hand(tmp_path: Path) -> None:
     assert found["landmark_field_ne"] == pytest.approx(losses.mean() / math.log(2))
     assert found["landmark_bayes_auc"] == 3.5 / 4  # of four pairs the unseen ids tie one
     assert 0 < found["landmark_free_logistic_ne"] < found["landmark_logistic_ne"] < 1
+
+
+@pytest.mark.parametrize("step", [1.0, 0.5])
+def test_a_label_that_is_a_number_has_no_base_rate_and_no_landmarks(tmp_path: Path, step: float) -> None:
+    labels = [step * number for number in range(1, 9)]
+    dataset = write_field(tmp_path, (LITTLE[0], labels), (LATER[0], labels[:4]))
+    number = NumberLabel(loss="mse", center=4.5 * step)
+    found = meta_features(replace(dataset, features=replace(dataset.features, number=number)))
+    assert found["rows"] == 8
+    assert not [name for name in found if name == "base_rate" or name.startswith("landmark_")]
 
 
 def test_landmarks_do_not_wake_threads_for_the_short_sums_of_their_solver(
