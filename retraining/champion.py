@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.scoring import described
 from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
@@ -81,9 +82,16 @@ def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
     """Raise if the champion was trained on another log: most of its columns are not in the schema of the days.
 
     Raises:
-        RequestError: The log differs; the message names the columns.
+        RequestError: The log differs, and the message names the columns; or the champion predicts a number.
         DataError: The encoder of the champion is damaged.
+        CheckpointError: The description of the champion is damaged.
     """
+    number = read_json(champion.files.model / "model.json")["features"].get("number")
+    if number is not None:
+        raise RequestError(
+            f"The champion of {name!r}, version {champion.version.version}, predicts a number by the loss "
+            f"{number['loss']}, which nightly runs do not learn: name another model with --register-as."
+        )
     encoder = Encoder.load(champion.files.encoder)
     here = {*schema.numeric, *(field.column for field in (*schema.categorical, *schema.multi_valued))}
     if most_columns_differ(here, encoder):

@@ -1,16 +1,19 @@
 """What is gone on from: settings read back as they were written, smaller steps, days that are kept."""
 
+import json
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.models.registry import model_spec
+from shunter.models.spec import NumberLabel
 from shunter.requests import Promote
 from shunter.retraining.champion import (
     LEARNED_DAYS,
@@ -75,9 +78,15 @@ def test_a_champion_of_another_log_is_not_gone_on_from(tmp_path: Path) -> None:
     dataset, _ = ingest_source(DaysSource("log", (log,)), tmp_path / "cache", 0, 0.01)
     files = ModelFiles(tmp_path / "model", dataset.directory / "encoder")
     champion = Champion(Version("shop", 3, "run", {}), files, frozenset())
+    files.model.mkdir()
+    write_json(files.model / "model.json", json.dumps({"features": dataset.features.to_dict()}))
     check_same_log(champion, log.schema, "shop")
     grown = log.schema.model_copy(update={"numeric": ("price", "age", "height", "width")})
     check_same_log(champion, grown, "shop")  # columns that come are no other log
     other = log.schema.model_copy(update={"numeric": ("user_age",), "categorical": (log.schema.categorical[0],)})
     with pytest.raises(RequestError, match="version 3, was trained on the columns price, user, item, and these days"):
         check_same_log(champion, other, "shop")
+    of_number = replace(dataset.features, number=NumberLabel(loss="mse"))
+    write_json(files.model / "model.json", json.dumps({"features": of_number.to_dict()}))
+    with pytest.raises(RequestError):  # its outputs are no log odds
+        check_same_log(champion, log.schema, "shop")
