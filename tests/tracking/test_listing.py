@@ -23,6 +23,7 @@ from shunter.tracking.links import runs_table_links
 from shunter.tracking.listing import list_trainings, list_versions
 from shunter.tracking.registry.client import open_registry
 from shunter.tracking.registry.models import register_model
+from shunter.tracking.registry.rival import rival_of
 from shunter.tracking.registry.versions import make_champion
 from shunter.tracking.runs import child_run, finish, open_run, start_run_tree
 from shunter.tracking.store import open_store
@@ -186,3 +187,11 @@ def test_the_table_of_runs_has_an_address_once_there_is_a_run(filled: list[str],
 
 def test_without_a_store_there_is_no_table_of_runs(shunter_home: Path) -> None:
     assert runs_table_links() == {}
+
+
+def test_a_new_version_is_compared_with_the_figures_of_the_one_before(filled: list[str]) -> None:
+    figures = {"quality.test.rmse": 0.9, "quality.test.relative_loss": 0.8}  # as a run writes them today
+    open_run(filled[0]).log_figures("quality", figures)
+    rival = rival_of("shop", 2)
+    assert rival is not None
+    assert (rival.version, rival.figures) == (1, {"AUC": 0.75, "RMSE": 0.9, "relative loss": 0.8})

@@ -1,13 +1,21 @@
 """Comparison version of a new model version: the current champion, or the champion that the new version replaced."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shunter.errors import RequestError
+from shunter.tracking.convention import figures_of
 from shunter.tracking.registry.versions import CHAMPION, PREVIOUS, version_by_alias
 from shunter.tracking.store import open_store, tracking_errors
 
-FIGURES = {"AUC": "quality.test.auc", "NE": "quality.test.ne", "NDCG@20": "quality.test.ndcg20"}
+FIGURES = {
+    "AUC": "quality.test.auc",
+    "NE": "quality.test.ne",
+    "NDCG@20": "quality.test.ndcg20",
+    "RMSE": "quality.test.rmse",
+    "relative loss": "quality.test.relative_loss",
+}
 
 
 @dataclass(frozen=True)
@@ -16,7 +24,7 @@ class Rival:
 
     Attributes:
         version: Number of the version.
-        figures: Quality on the version's own test split, by display name (`AUC`, `NE`, `NDCG@20`).
+        figures: Quality on the version's own test split, by its name in `FIGURES`.
         fingerprint: Fingerprint of the training data; None if the run does not record the fingerprint.
     """
 
@@ -40,6 +48,7 @@ def rival_of(name: str, version: int) -> Rival | None:
             continue
         with tracking_errors():
             run = open_store().mlflow.get_run(found.run_id).data
-        figures = {title: run.metrics[key] for title, key in FIGURES.items() if key in run.metrics}
+        known = figures_of(run.params, run.metrics, run.tags)
+        figures = {title: known[key] for title, key in FIGURES.items() if not math.isnan(known.get(key, math.nan))}
         return Rival(found.version, figures, run.params.get("data.fingerprint"))
     return None
