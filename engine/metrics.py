@@ -215,8 +215,11 @@ def predict(logits: np.ndarray, number: NumberLabel | None = None) -> np.ndarray
 
 
 def on_scale(logits: np.ndarray, own: NumberLabel | None, given: NumberLabel | None) -> np.ndarray:
-    """Return outputs on the scale of another description of the label; log odds, and those of levels, unchanged."""
-    if own is None or given is None or own == given or given.levels:
+    """Return outputs on the scale of another description of the label; log odds unchanged.
+
+    Outputs of levels have no other scale, but each loss is a likelihood, which needs none: judge them by their own.
+    """
+    if own is None or given is None or own == given:
         return logits
     import torch
 

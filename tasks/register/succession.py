@@ -144,7 +144,9 @@ class Challenger:
         if most_columns_differ(own.columns, former):
             return Difference.COLUMNS
         features = Features.from_dict(read_json(files.model / "model.json")["features"])
-        losses = [one.number.loss if one.number else None for one in (features, self.dataset.features)]
+        losses = [
+            (one.number.loss, one.number.levels) if one.number else None for one in (features, self.dataset.features)
+        ]
         if features.tasks != self.dataset.features.tasks or losses[0] != losses[1]:
             return Difference.LABELS
         if champion.tags.get(DATA_NAME, self.dataset.name) != self.dataset.name:

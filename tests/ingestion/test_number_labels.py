@@ -15,6 +15,7 @@ from shunter.engine.ensemble.ensemble_selection import select_ensemble
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
+from shunter.engine.metrics import row_losses
 from shunter.engine.results import Evaluation
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.cache import ingest_source
@@ -143,6 +144,26 @@ def test_models_of_numbers_are_combined_judged_and_compared(tmp_path: Path) -> N
     ratio = judgement.champion_logloss / judgement.challenger_logloss
     assert ratio == pytest.approx(evaluations[0].metrics.logloss / evaluations[1].metrics.logloss, rel=1e-4)
     assert judgement.champion_ne(math.nan) == pytest.approx(evaluations[0].metrics.relative_loss, rel=1e-4)
+
+
+def test_each_model_of_levels_is_judged_by_its_own_shares_of_them(tmp_path: Path) -> None:
+    """The champion learned of days on which the levels had other shares."""
+    written(tmp_path)
+    dataset, execution = ingested(tmp_path, "ordinal"), Execution(batch_size=64)
+    job = TrainingJob(dataset, model_spec("lr"), Hyperparameters(), execution, Schedule(max_epochs=1))
+    model = train(job).model
+    save_model(model, tmp_path / "challenger")
+    number = dataset.features.number
+    assert number is not None
+    shifted = replace(number, odds=tuple(odds + 1.5 for odds in number.odds))
+    model.features = replace(model.features, number=shifted)
+    save_model(model, tmp_path / "champion")
+    champion = ModelFiles(tmp_path / "champion", dataset.directory / "encoder")
+    asked = {"margin": 0.0, "confidence": 0.9, "seed": 0}
+    judgement = compare_models(dataset, champion, tmp_path / "challenger", execution, **asked)
+    found = evaluate(model, dataset, "test", execution)
+    assert judgement.champion_logloss == pytest.approx(row_losses(found.labels, found.logits, shifted).mean())
+    assert judgement.champion_logloss > judgement.challenger_logloss
 
 
 def quality_of(outputs: np.ndarray, like: Evaluation, dataset: Dataset) -> TaskQuality:

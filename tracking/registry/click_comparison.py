@@ -95,7 +95,7 @@ def compare_models(
 
     Args:
         dataset: The challenger's data, with the test part.
-        champion: The model in use, which may have learned other ids.
+        champion: The model in use, which may have learned other ids, but has the same loss and levels of the label.
         challenger: Folder of the model that would take its place.
         execution: Device and placement of the tables.
         margin: Share of the champion's log loss that must be saved.
@@ -115,7 +115,10 @@ def compare_models(
         evaluate(model, dataset, "test", execution) for model in (translated, load_to_score(challenger, execution))
     )
     labels, logits, _ = of_champion.of_task(0)
-    before = _counted(of_champion, row_losses(labels, on_scale(logits, former.features.number, number), number))
+    theirs = number
+    if number is not None and number.levels:  # each model has its own likelihood of the same levels
+        theirs = former.features.number
+    before = _counted(of_champion, row_losses(labels, on_scale(logits, former.features.number, theirs), theirs))
     now = _counted(of_challenger, row_losses(labels, of_challenger.of_task(0)[1], number))
     judgement = compare_losses(before, now, margin=margin, confidence=confidence, seed=seed)
     if number is None:
