@@ -86,6 +86,11 @@ class Metrics(Record):
         return 1 - self.auc if select_by == "auc" else getattr(self, select_by)
 
 
+def figure_name(select_by: SelectBy, *, is_number: bool) -> str:
+    """Return the label of the metric that selects; of labels that are numbers it is the relative loss."""
+    return NUMBER_FIGURES["relative_loss"] if is_number else FIGURES[select_by]
+
+
 def figure_of(loss: float, select_by: SelectBy) -> float:
     """Return the metric from its loss; inverse of `Metrics.loss_by`."""
     return 1 - loss if select_by == "auc" else loss

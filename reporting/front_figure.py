@@ -51,7 +51,8 @@ def front_figure(result: TuneResult) -> "Figure":
         shared = shared or axes
         _draw_panel(axes, result, axis, colours)
         if position == 1:
-            axes.set_ylabel(f"{LOSSES[result.select_by]} on the validation part (lower is better)")
+            loss = result.figure if result.is_number else LOSSES[result.select_by]
+            axes.set_ylabel(f"{loss} on the validation part (lower is better)")
     figure.suptitle(_title(result), fontsize=11, x=0.01, ha="left")
     _add_legend(figure, result, colours)
     return figure

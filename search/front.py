@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shunter.engine.config import Hyperparameters
-from shunter.engine.metrics import FIGURES, figure_of
+from shunter.engine.metrics import figure_of
 from shunter.models.spec import ModelSpec
 from shunter.search.result import Setting, TuneResult
 
@@ -61,7 +61,7 @@ def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
     return {
         "trial": setting.trial_number,
         "family": setting.spec.family,
-        FIGURES[result.select_by]: round(figure_of(setting.loss, result.select_by), 5),
+        result.figure: round(figure_of(setting.loss, result.select_by), 5),
         **{
             axis.title: None if (cost := costs[axis.title]) is None else float(f"{cost * axis.scale:.4g}")
             for axis in AXES

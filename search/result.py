@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, computed_field, model_validator
 
 from shunter.engine.config import Hyperparameters, SelectBy
-from shunter.engine.metrics import FIGURES, figure_of
+from shunter.engine.metrics import figure_name, figure_of
 from shunter.engine.specs import AnyModelSpec
 from shunter.engine.stopping import StopReason
 from shunter.engine.stopping_text import stop_text, with_stop_reason
@@ -95,6 +95,11 @@ class TuneResult(Frozen):
         description="Reason why the validation part is too small to rank settings; None if it is not.",
         exclude_if=lambda value: value is None,
     )
+    is_number: bool = Field(
+        default=False,
+        description="Whether the label is a number, so that each NE is a relative loss.",
+        exclude_if=lambda value: not value,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -116,7 +121,12 @@ class TuneResult(Frozen):
     @property
     def best_quality(self) -> str:
         """Return the best value of the selection metric as text, for example `NE 0.8123`."""
-        return f"{FIGURES[self.select_by]} {figure_of(self.best.loss, self.select_by):.4f}"
+        return f"{self.figure} {figure_of(self.best.loss, self.select_by):.4f}"
+
+    @property
+    def figure(self) -> str:
+        """Return the label of the selection metric."""
+        return figure_name(self.select_by, is_number=self.is_number)
 
     @property
     def winners(self) -> tuple[Setting, ...]:
@@ -169,6 +179,7 @@ def summarise(
     usage: Usage,
     select_by: SelectBy = "ne",
     too_few_positives: str | None = None,
+    is_number: bool = False,
 ) -> TuneResult:
     """Return the result of a search from its ranked settings, of which there is at least one."""
     pruned = sum(setting.is_pruned for setting in settings)
@@ -187,6 +198,7 @@ def summarise(
         joules=usage.joules,
         energy_source=usage.energy_source,
         too_few_positives=too_few_positives,
+        is_number=is_number,
         pair=pair_of(study),
     )
 

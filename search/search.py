@@ -119,7 +119,7 @@ def search(
         _check_has_result(study, loop.stop_reason)
         settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
         _check_feasible(settings, job.request.limits.min_auc)
-        has_numbers = job.dataset.features.number is not None
+        is_number = job.dataset.features.number is not None
         return summarise(
             study,
             settings,
@@ -128,7 +128,8 @@ def search(
             cost=job.cost,
             resumed_trials=loop.resumed,
             stop_reason=loop.stop_reason,
-            too_few_positives=None if has_numbers else too_few_to_choose(validation.positives, validation.rows),
+            is_number=is_number,
+            too_few_positives=None if is_number else too_few_to_choose(validation.positives, validation.rows),
             usage=Usage(seconds=budget.seconds, joules=budget.joules, energy_source=meters.source),
         )
 

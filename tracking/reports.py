@@ -109,8 +109,9 @@ def training_curve(histories: Mapping[str, Sequence[EpochReport]], select_by: Se
 def _add_training(
     figure: "Figure", name: str, history: Sequence[EpochReport], colour: str, select_by: SelectBy
 ) -> None:
-    """Three lines: NE on the left, log loss of both parts on the right; one click in the legend hides all three."""
+    """Three lines: NE or relative loss on the left, two losses on the right; a click in the legend hides all three."""
     entropy = [report.validation.ne for report in history]
+    relative, loss = ("NE", "log loss") if history[0].validation.rmse is None else ("relative loss", "loss")
     losses = [report.validation.loss_by(select_by) for report in history]
     is_best = [loss == min(losses) for loss in losses]
     stars = {
@@ -118,9 +119,9 @@ def _add_training(
         "symbol": ["star" if best else "circle" for best in is_best],
     }
     lines = (
-        (1, f"{name}: NE", entropy, "solid", stars),
-        (2, f"{name}: log loss, validation", [report.validation.logloss for report in history], "solid", {"size": 6}),
-        (2, f"{name}: log loss, training", [report.train_logloss for report in history], "dot", {"size": 6}),
+        (1, f"{name}: {relative}", entropy, "solid", stars),
+        (2, f"{name}: {loss}, validation", [report.validation.logloss for report in history], "solid", {"size": 6}),
+        (2, f"{name}: {loss}, training", [report.train_logloss for report in history], "dot", {"size": 6}),
     )
     for panel, label, values, dash, marker in lines:
         figure.add_scatter(

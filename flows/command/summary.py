@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from shunter.engine.ensemble.result import EnsembleResult
-from shunter.engine.metrics import FIGURES, Metrics
+from shunter.engine.metrics import Metrics
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.stopping_text import stop_text
 from shunter.errors import TrackingError
@@ -253,8 +253,7 @@ def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
     told = [tuned.too_few_positives] if tuned.too_few_positives else []
     if (noise := summary.noise) is None:
         return told
-    is_number = isinstance(summary.result, EnsembleResult) and summary.result.test.rmse is not None
-    figure, tied = "relative loss" if is_number else FIGURES[tuned.select_by], noise.tied(tuned)
+    figure, tied = tuned.figure, noise.tied(tuned)
     apart = f"; {tied} settings are within it of the best" if tied > 1 else ""
     return [*told, f"seed noise of {figure}: {noise.deviation:.2g} ({noise.trainings} trainings){apart}"]
 

@@ -95,10 +95,9 @@ def _marked(text: str, source: str) -> str:
 
 def front_table(result: "TuneResult") -> TextTable:
     """Return the Pareto front of the trials in quality and cost."""
-    from shunter.engine.metrics import FIGURES
     from shunter.search.front import front_rows
 
-    figure, best = FIGURES[result.select_by], result.best.trial_number
+    figure, best = result.figure, result.best.trial_number
     rows = front_rows(result)
     cells = [
         [

@@ -78,7 +78,8 @@ def _quality(card: ModelCard) -> list[Part]:
         )
     ]
     for quality in card.quality:
-        rows = [(WORDS[figure.name], _interval(figure, quality)) for figure in quality.figures]
+        words = WORDS | {"calibration": "calibration, mean prediction over mean label"} if quality.is_number else WORDS
+        rows = [(words[figure.name], _interval(figure, quality)) for figure in quality.figures]
         if quality.gauc is not None:
             rows.append(("GAUC: AUC by user, weighed by the rows of each", f"{quality.gauc:.4f}"))
         rows += [(name, f"{value:.4f}") for name, value in quality.more.items()]

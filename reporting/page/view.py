@@ -120,7 +120,8 @@ def _tiles(tree: RunTree) -> list[Tile]:
             Tile("requested model", params["request.model"], run.tags.get("model.registered", ""), is_text=True)
         )
     if "data.rows" in metrics:
-        note = f"base rate {metrics['data.base_rate']:.4g}" if "data.base_rate" in metrics else ""
+        mean = "mean label" if f"{prefix}.rmse" in metrics else "base rate"
+        note = f"{mean} {metrics['data.base_rate']:.4g}" if "data.base_rate" in metrics else ""
         tiles.append(Tile(f"rows of {params.get('data.name', 'the data')}", f"{metrics['data.rows']:,.0f}", note))
     return tiles
 

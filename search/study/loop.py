@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shunter.engine.executors.role import Executor
-from shunter.engine.metrics import FIGURES, SelectBy, figure_of
+from shunter.engine.metrics import SelectBy, figure_name, figure_of
 from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.errors import ProcessLostError
 from shunter.search.budget import BudgetMeter
@@ -44,6 +44,7 @@ class Progress:
         select_by: Figure that selects.
         share: Used share of the trials, the time or the energy, whichever is largest; from 0 to 1.
         last: Outcome of the trial, as text.
+        is_number: Whether the label is a number.
     """
 
     done: int
@@ -52,13 +53,15 @@ class Progress:
     select_by: SelectBy
     share: float
     last: str = ""
+    is_number: bool = False
 
     @property
     def best(self) -> str | None:
         """Best validation result so far, as text."""
         if self.best_loss is None:
             return None
-        return f"{FIGURES[self.select_by]} {figure_of(self.best_loss, self.select_by):.4f}"
+        figure = figure_name(self.select_by, is_number=self.is_number)
+        return f"{figure} {figure_of(self.best_loss, self.select_by):.4f}"
 
 
 class Loop:
@@ -258,6 +261,7 @@ class Loop:
                 select_by=self.context.schedule.select_by,
                 share=min(1.0, max(shares)),
                 last=last,
+                is_number=self.context.dataset.features.number is not None,
             )
             self._on_trial(progress)
 
@@ -266,7 +270,7 @@ def as_text(number: int, outcome: Outcome, select_by: SelectBy, *, is_number: bo
     """Return the outcome of a trial as text: validation result, time, early stop and broken limits."""
     if outcome.loss is None:
         return f"Trial {number} failed after {outcome.seconds:.1f} s."
-    label = "relative loss" if is_number else FIGURES[select_by]
+    label = figure_name(select_by, is_number=is_number)
     figure = f"{label} {figure_of(outcome.loss, select_by):.4f} on validation in {outcome.seconds:.1f} s"
     end = "; stopped early, for others were better at the same point" if outcome.state == "pruned" else ""
     broken = [name for name, value in outcome.violations.items() if value > 0]

@@ -67,7 +67,8 @@ def write_card(
     run.set_tags({f"baseline.{one.name}.verdict": one.summary for one in compared})
     run.set_tags({f"baseline.{one.name}.trained_at": one.trained_at.isoformat() for one in compared if one.trained_at})
     unknown = score_unknown_row(result.directory, dataset, execution)
-    run.log_figures("unknown_row", {UNKNOWN_ROW: unknown.probability})
+    if not unknown.is_number:
+        run.log_figures("unknown_row", {UNKNOWN_ROW: unknown.probability})
     if unknown.is_far_off:
         announce(unknown.sentence)
     if promise is not None:

@@ -21,7 +21,7 @@ from shunter.engine.ensemble.scored import kept_scores, score_test
 from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
 from shunter.engine.execution import execution_of
 from shunter.engine.loop.evaluation import evaluate
-from shunter.engine.metrics import FIGURES, compute_task_metrics
+from shunter.engine.metrics import compute_task_metrics, figure_name
 from shunter.engine.results import Evaluation
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
@@ -322,7 +322,7 @@ def _choice(selection: EnsembleSelection, names: Sequence[str], select_by: Selec
     if selection.ensemble is None or selection.single is None:
         return f"{single} is the result: nothing was combined with it."
     ensemble, alone = (getattr(one, select_by) for one in (selection.ensemble, selection.single))
-    figure = FIGURES[select_by] if selection.single.rmse is None else "relative loss"
+    figure = figure_name(select_by, is_number=selection.single.rmse is not None)
     figures = (
         f"{figure} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "
         f"{selection.single.rows:,} validation rows, by weights that these have not fitted"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shunter.engine.checkpoint.checked_files import write_text
-from shunter.engine.metrics import FIGURES, figure_of
+from shunter.engine.metrics import figure_of
 from shunter.markdown import narrow_tables, plain
 from shunter.pareto import hypervolume
 from shunter.reporting.front_figure import front_figure
@@ -87,7 +87,7 @@ def front_markdown(result: TuneResult) -> str:
         [
             *lines,
             "",
-            f"No trial that keeps the limits beats one of these in both {FIGURES[result.select_by]} and {cost}.",
+            f"No trial that keeps the limits beats one of these in both {result.figure} and {cost}.",
         ]
     )
 

@@ -80,6 +80,11 @@ def test_rows_say_what_to_choose_by(result: TuneResult) -> None:
     }
 
 
+def test_rows_of_a_label_that_is_a_number_have_relative_losses(result: TuneResult) -> None:
+    first = front_rows(result.model_copy(update={"is_number": True}))[0]
+    assert (first["relative loss"], "NE" in first) == (0.8, False)
+
+
 def test_words_of_a_setting_name_what_differs_from_the_family() -> None:
     spec = model_spec(
         embedding_dim=16, interaction="fm", table_dims=(4, 16), table_shares=(1.0, 0.25), bottom_widths=()

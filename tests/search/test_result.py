@@ -52,3 +52,4 @@ def test_what_the_user_selects_by_ranks_and_is_named() -> None:
     assert better.loss == 0.02
     assert told.best_quality == "AUC 0.9800"
     assert result(setting(1)).best_quality == "NE 0.8000"
+    assert result(setting(1)).model_copy(update={"is_number": True}).best_quality == "relative loss 0.8000"

@@ -1,6 +1,7 @@
 """Artifacts of the parent run, read back as a person would open them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,16 @@ def test_training_curve_shows_every_training_with_titles_and_units(parent: str) 
         f"{member}: {what}"
         for member in ("member-0", "member-1")
         for what in ("NE", "log loss, validation", "log loss, training")
+    ]
+
+
+def test_training_curve_of_a_number_names_no_log_loss() -> None:
+    metrics = replace(REPORT.validation, auc=float("nan"), rmse=1.2, mae=0.9)
+    curves = training_curve({"member-0": [replace(REPORT, validation=metrics)]}).to_dict()["data"]
+    assert [one["name"] for one in curves] == [
+        "member-0: relative loss",
+        "member-0: loss, validation",
+        "member-0: loss, training",
     ]
 
 
