@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
+from shunter.registry import EXTENSIONS
 from shunter.tracking.registry.named import ExportedModel, NamedModel, bytes_below, made_whole, open_model
 from shunter.tracking.registry.signing import digest_of, sign_folder
 from shunter.tracking.registry.trusted import DATA
@@ -64,13 +66,17 @@ def copy_encoder_code(folder: Path) -> None:
         target = folder / inside / "__init__.py" if source.name == "__init__.py" else folder / inside.with_suffix(".py")
         target.parent.mkdir(parents=True, exist_ok=True)
         text = "" if module == "shunter" else source.read_text(encoding="utf-8")
-        target.write_text(OWN_IMPORT.sub(rf"\1\2 {ENCODER_CODE}", text), encoding="utf-8")
+        text = OWN_IMPORT.sub(rf"\1\2 {ENCODER_CODE}", text)
+        text = text.replace(f'"{EXTENSIONS}', f'"{ENCODER_CODE}.extensions')  # names in registries
+        target.write_text(text, encoding="utf-8")
 
 
 def _imported_by_encoder() -> list[str]:
-    """Return the modules of Shunter that the encoder imports at the top, with itself and all packages."""
-    import_module(ENCODER_MODULE)
-    found, left = set[str](), [ENCODER_MODULE]
+    """Return the modules of Shunter that the encoder imports at the top or reads maps by, with all packages."""
+    maps = LEARNED_MAPS.entries["read"]
+    found, left = set[str](), [ENCODER_MODULE, *([maps.target.partition(":")[0]] if maps.is_installed else [])]
+    for module in left:
+        import_module(module)
     while left:
         module = left.pop()
         if module in found:

@@ -22,8 +22,11 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.ranking.interactions import sides
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import MissingPackageError, UnknownNameError, UnsupportedError
+from shunter.extensions.exports.folder import ENCODER_CODE, copy_encoder_code
 from shunter.extensions.exports.portable import members_of, portable
+from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group
 from shunter.flows.command.model_commands import export
+from shunter.ingestion.encoding.learned_map import write_vocabularies
 from shunter.ingestion.request import ingest_request
 from shunter.ingestion.sources.named import join_movielens
 from shunter.models.ensemble import Ensemble
@@ -56,6 +59,15 @@ sys.path.insert(0, ".")
 import numpy as np
 from score import Scorer, read
 np.savez(sys.argv[2], **Scorer(is_client=True).inputs(read(sys.argv[1])))
+"""
+LEARNED = """
+import sys
+from importlib.util import find_spec
+assert find_spec("shunter") is None
+sys.path.insert(0, ".")
+import numpy as np
+from row_encoder.ingestion.encoding.learned_map import read_learned_maps
+print(read_learned_maps(np.load("vocabulary.npz"))["user"].ids(np.array(sys.argv[1:], np.uint64)).tolist())
 """
 CLOSE = {"rtol": 0, "atol": 1e-6}
 
@@ -158,6 +170,15 @@ def test_an_export_scores_as_the_champion_without_shunter(model: str, how: str, 
         assert (pl.read_parquet(folder / "items.parquet")["vector"].to_numpy() == items).all()
         _, best = faiss.read_index(str(folder / "items.faiss")).search(users[1:5], 1)
         assert best[:, 0].tolist() == (users[1:5] @ items.T).argmax(1).tolist()
+
+
+def test_learned_maps_of_ids_are_read_without_shunter(tmp_path: Path) -> None:
+    keys = np.array([7, 8, 9, 10], np.uint64)
+    ids = LearnedIds.of(keys[:3], group(np.array([3, 2, 1]), np.eye(3), 8))
+    write_vocabularies(tmp_path, (), {"user": ids})
+    copy_encoder_code(tmp_path / ENCODER_CODE)
+    found = run(tmp_path, "-c", LEARNED, *keys)
+    assert json.loads(found) == ids.ids(keys).tolist()
 
 
 @pytest.fixture
