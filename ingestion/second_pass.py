@@ -158,7 +158,8 @@ def _encode(target: Target, encoder: Encoder, batch: SpilledBatch) -> tuple[list
     if not target.compared_share:
         return written, []
     labels = batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0]
-    hashes = mix(row_hashes(batch.columns, seed=0) + np.abs(labels).astype(np.uint64))
+    of_labels = np.where(np.isin(labels, (0, 1)), labels, labels.astype(np.float32).view(np.uint32)).astype(np.uint64)
+    hashes = mix(row_hashes(batch.columns, seed=0) + of_labels)
     is_compared = (hashes >> np.uint64(11)) * 2.0**-53 < target.compared_share
     return written, [hashes[rows & is_compared] for rows in chosen]
 

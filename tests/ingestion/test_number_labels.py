@@ -84,6 +84,13 @@ def test_labels_that_a_loss_does_not_take_are_quarantined(tmp_path: Path, loss: 
     assert ingested(tmp_path, loss).quarantined_rows == bad
 
 
+def test_rows_that_differ_by_a_fraction_of_the_label_do_not_repeat(tmp_path: Path) -> None:
+    log = written(tmp_path, schema="label: seconds\ncategorical: [user]\npart: part\n")
+    parts = pl.Series("part", np.resize(["train", "validation", "test"], 2000))
+    pl.read_csv(log).with_columns(parts, seconds=np.linspace(-0.9, 0.9, 2000)).write_csv(log)
+    assert ingested(tmp_path, "mse").splits["test"].repeated_share == 0
+
+
 @pytest.mark.parametrize(
     "label",
     [
