@@ -21,11 +21,9 @@ def name_of(typed: str, monkeypatch: pytest.MonkeyPatch, *fields: str, **paramet
     return named_by(*fields)()
 
 
-@pytest.mark.parametrize(
-    "name", ["Small-Saola", "Handmade-Guppy", "rho700-kolandra-reach", *(generate_slug(2) for _ in range(5))]
-)
-def test_names_of_prefect_are_recognised(name: str) -> None:
-    assert is_generated(name)
+def test_names_of_prefect_are_recognised() -> None:
+    names = ["Small-Saola", "Handmade-Guppy", "rho700-kolandra-reach", *(generate_slug(2) for _ in range(5))]
+    assert [name for name in names if not is_generated(name)] == []
 
 
 @pytest.mark.parametrize("name", ["monday", "before-launch", "Small data", "train ml-100k dlrm", "2026-11"])
