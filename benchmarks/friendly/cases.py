@@ -381,7 +381,7 @@ def schemas() -> Iterator[Case]:
         )
         yield Case(f"{command} --schema .", "it is a folder")
         yield Case(f"{command} --schema /dev/zero", "it is a device")
-        yield Case(f"{command} --schema https://host/schema.yaml", "is an address, and only files are read")
+        yield Case(f"{command} --schema ftp://host/schema.yaml", "is an address, and only files are read")
 
 
 def logs() -> Iterator[Case]:
@@ -394,7 +394,7 @@ def logs() -> Iterator[Case]:
         yield Case(f"{command} none.csv{ending}", "none.csv is no file, folder or named data set: check the path")
         yield Case(f"{command} ''{ending}", "--data is empty: give a file, folder or named data set")
         yield Case(f"{command} log.xlsx{ending}", "no recognisable format: add --format", {"log.xlsx": "a"})
-        yield Case(f"{command} http://host/log.csv{ending}", "is an address, and only files are read")
+        yield Case(f"{command} ftp://host/log.csv{ending}", "is an address, and only files are read")
         yield Case(f"{command} log.csv,log.csv{ending}", "log.csv is given twice")
         yield Case(f"{command} ~nobody/log.csv{ending}", "nobody")
     yield from (
