@@ -129,6 +129,8 @@ def combine_members(
             run.set_tags(_kept(result))
     parent = open_run(parent_run_id)
     others = {f"quality/{name}": value for name, value in result.test.more.items()}
+    for task, quality in result.test.others.items():
+        others |= {f"quality/auc.{task}": quality.auc, f"quality/ne.{task}": quality.ne}
     parent.log_figures("quality", {**_quality_of(result), **others})
     parent.set_tags(_kept(result))
     return result

@@ -97,5 +97,5 @@ def test_they_stand_in_the_table_beside_the_result(
 def test_they_are_asked_for_by_name_and_of_models_of_clicks_alone() -> None:
     assert baselines_of(TrainRequest()) == ("lr", "fm")
     assert baselines_of(TrainRequest(baselines="gbt")) == ("gbt",)
-    with pytest.raises(ValidationError, match="the baseline gbt cannot be compared with --model ease"):
+    with pytest.raises(ValidationError):
         TrainRequest(model="ease", baselines="gbt")

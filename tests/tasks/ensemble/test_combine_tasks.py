@@ -63,7 +63,7 @@ def test_an_ensemble_of_several_tasks(tracking_root: Path, tmp_path: Path) -> No
         assert sum(weights) == pytest.approx(1)
     (run,) = read_runs(("train",))
     assert run.metrics["quality.test.auc"] == pytest.approx(result.test.auc)
-    assert run.metrics["quality.test.auc.conversion"] == pytest.approx(result.test.others["conversion"].auc)
+    assert run.metrics["quality/auc.conversion"] == pytest.approx(result.test.others["conversion"].auc)
     first = next(one for one in read_runs(("member",)) if one.run_id == members[0].run_id)
     assert first.params["model.task_weights"] == "1.0-0.5"
     assert first.metrics["quality.train.logloss.conversion"] > 0
