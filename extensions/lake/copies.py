@@ -29,15 +29,15 @@ def copy_path(store: str, location: str, version: str, name: str) -> Path:
         name: Name of the file.
 
     Raises:
-        DataError: A part of the address is empty or too long for a name of a file.
+        DataError: A part of the address is empty, leaves its folder, or is too long for a name of a file.
     """
     if "://" in location:
         scheme, _, place = location.partition("://")
     else:
         scheme, place = "file", str(Path(location).expanduser().resolve()).lstrip("/")
-    names = [quote(part, safe=" =@+,()!'&~") for part in place.split("/")]
-    if "" in names or max(map(len, (*names, name))) > _LONGEST_NAME:
-        raise DataError(f"{location} has an empty or a too long name: give the object another name.")
+    names = [quote(part, safe=" =+,()!'&~") for part in place.split("/")]  # with @ begin the versions alone
+    if {"", ".", ".."} & {*names, name} or max(map(len, (*names, name))) > _LONGEST_NAME:
+        raise DataError(f"{location} has a name that is empty, `..` or too long: give the object another name.")
     return Settings().objects_directory.joinpath(store, scheme, *names, f"@{version}", name)
 
 
@@ -64,7 +64,10 @@ def make_room(needed_bytes: int, told: str) -> None:
             f"{told} holds {needed_bytes / 2**30:.3g} GiB, and local copies may have {bound / 2**30:.3g}: give fewer "
             "files, or raise SHUNTER_OBJECT_CACHE_GIB."
         )
-    versions = [(folder, folder.stat().st_mtime, _size(folder)) for folder in _versions()]
+    versions: list[tuple[Path, float, int]] = []
+    for folder in _versions():
+        with suppress(FileNotFoundError):  # another process removes copies, too
+            versions.append((folder, folder.stat().st_mtime, _size(folder)))
     left = needed_bytes + sum(size for *_, size in versions) - bound
     for folder, used, size in sorted(versions, key=lambda version: version[1]):
         if left <= 0 or used > time.time() - _LEAST_UNUSED_SECONDS:
@@ -74,7 +77,8 @@ def make_room(needed_bytes: int, told: str) -> None:
 
 
 def _versions() -> list[Path]:
-    return [path for path in Settings().objects_directory.rglob("@*") if path.is_dir()]
+    inside = os.walk(Settings().objects_directory)
+    return [Path(folder, name) for folder, names, _ in inside for name in names if name.startswith("@")]
 
 
 def _size(folder: Path) -> int:

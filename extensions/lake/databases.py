@@ -10,12 +10,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from shunter.errors import RequestError
 from shunter.extensions.lake.objects import NoAccessError, NoObjectError
 from shunter.extensions.lake.tables import UnreadableTableError, store_result, write_batches
 from shunter.ingestion.sources.addresses import Address
 from shunter.ingestion.sources.guard import is_foreign_request
 from shunter.registry import check_package
+from shunter.secrets import without_secrets
 
 _BATCH_ROWS = 65_536
 _NAME = re.compile(r"\w+(\.\w+)*")
@@ -43,6 +46,7 @@ class QueryError(RequestError):
     def __str__(self) -> str:
         """Return the message."""
         reason = (self.args[1].splitlines() or [""])[0][:200].rstrip(".:")
+        reason = without_secrets(reason)
         return f"The query of {self.address} is refused ({reason}): give the name of a table, or one SELECT."
 
 
@@ -70,6 +74,8 @@ class _Database:
             query = f"SELECT * FROM {quoted}"
         elif is_foreign_request():
             raise RequestError(f"A query of {told} may be given on the command line alone: name a table, or a view.")
+        if "?" in address.location and is_foreign_request():
+            raise RequestError(f"{told} has parameters, which may be given on the command line alone: leave them out.")
         if "://" not in address.location and not Path(address.location).expanduser().is_file():
             raise NoObjectError(told, "is no file")
         file += self.suffix
@@ -105,7 +111,7 @@ class DuckDbStore(_Database):
                 except (duckdb.ProgrammingError, duckdb.PermissionException, duckdb.InvalidInputException) as error:
                     raise QueryError(told, error) from error
                 write_batches(path, result.to_arrow_reader(_BATCH_ROWS))
-        except duckdb.Error as error:
+        except (duckdb.Error, pa.ArrowException) as error:
             raise UnreadableTableError(told, error) from error
 
 
@@ -118,7 +124,10 @@ class SqliteStore(_Database):
         """Write the result of a query to a CSV file."""
         source = Path(address.location).expanduser().resolve().as_uri()
         try:
-            with closing(sqlite3.connect(f"{source}?mode=ro", uri=True)) as connection, path.open("w") as file:
+            with (
+                closing(sqlite3.connect(f"{source}?mode=ro", uri=True)) as connection,
+                path.open("w", encoding="utf-8", newline="") as file,
+            ):
                 connection.set_authorizer(
                     lambda action, *_: sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
                 )
@@ -159,6 +168,8 @@ async def _copy_result(location: str, query: str, path: Path) -> None:
         raise NoAccessError(location) from error
     except asyncpg.InvalidCatalogNameError as error:
         raise NoObjectError(location, "is no database") from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        raise UnreadableTableError(location, error) from error
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             statement = await connection.prepare(query)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -34,6 +34,10 @@ _FILES_AT_ONCE = 4
 _RANGES_AT_ONCE = 4
 _ATTEMPTS = 6
 _FIRST_WAIT_SECONDS = 0.1
+_TAGS = (
+    *("ETag", "etag", "md5Hash", "Content-MD5", "Digest"),
+    *("LastModified", "last_modified", "Last-Modified"),
+)
 _REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _WITHOUT_CREDENTIALS = {  # of botocore, google-auth and azure-identity
     *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
@@ -138,6 +142,8 @@ class ObjectStore:
             infos = [_attempted(system.info, told, told)]
         else:
             infos = _attempted(partial(_list, system), system._strip_protocol(told), told)
+            if address.store in ("http", "https"):  # whose listings have names alone
+                infos = [_attempted(system.info, info["name"], info["name"]) for info in infos]
         found = [_path_of(address.store, info) for info in infos]
         if not found:
             raise NoObjectError(told)
@@ -182,7 +188,7 @@ def _list(system: Any, path: str) -> list[Mapping[str, Any]]:
     if any(letter in path for letter in "*?["):
         found = system.glob(path, detail=True)
         return sorted((info for info in found.values() if info["type"] == "file"), key=lambda info: info["name"])
-    if system.isfile(path):
+    if not path.endswith("/") and system.isfile(path):  # a web server has a page for a folder
         return [system.info(path)]
     root = path.rstrip("/") + "/"
     infos = system.find(path, detail=True).values()
@@ -196,9 +202,17 @@ def _path_of(store: str, info: Mapping[str, Any]) -> Path:
 
 
 def _version(info: Mapping[str, Any]) -> str:
-    """Return a text that identifies the content of an object: its ETag or time, and its size."""
-    tag = next((info[key] for key in ("ETag", "etag", "md5Hash", "LastModified", "last_modified") if info.get(key)), "")
+    """Return a text that identifies the content of an object: its ETag or time, and its size.
+
+    Each process reads an object anew if its server states neither.
+    """
+    tag = next((info[key] for key in _TAGS if info.get(key)), None) or _time_of_process()
     return hashlib.sha256(f"{tag}|{info['size']}".encode()).hexdigest()[:16]
+
+
+@cache
+def _time_of_process() -> int:
+    return time.time_ns()
 
 
 def _address(path: Path) -> str:

@@ -19,6 +19,7 @@ from shunter.extensions.lake.objects import NoAccessError, NoObjectError
 from shunter.files import replacing
 from shunter.ingestion.sources.addresses import Address
 from shunter.registry import check_package
+from shunter.secrets import without_secrets
 
 _GROUP_ROWS = 1 << 17
 
@@ -39,7 +40,7 @@ class UnreadableTableError(DataError):
     def __str__(self) -> str:
         """Return the message."""
         reason = (str(self.args[1]).splitlines() or [type(self.args[1]).__name__])[0][:200].rstrip(".:")
-        return f"{self.address} cannot be read ({reason}): restore its files, or give another version."
+        return f"{self.address} cannot be read ({without_secrets(reason)}): restore it, or give another version."
 
 
 class _TableStore:
@@ -82,7 +83,8 @@ class DeltaStore(_TableStore):
             except Exception as error:
                 raise NoObjectError(told, f"has no version {address.version}") from error
         name = Path(address.location).name.partition(".")[0]
-        path = copy_path("delta", address.location, str(table.version()), f"{name}.parquet")
+        name = f"{name}.{table.metadata().id[:8]}.parquet"  # a table that is made anew begins with version 0 again
+        path = copy_path("delta", address.location, str(table.version()), name)
         with _reading(told):
             _store_batches(path, lambda: QueryBuilder().register("t", table).execute("SELECT * FROM t"), told)
         return [path]

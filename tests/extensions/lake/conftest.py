@@ -31,6 +31,8 @@ class Faults:
         changes_after: Reads after which every file is another one; None for never.
         refuses: Whether every read is refused.
         has_ranges: Whether ranges are served.
+        has_tags: Whether answers state an ETag.
+        changed: Time of the last change that answers state; empty for none.
         reads: Reads so far.
     """
 
@@ -41,6 +43,8 @@ class Faults:
     changes_after: int | None = None
     refuses: bool = False
     has_ranges: bool = True
+    has_tags: bool = True
+    changed: str = ""
     reads: int = 0
     address: str = ""
     random: Random = field(default_factory=lambda: Random(7))
@@ -81,7 +85,10 @@ class _Handler(BaseHTTPRequestHandler):
         if faults.has_ranges:
             self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", f'"{hash(content)}{is_changed}"')
+        if faults.has_tags:
+            self.send_header("ETag", f'"{hash(content)}{is_changed}"')
+        if faults.changed:
+            self.send_header("Last-Modified", faults.changed)
         self.end_headers()
         if not is_head and faults.random.random() < faults.cut:
             self.wfile.write(body[: len(body) // 2])

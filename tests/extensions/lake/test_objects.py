@@ -211,3 +211,41 @@ def test_file_address_is_a_path(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     assert find_files(f"file://{tmp_path}/a.csv") == (tmp_path / "a.csv",)
     assert copies.copy_path("s3", "s3://b/k", "1", "k").parts[-5:] == ("s3", "b", "k", "@1", "k")
+
+
+def test_server_without_tags_is_read_again_when_its_file_changes(web: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    web.has_tags, web.changed = False, "Mon, 02 Mar 2026 10:00:00 GMT"
+    web.files["/a.csv"] = b"a\n1\n"
+    assert find_files(f"{web.address}/a.csv")[0].read_bytes() == b"a\n1\n"
+    web.files["/a.csv"], web.changed = b"a\n2\n", "Mon, 02 Mar 2026 10:00:01 GMT"
+    assert find_files(f"{web.address}/a.csv")[0].read_bytes() == b"a\n2\n"
+    web.changed = ""
+    assert find_files(f"{web.address}/a.csv")[0].read_bytes() == b"a\n2\n"
+    web.files["/a.csv"] = b"a\n3\n"
+    monkeypatch.setattr("shunter.extensions.lake.objects._time_of_process", lambda: 1)  # as in another process
+    assert find_files(f"{web.address}/a.csv")[0].read_bytes() == b"a\n3\n"
+
+
+@pytest.mark.parametrize("data", ["/logs/", "/logs/*.csv"])
+def test_folder_of_a_web_server_is_read(web: Faults, data: str) -> None:
+    web.files["/logs/a.csv"], web.files["/logs/b.csv"] = b"a\n1\n", b"a\n2\n"
+    web.files["/logs/"] = b'<a href="/logs/a.csv">a</a> <a href="b.csv">b</a> <a href="/other.csv">c</a>'
+    assert [path.read_bytes() for path in find_files(web.address + data)] == [b"a\n1\n", b"a\n2\n"]
+
+
+@pytest.mark.parametrize("name", ["../../../x/y.csv", "a/../y.csv", "a/.."])
+def test_name_of_an_object_leaves_no_folder(name: str) -> None:
+    with pytest.raises(DataError):
+        copies.copy_path("s3", f"s3://logs/{name}", "1", name.rpartition("/")[2])
+
+
+def test_folder_of_a_bucket_that_begins_like_a_version_is_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHUNTER_OBJECT_CACHE_GIB", str(500 / 2**30))
+    path = copies.copy_path("s3", "s3://logs/@archive/x.csv", "1", "x.csv")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x" * 1000)
+    for folder in path.parents[1:3]:
+        os.utime(folder, (0, 1))  # long before its copy
+    copies.make_room(0, "s3://logs/y.csv")
+    assert path.exists()
+    assert address_of(path) == "s3://logs/@archive/x.csv"

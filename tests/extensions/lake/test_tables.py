@@ -57,6 +57,17 @@ def test_version_of_a_delta_table_is_read_tracked_and_read_again(tmp_path: Path)
         find_files(f"delta:{table}@yesterday")
 
 
+def test_table_that_is_made_anew_is_read_anew(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    table = tmp_path / "clicks"
+    for rows in ([(1,)], [(2,)]):
+        shutil.rmtree(table, ignore_errors=True)
+        deltalake.write_deltalake(table, pl.DataFrame(rows, schema=["a"], orient="row").to_arrow())
+        [path] = find_files(f"delta:{table}")
+        assert (pl.read_parquet(path).rows(), name_of(f"delta:{table}", (path,))) == (rows, "clicks")
+        assert versions_of([path]) == (f"delta:{table}@0",)
+
+
 def test_unreadable_partition_is_told_and_nothing_of_it_stays(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     table = tmp_path / "clicks"
@@ -123,6 +134,8 @@ def test_duckdb_is_read_and_neither_written_nor_left(tmp_path: Path, monkeypatch
             find_files(f"duckdb:{path}#{query}")
         assert refused.value.code == "refused-query"
     assert not (tmp_path / "out.csv").exists()
+    with pytest.raises(UnreadableTableError):
+        find_files(f"duckdb:{path}#SELECT INTERVAL 1 DAY AS span")  # which Parquet does not hold
     with pytest.raises(NoObjectError):
         find_files(f"duckdb:{tmp_path}/none.db#clicks")
     assert not (tmp_path / "none.db").exists()
@@ -186,6 +199,17 @@ def postgres(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
             yield f"postgresql://127.0.0.1:{port}/postgres"
         finally:
             run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:port/shop", "127.0.0.1:1/shop?sslmode=nonsense"])
+def test_wrong_address_of_postgresql_has_a_code(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("asyncpg")
+    with pytest.raises(UnreadableTableError):
+        find_files(f"postgresql://{address}#clicks")
+    monkeypatch.setattr(guard, "_FOREIGN", [lambda: True])
+    monkeypatch.setenv("SHUNTER_DATA_ADDRESSES", "postgresql://127.0.0.1:1")
+    with pytest.raises(RequestError):
+        find_files("postgresql://127.0.0.1:1/shop?passfile=/home/other/.pgpass#clicks")
 
 
 def test_postgresql_is_read_and_not_written(postgres: str) -> None:
