@@ -157,6 +157,8 @@ class UserTimeSplit:
         """Return the split of each row, int8 [rows]; rows without a user are in training."""
         assert batch.times is not None
         keys = batch.columns.keys[self._column]
+        if not len(self._users):
+            return np.zeros(len(keys), np.int8)
         places = np.minimum(np.searchsorted(self._users, keys), len(self._users) - 1)
         is_later = (batch.times[:, None] >= self._cuts[places]) & (self._users[places] == keys)[:, None]
         return is_later.sum(axis=1).astype(np.int8)
@@ -171,17 +173,21 @@ class UserTimeSplit:
             times: Time of each row, float64 [rows].
             shares: Shares of the splits, and the way of splitting.
         """
-        moments = np.empty(len(users), [("user", np.uint64), ("time", np.float64)])
-        moments["user"], moments["time"] = users, times
-        moments = np.unique(moments[(users != 0) & ~np.isnan(times)])
-        known, first, count = np.unique(moments["user"], return_index=True, return_counts=True)
+        given = (users != 0) & ~np.isnan(times)
+        users, times = users[given], times[given]
+        order = np.lexsort((times, users))
+        users, times = users[order], times[order]
+        is_new = np.append(True, (np.diff(users) > 0) | (np.diff(times) > 0))[: len(users)]
+        users, times = users[is_new], times[is_new]
+        known, first, count = np.unique(users, return_index=True, return_counts=True)
         if shares.per_user == "leave_one_out":
             before = np.stack([count - 2, count - 1], axis=1)
         else:
             before = np.rint(count[:, None] * [shares.train, 1 - shares.test]).astype(np.int64)
             before = np.clip(before, 1, np.stack([count - 2, count - 1], axis=1))
+            before[:, 1] = np.maximum(before[:, 1], before[:, 0] + 1)  # a validation of at least one time
         before[count < _FEWEST_TIMES] = 0
-        cuts = np.where((count < _FEWEST_TIMES)[:, None], np.inf, moments["time"][first[:, None] + before])
+        cuts = np.where((count < _FEWEST_TIMES)[:, None], np.inf, times[first[:, None] + before])
         return cls(column, known, cuts)
 
 

@@ -86,14 +86,19 @@ def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> Part
         others: Files of the splits `validation` and `test`, if given.
 
     Raises:
-        DataError: The splits have different formats or share a file. The schema names a `part` column or built
-            histories, which a predefined split excludes.
+        DataError: The splits have different formats or share a file. The schema names a `part` column, built
+            histories or a split of each user, which a predefined split excludes.
     """
     schema = training.schema
     if schema.part is not None:
         raise DataError(
             f"The schema says that {schema.part} names the part of each row, and --{next(iter(others))} gives one as "
             "files: leave one of them out."
+        )
+    if schema.split.per_user:
+        raise DataError(
+            f"The schema splits the rows of each user, and --{next(iter(others))} gives a part as files: leave "
+            "per_user out of its split."
         )
     if schema.built_sequences:
         raise DataError(f"With --{next(iter(others))} {no_built_histories(schema.built_sequences[0].column)}.")

@@ -108,7 +108,12 @@ class TableSource:
         """
         header = self.names(path)
         absent = read.absent_of(columns, header)
-        if absent and {*absent} <= {*self.schema.feature_columns} and not read.absent_of(absent, self._any_names):
+        user = self.schema.user if self.schema.split.per_user else None
+        if (
+            absent
+            and {*absent} <= {*self.schema.feature_columns} - {user}
+            and not read.absent_of(absent, self._any_names)
+        ):
             present = [name for name in columns if name not in absent]  # other files have these features
         else:
             present, absent = columns, []

@@ -85,9 +85,11 @@ def test_time_range_is_that_of_all_rows_whatever_is_sampled(monkeypatch: pytest.
     assert split.time_range == (0.0, 999.0)
 
 
-def per_user(way: str, users: np.ndarray, times: np.ndarray) -> np.ndarray:
-    shares = Split.model_validate({"train": 0.6, "validation": 0.2, "test": 0.2, "per_user": way})
-    splitter = UserTimeSplit.fit(0, users, times, shares)
+def per_user(
+    way: str, users: np.ndarray, times: np.ndarray, shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
+) -> np.ndarray:
+    named = dict(zip(("train", "validation", "test"), shares, strict=True))
+    splitter = UserTimeSplit.fit(0, users, times, Split.model_validate({**named, "per_user": way}))
     columns = Columns(np.empty((0, len(users)), np.float32), users[None], [])
     return splitter.assign(RawBatch(np.zeros(len(users), np.float32), columns, times))
 
@@ -109,3 +111,15 @@ def test_each_user_is_split_by_the_shares_of_its_times() -> None:
     parts = per_user("shares", users, times)
     assert parts.tolist() == [0] * 6 + [1] * 2 + [2] * 2 + [2, 1, 0, 0, 0] + [0] * 5
     assert parts.tolist() == per_user("shares", users[::-1], times[::-1])[::-1].tolist()
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.1, 0.4), (0.1, 0.1, 0.8), (0.8, 0.1, 0.1), (0.05, 0.9, 0.05)])
+def test_each_part_has_a_time_of_each_user_with_three(shares: tuple[float, float, float]) -> None:
+    users = np.repeat(np.arange(1, 40, dtype=np.uint64), np.arange(3, 42))
+    times = np.concatenate([np.arange(count) for count in range(3, 42)]).astype(float)
+    parts = per_user("shares", users, times, shares)
+    assert all(set(parts[users == user]) == {0, 1, 2} for user in range(1, 40))
+
+
+def test_rows_without_a_user_are_in_training() -> None:
+    assert per_user("leave_one_out", np.zeros(4, np.uint64), np.arange(4.0)).tolist() == [0] * 4

@@ -46,6 +46,13 @@ def test_a_column_that_some_files_lack_is_missing_there_and_told(
     assert [finding.column for finding in found if finding.kind.startswith("column")] == ["price"]
 
 
+def test_a_file_without_the_user_of_a_split_is_refused(tmp_path: Path, ingest_file: Ingest) -> None:
+    folder = write([day(0), day(1).drop("user")], tmp_path / "days", "parquet")
+    schema = {**SCHEMA, "user": "user", "time": "price", "split": {"per_user": "shares"}, "numeric": []}
+    with pytest.raises(DataError):
+        ingest_file(folder, schema)
+
+
 def test_a_value_keeps_its_id_where_its_type_changes(tmp_path: Path, ingest_file: Ingest) -> None:
     days = [
         day(0),

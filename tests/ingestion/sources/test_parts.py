@@ -52,6 +52,14 @@ def test_files_stay_the_parts_that_they_are_and_only_training_gives_ids(tmp_path
     assert not users["test"].any()
 
 
+def test_a_split_of_each_user_beside_files_of_parts_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
+    schema = yaml.safe_load(Path(files["schema"]).read_text())
+    Path(files["schema"]).write_text(yaml.safe_dump({**schema, "user": "user", "split": {"per_user": "shares"}}))
+    with pytest.raises(DataError) as refused:
+        ingest(tmp_path, files, "test")
+    assert refused.value.code == "unusable-data"
+
+
 def test_a_part_without_a_file_is_cut_from_the_training_file_alone(tmp_path: Path, files: dict[str, str]) -> None:
     dataset = ingest(tmp_path, files, "test")
 
