@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from shunter.errors import DataError
 from shunter.frozen import Frozen
@@ -150,12 +150,12 @@ class Schema(Options, TextForm):
         description="Whether values of a CSV file may be in double quotes; if false, a quote is a letter.",
         exclude_if=lambda quotes: quotes,
     )
-    min_rows: dict[str, int] = Field(
+    min_rows: dict[str, PositiveInt] = Field(
         default={},
         description="Least rows of each value of a column, counted once; rows of rarer values are left out.",
         exclude_if=is_default,
     )
-    k_core: dict[str, int] = Field(
+    k_core: dict[str, PositiveInt] = Field(
         default={},
         description="Least rows of each user and item, counted again until no row is left out.",
         exclude_if=is_default,
@@ -322,6 +322,9 @@ class Schema(Options, TextForm):
             raise ValueError(f"the encoded column {unknown[0]} has to be one of categorical, without buckets")
         if crossed := sorted({name for field in self.categorical for name in field.cross} & {*labels}):
             raise ValueError(f"the label {crossed[0]} cannot be crossed with a column")
+        several = {*(field.column for field in self.bags), *self.weights_of_values}
+        if crossed := sorted({name for field in self.categorical for name in field.cross} & several):
+            raise ValueError(f"the column {crossed[0]} holds several values in a row and cannot be crossed")
         if self.time in self.label_columns:
             raise ValueError("the label cannot be the time")
         if self.weight is not None and self.weight == self.time:

@@ -62,6 +62,7 @@ def test_a_cross_moves_no_row_to_another_part(
         {"column": "c", "cross": ["user", "user"]},
         {"column": "user", "cross": ["user", "shop"]},
         {"column": "c", "cross": ["user", "click"]},
+        {"column": "c", "cross": ["user", "tags"]},
         {"column": "c", "cross": ["user", "shop"], "buckets": 3},
     ],
 )

@@ -98,7 +98,16 @@ def test_units_days_and_parts_of_a_log_are_filtered_as_the_whole(tmp_path: Path,
         assert dataset.rows == rows
 
 
-@pytest.mark.parametrize("keys", [{"k_core": 1_000}, {"min_rows": {"click": 2}}, {"k_core": 5, "item": None}])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"k_core": 1_000},
+        {"k_core": -3},
+        {"min_rows": {"user": 0}},
+        {"min_rows": {"click": 2}},
+        {"k_core": 5, "item": None},
+    ],
+)
 def test_a_core_without_rows_or_sides_is_refused(
     tmp_path: Path, ingest_file: Ingest, log: pl.DataFrame, keys: dict[str, Any]
 ) -> None:
