@@ -7,6 +7,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from shunter.secrets import without_secrets
+
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 60
 _SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxdict = 3
@@ -85,7 +87,7 @@ def own_text(fault: Mapping[str, Any], where: str) -> str:
     message = str(fault.get("ctx", {}).get("error") or fault["msg"]).removeprefix("Value error, ").rstrip(".")
     if not where or isinstance(fault["input"], Mapping | BaseModel):
         return message
-    return f"{where} {str(fault['input'])[:60]}: {message}"
+    return f"{where} {without_secrets(str(fault['input']))[:60]}: {message}"
 
 
 def expected(fault: Mapping[str, Any]) -> str:

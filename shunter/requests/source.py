@@ -2,10 +2,11 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from shunter.requests.formats import FORMATS
 from shunter.requests.groups import Group
+from shunter.secrets import has_password
 
 
 class DataRequest(Group, frozen=True, title="Data"):
@@ -34,6 +35,17 @@ class DataRequest(Group, frozen=True, title="Data"):
     def held_out(self) -> dict[str, str]:
         """Return the separate files of the parts `validation` and `test`, if given."""
         return {}
+
+    @field_validator("data", "schema_file", "validation", "test", check_fields=False)
+    @classmethod
+    def _holds_no_secret(cls, text: str | None) -> str | None:
+        place = (text or "").partition("#")[0]  # behind it is a query
+        if "://" in place and has_password(place):
+            raise ValueError(
+                "give an address without a password or token, which would be kept with the request, and configure the "
+                "library that reads it (docs/how-to/remote-data.md)"
+            )
+        return text
 
 
 class PartsRequest(DataRequest, frozen=True, title="Data"):

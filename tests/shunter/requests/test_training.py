@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from shunter.errors import RequestError
+from shunter.flows.command.options import build
 from shunter.requests import (
     Limits,
     Objective,
@@ -155,3 +157,13 @@ def test_model_is_named_after_its_data_unless_a_name_is_requested(data: str, nam
     assert named.registered_name == name
     assert TrainRequest.model_validate(named.flat()).registered_name == name  # a name that the option takes, too
     assert TrainRequest(register_as="shop").named_after(data).registered_name == "shop"
+
+
+@pytest.mark.parametrize("option", ["data", "schema_file", "validation", "test"])
+@pytest.mark.parametrize("address", ["s3://key:hidden-word@logs/a.csv", "https://h/a.csv?X-Amz-Signature=hidden-word"])
+def test_secrets_of_addresses_of_data_are_not_kept_with_a_request(option: str, address: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        build(TrainRequest, {option: address})
+    assert "hidden-word" not in str(refused.value)
+    query = "postgresql://host/shop#SELECT * FROM clicks WHERE token=3"
+    assert build(TrainRequest, {"data": query}).data == query
