@@ -101,6 +101,8 @@ def ingest_source(
     started, worked = time.perf_counter(), 1
     check_sizes(source.paths, source.name)
     check_learned_columns(source.schema, is_ranking=positives_suffice)
+    if positives_suffice and source.schema.value_encodings:
+        log.warning("The encodings of the schema of %s are numbers, which ranking models do not read.", source.name)
     (cache / "locks").mkdir(parents=True, exist_ok=True)
     fingerprint = fingerprint_of(source, seed, cache / MEMO)
     directory = cache / fingerprint[:16]

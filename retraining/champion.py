@@ -93,7 +93,7 @@ def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
             f"{number['loss']}, which nightly runs do not learn: name another model with --register-as."
         )
     encoder = Encoder.load(champion.files.encoder)
-    here = {*schema.numeric, *(field.column for field in (*schema.categorical, *schema.multi_valued))}
+    here = schema.feature_columns
     if most_columns_differ(here, encoder):
         raise RequestError(
             f"The champion of {name!r}, version {champion.version.version}, was trained on the columns "

@@ -40,7 +40,8 @@ def most_columns_differ(columns: Collection[str], former: Encoder) -> bool:
 
 
 def _is_comparable(now: CategoricalField, former: CategoricalField) -> bool:
-    return now.key_kind == former.key_kind and now.multi_valued == former.multi_valued
+    is_same_kind = now.key_kind == former.key_kind and now.multi_valued == former.multi_valued
+    return is_same_kind and now.cross == former.cross
 
 
 def _are_same(now: IdMap, former: IdMap) -> bool:

@@ -111,6 +111,18 @@ def test_units_give_the_same_arrays_and_nights_keep_the_scale(tmp_path: Path, lo
     assert not np.array_equal(base.statistics[1].values, night.statistics[1].values)
 
 
+def test_ranking_models_are_said_not_to_read_them(
+    tmp_path: Path, log: pl.DataFrame, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(SCHEMA))
+    source = open_source(str(tmp_path / "log.parquet"), None, str(tmp_path / "schema.yaml"), tmp_path)
+    ingest_source(source, tmp_path / "cache", 0, 0.01)
+    assert not caplog.records
+    ingest_source(source, tmp_path / "cache", 0, 0.01, positives_suffice=True)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 @pytest.mark.parametrize(
     "keys", [{"target_encoding": ["number"]}, {"count_encoding": [3]}, {"numeric": ["item_count"]}]
 )

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.config import Hyperparameters
@@ -83,6 +84,12 @@ def test_a_champion_of_another_log_is_not_gone_on_from(tmp_path: Path) -> None:
     check_same_log(champion, log.schema, "shop")
     grown = log.schema.model_copy(update={"numeric": ("price", "age", "height", "width")})
     check_same_log(champion, grown, "shop")  # columns that come are no other log
+    crossed = {"numeric": ["price"], "categorical": [{"column": "both", "cross": ["user", "item"]}], "label": "click"}
+    (tmp_path / "crosses.yaml").write_text(yaml.safe_dump(crossed))
+    of_crosses = open_day(date(2026, 5, 1), [tmp_path / "day.csv"], None, str(tmp_path / "crosses.yaml"))
+    dataset, _ = ingest_source(DaysSource("log", (of_crosses,)), tmp_path / "cache", 0, 0.01)
+    files = ModelFiles(tmp_path / "model", dataset.directory / "encoder")
+    check_same_log(Champion(Version("shop", 1, "run", {}), files, frozenset()), of_crosses.schema, "shop")
     other = log.schema.model_copy(update={"numeric": ("user_age",), "categorical": (log.schema.categorical[0],)})
     with pytest.raises(RequestError, match="version 3, was trained on the columns price, user, item, and these days"):
         check_same_log(champion, other, "shop")

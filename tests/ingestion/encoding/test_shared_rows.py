@@ -26,6 +26,15 @@ def test_each_value_that_both_know_is_matched_once_and_no_other(now: np.ndarray,
     assert len(set(shared.now.tolist())) == len(shared.now)
 
 
+def test_crosses_of_other_columns_share_no_row() -> None:
+    crosses = [
+        Encoder((), (CategoricalField("both", HashedIds(3), cross=columns),))
+        for columns in (("user", "shop"), ("user", "hour"))
+    ]
+    assert [*shared_rows(*crosses)] == []
+    assert [*shared_rows(crosses[0], crosses[0])] == ["both"]
+
+
 @given(now=keys, size=st.integers(1, 9))
 def test_hashed_ids_go_to_each_of_their_values_and_back_from_the_first(now: np.ndarray, size: int) -> None:
     vocabulary, hashed = VocabularyIds(now), HashedIds(size)
