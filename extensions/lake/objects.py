@@ -144,7 +144,7 @@ class ObjectStore:
             infos = _attempted(partial(_list, system), system._strip_protocol(told), told)
             if address.store in ("http", "https"):  # whose listings have names alone
                 infos = [_attempted(system.info, info["name"], info["name"]) for info in infos]
-        found = [_path_of(address.store, info) for info in infos]
+        found = [_path_of(address.store, info) for info in infos if not info["name"].endswith("/")]  # mark of a folder
         if not found:
             raise NoObjectError(told)
         touch(found)

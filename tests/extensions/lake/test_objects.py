@@ -79,6 +79,14 @@ def test_object_is_read_once_and_again_when_it_changes(s3: Any) -> None:
     assert address_of(first) == address_of(other) == "s3://logs/day_1.csv"
 
 
+def test_empty_objects_that_mark_folders_are_no_data(s3: Any) -> None:
+    for key in ("shop/", "shop/day=1/"):
+        s3.call_s3("put_object", Bucket="logs", Key=key, Body=b"")
+    written(s3, "s3://logs/shop/day=1/a.csv", b"a\n1\n")
+    for data in ("s3://logs/shop", "s3://logs/shop/", "s3://logs/shop/**"):
+        assert [path.name for path in find_files(data)] == ["a.csv"]
+
+
 def test_days_are_found_without_being_copied(s3: Any) -> None:
     for day in (1, 2, 3):
         written(s3, f"s3://logs/shop/2026-05-0{day}/clicks.csv", b"a\n1\n")
