@@ -83,7 +83,7 @@ class DeltaStore(_TableStore):
             except Exception as error:
                 raise NoObjectError(told, f"has no version {address.version}") from error
         name = Path(address.location).name.partition(".")[0]
-        name = f"{name}.{table.metadata().id[:8]}.parquet"  # a table that is made anew begins with version 0 again
+        name = f"{name}.{str(table.metadata().id)[:8]}.parquet"  # a table that is made anew begins with version 0 again
         path = copy_path("delta", address.location, str(table.version()), name)
         with _reading(told):
             _store_batches(path, lambda: QueryBuilder().register("t", table).execute("SELECT * FROM t"), told)
