@@ -64,7 +64,7 @@ def command_page() -> str:
         "# Commands",
         "",
         "This page lists each command with all of its options, as `shunter COMMAND --help-all` does.",
-        "[Options](options.md) and [those of other commands](options-other-commands.md) explain what needs more than a line.",
+        "[Options](options.md) and [others](options-other-commands.md) explain what needs more than a line.",
     ]
     for name, command in commands(get_command(app), "shunter"):
         lines += ["", f"## {name}", "", (command.help or "").split("\n\n")[0].replace("\n", " ").strip()]
