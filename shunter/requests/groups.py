@@ -15,7 +15,14 @@ from shunter.requests.support import check_support
 FURTHER = "more"  # part of a request or group in which a form puts the options that it shows on demand
 
 
-class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
+class Group(
+    BaseModel,
+    frozen=True,
+    extra="forbid",
+    allow_inf_nan=False,
+    field_title_generator=title_of,
+    hide_input_in_errors=True,  # an address may hold a password
+):
     """Options of one concern: a folded part of the form, plain options on the command line."""
 
     @model_validator(mode="before")
@@ -31,7 +38,14 @@ class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_t
         return reference
 
 
-class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
+class Request(
+    BaseModel,
+    frozen=True,
+    extra="forbid",
+    allow_inf_nan=False,
+    field_title_generator=title_of,
+    hide_input_in_errors=True,
+):
     """Request of a user, in groups by concern.
 
     An option may be given in its group, `search={"trials": 3}`, or flat, `trials=3`, as on the command line. The name

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
@@ -19,19 +20,27 @@ SECRETS = {
     "MLFLOW_REGISTRY_URI": "postgresql://me:geheim-address@host/db",
 }
 
+ADDRESS = "https://me:geheim-user@host/log.tsv?sig=geheim-query"
+
+
+def test_an_address_with_secrets_is_no_data() -> None:
+    with pytest.raises(ValidationError) as caught:
+        TrainRequest(data=ADDRESS)
+    assert "geheim" not in str(caught.value)
+
 
 def test_no_secret_is_in_any_parameter_tag_or_artifact(
     tracking_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING", "SOME_SERVICE_TOKEN"):
         monkeypatch.setenv(name, SECRETS[name])
-    data = "https://me:geheim-user@host/log.tsv?sig=geheim-query,geheim-token.tsv"
-    request = TrainRequest(data=data)
+    request = TrainRequest(data="geheim-token.tsv")
     run_id = start_run_tree(request, write_dataset(tmp_path / "data", rows=100))
     log_config(run_id, "request", request)
     log_config(run_id, "environment", {name: os.environ.get(name, "") for name in SECRETS})
     run = open_run(run_id)
     run.set_tags({"run.reason": f"cannot reach {SECRETS['MLFLOW_REGISTRY_URI']} with geheim-mlflow"})
+    run.set_tags({"run.note": f"{ADDRESS} has gone"})
     run.log_params({"note": "geheim-prefect is in admin:geheim-prefect"})
     note = tmp_path / "note.txt"
     note.write_text("nothing of interest")
