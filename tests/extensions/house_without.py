@@ -49,6 +49,7 @@ from shunter.registry import Registry  # noqa: E402
 from shunter.reporting.page.sections import REPORT_SECTIONS  # noqa: E402
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest  # noqa: E402
 from shunter.requests.effort import RESULT_LIMITS  # noqa: E402
+from shunter.requests.loggers import LOGGERS  # noqa: E402
 from shunter.search.context import SearchContext  # noqa: E402
 from shunter.search.methods.registry import PAST_SEARCHES, build_method  # noqa: E402
 from shunter.search.protocol import BudgetLeft  # noqa: E402
@@ -59,15 +60,17 @@ from shunter.tasks.accelerators import MOVES, installed_move  # noqa: E402
 from shunter.tasks.doctor import HOME_PARTS, parts  # noqa: E402
 from shunter.tasks.profile import TRAINING_ANALYSES, check_request  # noqa: E402
 from shunter.tasks.training_plans import PLANNERS, check_is_installed  # noqa: E402
-from shunter.tracking.registry.named import INCREMENTS  # noqa: E402
+from shunter.tracking.registry.named import EXPORT_FORMATS, INCREMENTS  # noqa: E402
 
 CORE = (
-    *(ALTERATIONS, CHECKPOINT_COPIES, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, HOME_PARTS),
+    *(ALTERATIONS, CHECKPOINT_COPIES, COMMANDS, COMPRESSIONS, CREWS, DENSE_OPTIMIZERS, EXECUTORS, EXPORT_FORMATS),
     *(
+        HOME_PARTS,
         INCREMENTS,
         JOB_REQUESTS,
         KINDS,
         LEARNED_MAPS,
+        LOGGERS,
         MODEL_FAMILIES,
         MOVED,
         MOVES,
