@@ -24,7 +24,7 @@ from benchmarks import report
 from benchmarks.page import Figure, read_descriptions, read_results
 
 LONGEST_SECONDS = 900
-# Modules, the soonest done first, with what they are told beside `--quick`.
+# Modules, the fastest first, with their options beside `--quick`.
 BENCHMARKS: dict[str, tuple[str, ...]] = {
     "decide": (),
     "prefetch": (),

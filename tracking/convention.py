@@ -77,7 +77,7 @@ NIGHTLY = (
 TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
 TOTAL_SECONDS = "time.total_seconds"  # wall clock of a whole command, earlier attempts included
 PART_JOULES = "energy.{}_joules"  # of each part of a command; the tag `energy.<part>_source` says whether measured
-WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the begin of its process to the end of its flow
+WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the start of its process to the end of its flow
 STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
 # Metrics of the test and the validation part by which runs are compared: of clicks, rankings and numbers.
 TESTED = (*QUALITY_METRICS, "gauc", "ndcg20", "recall20", "rmse", "mae", "relative_loss")

@@ -53,13 +53,13 @@ def figures_table(summary: TrainSummary) -> TextTable:
     """Return quality beside the best baseline, and time and energy beside their predictions."""
     decision = summary.decision
     work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
-    used, foreseen = duration(work), f"~{duration(decision.hours * 3600)}"
+    used, expected = duration(work), f"~{duration(decision.hours * 3600)}"
     if summary.training_joules is not None:  # of the same steps as the prediction
         used = f"{used}, {energy(summary.training_joules, summary.energy.method)}"
         joules = None if decision.kwh is None else decision.kwh * 3.6e6
-        foreseen = ", ".join(filter(None, (foreseen, energy(joules, "predicted"))))
+        expected = ", ".join(filter(None, (expected, energy(joules, "predicted"))))
     word = "at most, by plan" if decision.is_upper_estimate else "predicted"
-    predicted = "" if summary.resumed else f"{foreseen} {word}"
+    predicted = "" if summary.resumed else f"{expected} {word}"
     by = "fastest" if decision.objective == "time" else f"best by {decision.objective}"
     ranked = isinstance(summary.result, TrainedRanker)
     rows = [

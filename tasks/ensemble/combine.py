@@ -315,8 +315,8 @@ def _calibration(selection: EnsembleSelection) -> str:
     main = float(selection.scale.flat[0])
     if main == 1:
         return ""
-    how = "too sure" if main < 1 else "not sure enough"
-    return f" Its log odds are multiplied by {main:.2f}, for it was {how} of itself."
+    how = "overconfident" if main < 1 else "underconfident"
+    return f" Its log odds are multiplied by {main:.2f}, because its predictions were {how}."
 
 
 def _choice(selection: EnsembleSelection, names: Sequence[str], select_by: SelectBy) -> str:
