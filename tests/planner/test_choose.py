@@ -15,7 +15,7 @@ from shunter.planner.candidates.placements import kind
 from shunter.planner.choose import choose
 from shunter.planner.decide import Decision, NoFeasiblePlacementError
 from shunter.planner.describe import describe
-from shunter.planner.history import History, PastRun, data_key
+from shunter.planner.history import History, data_key
 from shunter.planner.job_size import JobSize
 from shunter.planner.predict.correct import corrected
 from shunter.planner.predict.predicted import predicted_candidates
@@ -28,7 +28,7 @@ from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import EvidenceKind
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
-from tests.planner.measurements import measurement
+from tests.planner.measurements import at, measurement, past_run
 
 ONE_EPOCH = JobSize(tuning_epochs=0, final_epochs=1, evaluation_share=0)
 LEAST_TIME = Terms(limits=Limits(), weights=Weights.parse("time"), job=ONE_EPOCH)
@@ -227,19 +227,7 @@ def test_nights_learn_their_work_from_nights_and_trainings_from_trainings(
     shares: dict[EvidenceKind, float] = {"train": 0.3, "nightly": 0.9}
     history = History(
         runs=tuple(
-            PastRun(
-                run_id=of,
-                kind=of,
-                ended_at="2026-01-01T00:00:00+00:00",
-                data=data,
-                family="dlrm",
-                placement=Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64),
-                auc=0.75,
-                seconds=100.0,
-                joules=None,
-                cost=None,
-                work_share=share,
-            )
+            past_run(at(64), run_id=of, kind=of, data=data, auc=0.75, seconds=100.0, work_share=share)
             for of, share in shares.items()
         )
     )

@@ -90,7 +90,7 @@ def refused(*candidates: Candidate, **limits: Any) -> NoFeasiblePlacementError:
         ),
     ],
 )
-def test_choice(limits: dict[str, float], objective: str, chosen: Candidate, binds: str | None) -> None:
+def test_choice(limits: dict[str, Any], objective: str, chosen: Candidate, binds: str | None) -> None:
     decision = decided(SLOW_FRUGAL, FAST_HUNGRY, MIDDLE, objective=objective, **limits)
     assert decision.placement == chosen.placement
     assert decision.binds == binds

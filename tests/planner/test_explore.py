@@ -6,50 +6,34 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from shunter.hardware.types import Placement, Prediction
-from shunter.planner.assessment import Candidate
 from shunter.planner.calibration import Calibration, Ratios
 from shunter.planner.decide import Decision, decide
 from shunter.planner.explore import LEAST_CHANCE, MOST_WASTED, STOP_MULTIPLE, PastJob, maybe_explore
 from shunter.planner.history import History, PastRun
-from shunter.planner.job_size import JobSize
 from shunter.planner.predict.predicted import with_quality, with_work
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Explore, Limits
 from shunter.tracking.evidence import PairedTrial
+from tests.planner.measurements import at, past_run
+from tests.planner.test_decide import TEN_EPOCHS, candidate
 
 EPOCH_SECONDS = {64: 220.0, 256: 150.0, 1024: 100.0, 4096: 90.0}
 # What each batch size really needs of the plan: the largest, the fastest by epoch, takes nearly all of it.
 WORK_SHARE = {64: 0.30, 256: 0.32, 1024: 0.40, 4096: 0.95}
 BEST = min(EPOCH_SECONDS, key=lambda size: EPOCH_SECONDS[size] * WORK_SHARE[size])
-
-
 NO_LIMITS = Limits()
 
 
 def by_plan(limits: Limits = NO_LIMITS, objective: str = "time", runs: Sequence[PastRun] = ()) -> Decision:
     """The decision by what is known, without any exploration."""
     candidates = [
-        Candidate(
-            placement=placement_of(size),
-            prediction=Prediction(
-                step_seconds=0.01,
-                epoch_seconds=seconds,
-                epoch_joules=20 * seconds,
-                memory_bytes=2**30,
-                samples_per_second=1.0,
-                step_seconds_source="measured",
-                energy_source="estimated",
-            ),
-            accelerator_memory_bytes=2**34,
-        )
-        for size, seconds in EPOCH_SECONDS.items()
+        candidate(size, seconds=seconds, joules=20 * seconds, price=None) for size, seconds in EPOCH_SECONDS.items()
     ]
     history = History(runs=tuple(runs))
     learned = with_work(candidates, history, data="abc", family="dlrm")
     return decide(
         with_quality(learned, history, limits.min_auc, data="abc", family="dlrm"),
-        Terms.of(limits, objective, JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)),
+        Terms.of(limits, objective, TEN_EPOCHS),
     )
 
 
@@ -59,25 +43,15 @@ def night(decision: Decision, number: int) -> PastRun:
     noise = math.exp(0.05 * np.random.default_rng(number).standard_normal())
     hours = 10 * EPOCH_SECONDS[size] * WORK_SHARE[size] * noise / 3600
     stop = decision.watched_limits.max_hours or math.inf
-    return PastRun(
+    return past_run(
+        decision.placement,
         run_id=f"night-{number}",
-        kind="train",
-        ended_at="2026-01-01T00:00:00+00:00",
-        data="abc",
-        family="dlrm",
-        placement=decision.placement,
         auc=0.75,
         seconds=3600 * min(hours, stop),
-        joules=None,
-        cost=None,
         work_share=WORK_SHARE[size] * noise * min(1.0, stop / hours),
         outcome="stopped" if stop < hours else "reached",
         was_exploration=decision.exploration is not None,
     )
-
-
-def placement_of(size: int) -> Placement:
-    return Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=size)
 
 
 def after(runs: list[PastRun], decision: Decision | None = None, mode: Explore = Explore.BOUNDED) -> Decision:
@@ -155,7 +129,7 @@ def test_a_search_explores_by_one_extra_trial_once_predictions_are_calibrated() 
 def test_an_extra_trial_teaches_the_work_of_its_batch_size() -> None:
     """The other batch size needs half the passes: later runs take it."""
     runs = [night(by_plan(), number) for number in range(4)]
-    known, other = runs[0].placement, placement_of(256)
+    known, other = runs[0].placement, at(256)
     assert known is not None
     pair = PairedTrial(placement=other, beside=known, seconds=10.0, seconds_ratio=0.5, epochs_ratio=0.3)
     taught = [runs[0].model_copy(update={"pair": pair}), *runs[1:]]

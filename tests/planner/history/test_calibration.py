@@ -3,36 +3,28 @@
 import math
 from typing import Any
 
-from shunter.hardware.types import Placement
 from shunter.planner.history import History, PastRun
 from shunter.tracking.evidence import Figures
-from tests.planner.measurements import step_observation
+from tests.planner.measurements import at, past_run, step_observation
 
-PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
+PLACEMENT = at(512, threads=2)
 DATA, FAMILY = "clicks 13 26", "dlrm"
 
 
 def run(ratio: float, **changes: Any) -> PastRun:
     """A run that took so many times what was predicted of it."""
+    times = {"seconds": 10.0 * ratio, "joules": 100.0 * ratio, "memory_bytes": round(1000 * ratio)}
     values: dict[str, Any] = {
         "run_id": "a" * 32,
-        "kind": "train",
-        "ended_at": "2026-01-01T00:00:00+00:00",
         "data": DATA,
-        "family": FAMILY,
-        "placement": PLACEMENT,
         "auc": 0.7,
         "seconds": 20.0,
-        "joules": None,
-        "cost": None,
         "work_share": 0.5,
         "known": True,
         "predicted": Figures(seconds=10.0, joules=100.0, joules_source="measured", memory_bytes=1000),
-        "measured": Figures(
-            seconds=10.0 * ratio, joules=100.0 * ratio, joules_source="measured", memory_bytes=round(1000 * ratio)
-        ),
+        "measured": Figures(joules_source="measured", **times),
     }
-    return PastRun.model_validate({**values, **changes})
+    return past_run(PLACEMENT, **{**values, **changes})
 
 
 def seen(*runs: PastRun, data: str = DATA, machines: tuple[str, ...] = ("here",), **changes: Any) -> list[float]:

@@ -2,65 +2,29 @@
 
 import pytest
 
-from shunter.hardware.types import Placement, Prediction
-from shunter.planner.assessment import Candidate
 from shunter.planner.decide import NoFeasiblePlacementError, decide
 from shunter.planner.history import PastRun
 from shunter.planner.history.quality_loss import quality_losses
-from shunter.planner.job_size import JobSize
 from shunter.planner.predict.predicted import with_quality_loss
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits
 from shunter.tracking.evidence import PairedTrial
+from tests.planner.measurements import at, past_run
+from tests.planner.test_decide import TEN_EPOCHS, candidate
 
 SIZES = (256, 512, 1024)
 
 
-def at(size: int) -> Placement:
-    return Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=size)
-
-
 def run(size: int, ne: float, pair: PairedTrial | None = None) -> PastRun:
-    return PastRun(
-        run_id="run",
-        kind="train",
-        ended_at="2026-01-01T00:00:00+00:00",
-        data="abc",
-        family="dlrm",
-        placement=at(size),
-        auc=None,
-        ne=ne,
-        seconds=1.0,
-        joules=None,
-        cost=None,
-        pair=pair,
-    )
-
-
-def candidates(seconds: dict[int, float]) -> list[Candidate]:
-    return [
-        Candidate(
-            placement=at(size),
-            prediction=Prediction(
-                step_seconds=0.01,
-                epoch_seconds=seconds[size],
-                epoch_joules=1.0,
-                memory_bytes=2**30,
-                samples_per_second=1.0,
-                step_seconds_source="measured",
-                energy_source="estimated",
-            ),
-            accelerator_memory_bytes=2**34,
-        )
-        for size in seconds
-    ]
+    return past_run(at(size), ne=ne, seconds=1.0, pair=pair)
 
 
 def chosen(
     seconds: dict[int, float], runs: list[PastRun], most: float | None = None, hours: float | None = None
 ) -> int:
-    terms = Terms.of(Limits(max_hours=hours), "time", JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0))
-    return decide(with_quality_loss(candidates(seconds), runs, most), terms).placement.batch_size
+    candidates = [candidate(size, seconds=taken, joules=1.0, price=None) for size, taken in seconds.items()]
+    terms = Terms.of(Limits(max_hours=hours), "time", TEN_EPOCHS)
+    return decide(with_quality_loss(candidates, runs, most), terms).placement.batch_size
 
 
 def test_without_past_runs_nothing_is_known() -> None:

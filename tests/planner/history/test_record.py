@@ -6,16 +6,16 @@ import pytest
 
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.errors import QualityNotReachedError
-from shunter.hardware.types import EnergyReading, Placement, Prediction
-from shunter.planner.assessment import Candidate
+from shunter.hardware.types import EnergyReading
 from shunter.planner.decide import Decision, Exploration, decide
 from shunter.planner.history.record import FlowNotes, flow_evidence
-from shunter.planner.job_size import JobSize
 from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, TrainRequest
 from shunter.tracking.evidence import Evidence, Figures, PairedTrial
+from tests.planner.measurements import at
+from tests.planner.test_decide import TEN_EPOCHS, candidate
 
-PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
+PLACEMENT = at(512, threads=2)
 TOTAL = EnergyReading.of(900.0, 90.0, "measured", "a counter")
 
 
@@ -24,18 +24,8 @@ def used_up(limit: StopLimit) -> StopReason:
 
 
 def decision() -> Decision:
-    prediction = Prediction(
-        step_seconds=0.01,
-        epoch_seconds=10.0,
-        epoch_joules=200.0,
-        memory_bytes=2**30,
-        samples_per_second=1.0,
-        step_seconds_source="measured",
-        energy_source="estimated",
-    )
-    candidate = Candidate(placement=PLACEMENT, prediction=prediction, accelerator_memory_bytes=2**34)
-    job = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)
-    return decide([candidate], Terms.of(Limits(), "time", job))
+    one = candidate(512, threads=2, seconds=10.0, joules=200.0, price=None)
+    return decide([one], Terms.of(Limits(), "time", TEN_EPOCHS))
 
 
 def training(kind: str, **changes: Any) -> Evidence:

@@ -20,8 +20,8 @@ from shunter.planner.history import History
 from shunter.planner.predict.in_training import InTraining
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
-from tests.hardware.profiles import make_profile, make_workload
-from tests.planner.measurements import measurement
+from tests.hardware.profiles import make_profile
+from tests.planner.measurements import at, measurement, step_observation
 
 PROFILE = make_profile(cores=4)
 PREDICTION = Prediction(
@@ -38,21 +38,13 @@ PREDICTION = Prediction(
 
 
 def step(threads: int, log_ratio: float = 0.0, *, probe: bool, host: str = PROFILE.host) -> StepObservation:
-    return StepObservation(
-        workload=make_workload(),
-        placement=placement(threads),
-        accelerator_model="test",
+    return step_observation(
+        placement=at(512, threads),
         host=host,
-        predicted_seconds=0.01,
         measured_seconds=0.012 * math.exp(log_ratio),
-        measured_at="2026-01-01T00:00:00+00:00",
         steps=20 if probe else None,
         memory_bytes=1 if probe else None,
     )
-
-
-def placement(threads: int) -> Placement:
-    return Placement(accelerator="cpu", threads=threads, precision="fp32", batch_size=512)
 
 
 def learned(*log_ratios: float, threads: int = 2) -> InTraining:
@@ -62,23 +54,23 @@ def learned(*log_ratios: float, threads: int = 2) -> InTraining:
 
 def test_without_trainings_all_stays_as_it_was_probed() -> None:
     for one in (InTraining.of([], [PROFILE]), learned()):
-        assert one.correct(placement(2), PREDICTION) == PREDICTION
+        assert one.correct(at(512, 2), PREDICTION) == PREDICTION
         assert one.notes() == []
 
 
 def test_trainings_elsewhere_and_without_a_probe_to_compare_tell_nothing() -> None:
     elsewhere = [step(2, probe=True, host="ffff"), step(2, 1.5, probe=False, host="ffff")]
-    assert InTraining.of(elsewhere, [PROFILE]).log_ratio(placement(2)) == (0.0, 0.0)
-    assert InTraining.of([step(1, probe=True), step(2, 1.5, probe=False)], [PROFILE]).log_ratio(placement(2)) == (0, 0)
+    assert InTraining.of(elsewhere, [PROFILE]).log_ratio(at(512, 2)) == (0.0, 0.0)
+    assert InTraining.of([step(1, probe=True), step(2, 1.5, probe=False)], [PROFILE]).log_ratio(at(512, 2)) == (0, 0)
 
 
 def test_slow_trainings_make_their_threads_slow_and_leave_others_their_doubt() -> None:
     one = learned(1.5, 1.4, 1.6)
-    tried, untried = one.log_ratio(placement(2)), one.log_ratio(placement(1))
+    tried, untried = one.log_ratio(at(512, 2)), one.log_ratio(at(512, 1))
     assert 1.2 < tried[0] < 1.5
     assert 0.3 < untried[0] < 0.8
     assert untried[1] > 2 * tried[1]
-    corrected = one.correct(placement(2), PREDICTION)
+    corrected = one.correct(at(512, 2), PREDICTION)
     assert corrected.step_seconds == pytest.approx(0.01 * math.exp(tried[0]))
     assert corrected.epoch_joules == pytest.approx(20.0 * math.exp(tried[0]))
     assert corrected.step_seconds_interval is not None
@@ -92,7 +84,7 @@ def test_slow_trainings_make_their_threads_slow_and_leave_others_their_doubt() -
 
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=20))
 def test_what_is_believed_lies_between_the_probe_and_what_trainings_showed(log_ratios: list[float]) -> None:
-    mean, deviation = learned(*log_ratios).log_ratio(placement(2))
+    mean, deviation = learned(*log_ratios).log_ratio(at(512, 2))
     shown = [max(-math.log(10), min(math.log(10), one)) for one in log_ratios]
     assert min(0.0, *shown) - 1e-9 <= mean <= max(0.0, *shown) + 1e-9
     assert 0 < deviation < math.hypot(0.4, 0.4)
@@ -104,7 +96,7 @@ def test_trainings_are_taken_for_probes_where_the_cost_model_is_set_right() -> N
     as_probed = one.as_probed([probe, training, other])
     assert as_probed[0] == probe
     assert as_probed[2] == other
-    assert as_probed[1].measured_seconds == pytest.approx(0.012 * math.exp(1.5 - one.log_ratio(placement(2))[0]))
+    assert as_probed[1].measured_seconds == pytest.approx(0.012 * math.exp(1.5 - one.log_ratio(at(512, 2))[0]))
     assert as_probed[1].log_deviation > 0
 
 

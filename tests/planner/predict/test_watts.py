@@ -12,12 +12,11 @@ from shunter.models.spec import ModelSpec
 from shunter.planner.choose import choose
 from shunter.planner.decide import Decision
 from shunter.planner.history import History
-from shunter.planner.history.runs import PastRun
 from shunter.planner.predict.watts import observed_watts
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
-from tests.planner.measurements import measurement
+from tests.planner.measurements import measurement, past_run
 
 PROFILE = make_profile(cores=4)  # 10 W at rest, 30 W with four cores at work
 FACTOR = 3.0  # the truth draws so much more
@@ -75,19 +74,7 @@ def test_the_power_of_past_runs_is_known_before_anything_is_measured(dataset: Da
 
 def test_joules_of_a_training_from_before_its_power_was_kept_are_its_power(dataset: Dataset) -> None:
     observed = choose(dataset, TrainRequest(), [PROFILE], probe_seconds=600, measure=guess).observations[0]
-    run = PastRun(
-        run_id="old",
-        kind="member",
-        ended_at="2026-01-01T00:00:00+00:00",
-        data="",
-        family=None,
-        placement=observed.placement,
-        auc=None,
-        seconds=20.0,
-        joules=900.0,
-        cost=None,
-        steps=(observed,),
-    )
+    run = past_run(observed.placement, kind="member", family=None, seconds=20.0, joules=900.0, steps=(observed,))
     (found,) = observed_watts(History(runs=(run,), steps=run.steps))
     assert found.mean_watts == 45.0
     unmeasured = run.model_copy(update={"joules": None})
