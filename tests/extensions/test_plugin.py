@@ -53,6 +53,29 @@ print(json.dumps({
     "scores": [float(one) for one in load_champion(summary.registered.name).predict(rows)],
 }))
 """
+NAMES = """
+import json, sys
+from shunter.requests import TrainRequest
+from shunter.model_families import MODEL_FAMILIES, is_ranking
+from shunter.ingestion.sources.names import is_named, named_datasets
+offered = TrainRequest.model_json_schema()["$defs"]["ModelRequest"]["properties"]["model"]["enum"]
+named = [one.name for one in named_datasets()]
+loaded = [name for name in sys.modules if name.startswith("shunter_example.")]
+found = [MODEL_FAMILIES.names[-1], is_ranking("wide"), "wide" in offered, named[-1], loaded]
+
+from shunter.engine.job import Hooks
+from shunter.errors import TrainingError
+from shunter.tracking.callbacks import CalledTraining, called
+from shunter_example.roles import Journal
+for raised in (ValueError(), TrainingError()):
+    def fail(*_): raise raised
+    Journal.on_step, steps = fail, []
+    hooks = called(Hooks(on_step=lambda *step: steps.append(step)), CalledTraining("trial-0", "trial", None))
+    try: hooks.on_step(1, 2)
+    except Exception as error: found.append([type(error).__name__, getattr(error, "method", None)])
+    assert steps == [(1, 2)]
+print(json.dumps(found))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +115,8 @@ def test_the_page_shows_each_role_as_it_is() -> None:
     assert all(part.strip() in PAGES for part in parts)
 
 
-def test_names_of_another_distribution_are_offered_without_an_import(site: Path) -> None:
-    script = (
-        "import json, sys\n"
-        "from shunter.requests import TrainRequest\n"
-        "from shunter.model_families import MODEL_FAMILIES, is_ranking\n"
-        "from shunter.ingestion.sources.names import is_named, named_datasets\n"
-        "offered = TrainRequest.model_json_schema()['$defs']['ModelRequest']['properties']['model']['enum']\n"
-        "named = [one.name for one in named_datasets()]\n"
-        "loaded = [name for name in sys.modules if name.startswith('shunter_example.')]\n"
-        "print(json.dumps([MODEL_FAMILIES.names[-1], is_ranking('wide'), 'wide' in offered, named[-1], loaded]))"
-    )
-    assert run(site, script) == ["wide", False, True, "jsonl", []]
+def test_names_are_offered_without_an_import_and_errors_of_a_callback_are_named(site: Path) -> None:
+    assert run(site, NAMES) == ["wide", False, True, "jsonl", [], ["CallbackError", "on_step"], ["TrainingError", None]]
 
 
 @pytest.mark.slow
@@ -140,22 +153,3 @@ def test_all_roles_of_another_distribution_serve_in_one_training(
     assert {name for event, name, _ in events if event == "step"} & {*trials}
     assert events[-1] == ["registered", *found["registered"]]
     assert found["trial_metrics"]["journal.step_seconds"] > 0
-
-
-@pytest.mark.parametrize(("error", "raised"), [("ValueError()", "CallbackError"), ("TrainingError()", "TrainingError")])
-def test_an_error_of_a_callback_is_named_and_one_of_shunter_stays(site: Path, error: str, raised: str) -> None:
-    script = (
-        "import json\n"
-        "from shunter.engine.job import Hooks\n"
-        "from shunter.errors import TrainingError\n"
-        "from shunter.tracking.callbacks import CalledTraining, called\n"
-        "from shunter_example.roles import Journal\n"
-        "def fail(*_): raise " + error + "\n"
-        "Journal.on_step = fail\n"
-        "steps = []\n"
-        "hooks = called(Hooks(on_step=lambda *step: steps.append(step)), CalledTraining('trial-0', 'trial', None))\n"
-        "try: hooks.on_step(1, 2)\n"
-        "except Exception as error: print(json.dumps([type(error).__name__, getattr(error, 'method', None), steps]))"
-    )
-    method = "on_step" if raised == "CallbackError" else None
-    assert run(site, script) == [raised, method, [[1, 2]]]

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,13 +53,18 @@ from score import Scorer
 scorer = Scorer()
 table = pl.read_parquet(sys.argv[1])
 np.savez(sys.argv[2], polars=scorer.predict(table), pandas=scorer.predict(table.to_pandas()))
+import runpy
+sys.argv = ["score.py", sys.argv[1], "--out", sys.argv[3]]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
-INPUTS = """
-import sys
+CLIENT = """
+import runpy, sys
 sys.path.insert(0, ".")
 import numpy as np
 from score import Scorer, read
 np.savez(sys.argv[2], **Scorer(is_client=True).inputs(read(sys.argv[1])))
+sys.argv = ["client.py", sys.argv[3], sys.argv[1]]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 LEARNED = """
 import sys
@@ -127,12 +133,24 @@ def rows(furnished: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     return furnished[1]
 
 
-def exported(model: str, how: str, folder: Path) -> Path:
-    """Export a model by the command, and check that its signature is that of its files."""
-    export(model, folder / how, export_format=how)
-    signed = json.loads((folder / how / "signed.json").read_text())
-    assert signed["digest"] == digest_of(folder / how)
-    return folder / how
+@pytest.fixture(scope="module")
+def exported(
+    furnished: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], tuple[Path, np.ndarray]]:
+    """Exports a model by the command, once; returns the folder, and the champion's scores of the rows."""
+    home, rows = furnished
+
+    @cache
+    def export_once(model: str, how: str) -> tuple[Path, np.ndarray]:
+        folder = tmp_path_factory.mktemp(model) / how
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SHUNTER_HOME", str(home))
+            export(model, folder, export_format=how)
+            champion = np.asarray(load_champion(model).predict(pl.read_parquet(rows).to_pandas()))
+        assert json.loads((folder / "signed.json").read_text())["digest"] == digest_of(folder)
+        return folder, champion
+
+    return export_once
 
 
 def run(folder: Path, *arguments: str | Path) -> str:
@@ -145,23 +163,19 @@ def run(folder: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def champion_of(model: str, rows: Path) -> np.ndarray:
-    return np.asarray(load_champion(model).predict(pl.read_parquet(rows).to_pandas()))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "how"), [("clicks", "torch"), pytest.param("clicks", "onnx", marks=needs_onnx), ("ranks", "vectors")]
 )
-def test_an_export_scores_as_the_champion_without_shunter(model: str, how: str, rows: Path, tmp_path: Path) -> None:
-    champion = champion_of(model, rows)
-    folder = exported(model, how, tmp_path)
-    run(folder, "-c", SCRIPT, rows, tmp_path / "scores.npz")
+def test_an_export_scores_as_the_champion_without_shunter(
+    exported: Callable[[str, str], tuple[Path, np.ndarray]], model: str, how: str, rows: Path, tmp_path: Path
+) -> None:
+    folder, champion = exported(model, how)
+    run(folder, "-c", SCRIPT, rows, tmp_path / "scores.npz", tmp_path / "scores.csv")
     found = np.load(tmp_path / "scores.npz")
     assert np.unique(champion).size > ROWS / 10
     np.testing.assert_allclose(found["pandas"], champion, **CLOSE)
     np.testing.assert_allclose(found["polars"], champion, **CLOSE)
-    run(folder, "score.py", rows, "--out", tmp_path / "scores.csv")
     np.testing.assert_allclose(pl.read_csv(tmp_path / "scores.csv").to_series(), champion, **CLOSE)
     if how == "vectors" and find_spec("faiss") is not None:
         import faiss
@@ -223,18 +237,17 @@ def serve() -> Iterator[Callable[[Path], str]]:
 @needs_onnx
 @pytest.mark.slow
 def test_dense_part_and_client_of_an_onnx_export_score_as_the_champion(
-    rows: Path, tmp_path: Path, serve: Callable[[Path], str]
+    exported: Callable[[str, str], tuple[Path, np.ndarray]], rows: Path, tmp_path: Path, serve: Callable[[Path], str]
 ) -> None:
     from onnxruntime import InferenceSession
 
     few = tmp_path / "few.parquet"
     pl.read_parquet(rows).tail(50).write_parquet(few)
-    champion = champion_of("clicks", few)
-    folder = exported("clicks", "onnx", tmp_path)
-    answer = run(folder, "client.py", serve(folder / "models"), few)
+    folder, scores = exported("clicks", "onnx")
+    champion = scores[-50:]
+    answer = run(folder, "-c", CLIENT, few, tmp_path / "inputs.npz", serve(folder / "models"))
     np.testing.assert_allclose([float(line) for line in answer.splitlines()], champion, **CLOSE)
 
-    run(folder, "-c", INPUTS, few, tmp_path / "inputs.npz")
     given, about = np.load(tmp_path / "inputs.npz"), json.loads((folder / "export.json").read_text())
     places = given["ids"] + np.array(about["starts"])[:, np.newaxis]
     found = {f"rows_{one}": np.load(folder / f"tables_{one}.npy")[places] for one in range(about["members"])}
