@@ -121,6 +121,7 @@ def build(
         is_in_order_of_time=by_time and by_time.is_in_order,
         unmatched_rows=dict(found.unmatched),
         left_out_rows=found.left_out,
+        where=source.schema.where,
         varying_columns=varying_columns(source),
         derived_from=_derived_from(encoder),
     )

@@ -34,11 +34,20 @@ from shunter.ingestion.sources.described import written_schema
 from shunter.ingestion.sources.evolution import varying_columns
 from shunter.ingestion.sources.header import has_rows
 from shunter.ingestion.sources.names import is_named
-from shunter.ingestion.sources.open import description_of, find_files, format_of_files, name_of, source_of
+from shunter.ingestion.sources.open import (
+    description_of,
+    find_files,
+    format_of_files,
+    name_of,
+    own_keys,
+    source_of,
+    with_where,
+)
 from shunter.ingestion.sources.recognise import likely_delimiter, likely_encoding
 from shunter.ingestion.sources.tabular import TableChunk, TableSource, see_times
 from shunter.ingestion.time_format import TimeReading
 from shunter.ingestion.writer import Tally
+from shunter.predicate import both
 from shunter.record import Record
 from shunter.requests.formats import CRITEO, CSV, FORMATS
 
@@ -70,13 +79,16 @@ class Checked(Record):
     findings: tuple[Finding, ...]
 
 
-def check(data: str, data_format: str | None = None, schema_file: str | None = None) -> Checked:
+def check(
+    data: str, data_format: str | None = None, schema_file: str | None = None, where: str | None = None
+) -> Checked:
     """Inspect the first rows of a log, from its first and its last file that hold rows.
 
     Args:
         data: File, folder, glob or comma-separated list of these.
         data_format: File format; None to detect the format.
         schema_file: Path of the schema file; None to infer a schema.
+        where: Predicate on the rows, beside that of the schema.
 
     Raises:
         DataError: No row of the log can be read, or no schema can be inferred.
@@ -85,7 +97,7 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     if is_named(data) and not Path(data).exists():
         raise RequestError(f"{data} is a data set that Shunter brings along: give the path of a log of your own.")
     schema_file = schema_file and local_path(schema_file)
-    paths = find_files(data)
+    paths = find_files(data, where=both(own_keys(schema_file).get("where"), where))
     name, inferred = name_of(data, paths), None
     if (published := description_of(paths, data_format, schema_file)) is not None:
         data_format, paths = published.name, published.chosen(paths)
@@ -96,12 +108,12 @@ def check(data: str, data_format: str | None = None, schema_file: str | None = N
     looked_at = tuple(dict.fromkeys(ends))
     is_known = published or data_format == CRITEO or FORMATS.load(data_format).usual_schema(looked_at) is not None
     if schema_file or is_known:
-        source = source_of(name, looked_at, data_format, schema_file)
+        source = source_of(name, looked_at, data_format, schema_file, where=where)
         if not schema_file and data_format != CRITEO:
             inferred = written_schema(source.schema, published.description if published else f"Format {data_format}")
     else:
         inferred, schema = _inferred(name, looked_at, data_format)
-        source = FORMATS.load(data_format)(name, schema, looked_at)
+        source = with_where(FORMATS.load(data_format)(name, schema, looked_at), where)
     sample, bad, unclear = _read(source)
     if not sample.rows:
         raise DataError(

@@ -25,7 +25,9 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
     nodes = request.nodes if isinstance(request, SelectRequest | TrainRequest) else None
     data = with_histories(request.data) if reads_positions(request.model) else request.data
     asked = request.source
-    source = open_source(data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out)
+    source = open_source(
+        data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out, where=asked.where
+    )
     source = with_loss(source, request.architecture.loss)
     dataset, report = ingest_source(
         source,

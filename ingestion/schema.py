@@ -25,6 +25,7 @@ from shunter.ingestion.fields import (
     is_default,
 )
 from shunter.ingestion.time_format import check_format
+from shunter.predicate import columns_of, parse_predicate
 from shunter.validation import clause, sentence
 from shunter.yaml_file import parse_yaml, read_yaml
 
@@ -150,6 +151,11 @@ class Schema(Options, TextForm):
         description="Whether values of a CSV file may be in double quotes; if false, a quote is a letter.",
         exclude_if=lambda quotes: quotes,
     )
+    where: str | None = Field(
+        default=None,
+        description="Rows that are read, such as `day >= '2026-03-01' and shop in (3, 5)`; other rows are left out.",
+        exclude_if=is_default,
+    )
     min_rows: dict[str, PositiveInt] = Field(
         default={},
         description="Least rows of each value of a column, counted once; rows of rarer values are left out.",
@@ -267,6 +273,13 @@ class Schema(Options, TextForm):
     @classmethod
     def _known_format(cls, value: str | None) -> str | None:
         return value if value is None else check_format(value)
+
+    @field_validator("where")
+    @classmethod
+    def _valid_predicate(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_predicate(value)
+        return value
 
     @field_validator("label", mode="before")
     @classmethod
@@ -444,6 +457,11 @@ class Schema(Options, TextForm):
     def derives(self) -> bool:
         """Return True if columns are derived from those of the files."""
         return bool(self.joins or self.explode or self.unpack)
+
+    @property
+    def where_columns(self) -> tuple[str, ...]:
+        """Columns by which rows are chosen."""
+        return () if self.where is None else columns_of(parse_predicate(self.where))
 
     @property
     def read_columns(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -61,7 +61,7 @@ def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, k
         lacking = _lacking(opened[day], found, usual, request.source.max_bad_share, inspected)
         if lacking is None:
             continue
-        log = open_day(day, files[day], request.source.format, request.source.schema_file, without=lacking)
+        log = _open(day, files[day], request, lacking)
         digest = _digest(file_hashes(log.source.paths, cache), log)
         figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, kept), inspected)
         if figures is not None and _is_readable(figures, request.source.max_bad_share, inspected):
@@ -109,13 +109,18 @@ def _opened(
     problem: DataError | None = None
     for day, paths in files.items():
         try:
-            opened[day] = open_day(day, paths, request.source.format, request.source.schema_file)
+            opened[day] = _open(day, paths, request)
         except DataError as error:
             problem = error
             inspected.report(day, "unreadable", f"{day} is left out: {_clause(error)}.")
     if problem is not None and not opened:
         raise problem
     return opened
+
+
+def _open(day: date, paths: Sequence[Path], request: NightlyRequest, without: Collection[str] = ()) -> DayLog:
+    source = request.source
+    return open_day(day, paths, source.format, source.schema_file, without=without, where=source.where)
 
 
 def _kinds(log: DayLog, inspected: InspectedDays) -> dict[str, Kind] | None:

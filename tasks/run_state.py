@@ -65,6 +65,7 @@ LATER: dict[str, Any] = {
     "plan": None,
     "preset": "standard",
     "loss": None,
+    "where": None,
 }
 
 

@@ -124,6 +124,7 @@ def data_params(dataset: Dataset) -> Values:
             "name": dataset.name,
             "fingerprint": dataset.fingerprint,
             "versions": ", ".join(dataset.versions) or None,
+            "where": dataset.where,
             "rows": dataset.rows,
             **{f"{name}_rows": split.rows for name, split in dataset.splits.items()},
             "base_rate": dataset.splits["train"].base_rate,

@@ -118,6 +118,7 @@ class Dataset:
         varying_columns: Kinds of the columns that differ between the files of the log, by column; `absent` is one kind.
         derived_from: Columns of raw rows that features are derived from and that are no fields themselves.
         left_out_rows: Readable rows that the schema leaves out, by `min_rows` or `k_core`.
+        where: Predicate that chose the rows; None for all rows.
         versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
 
@@ -138,6 +139,7 @@ class Dataset:
     is_in_order_of_time: bool | None = None
     unmatched_rows: dict[str, int] = field(default_factory=dict)
     left_out_rows: int = 0
+    where: str | None = None
     varying_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     derived_from: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
@@ -151,7 +153,7 @@ class Dataset:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
         del values["directory"], values["versions"]  # equal content of two versions is one data set
-        for name in ("unmatched_rows", "left_out_rows", "varying_columns", "derived_from"):
+        for name in ("unmatched_rows", "left_out_rows", "where", "varying_columns", "derived_from"):
             if not values[name]:
                 del values[name]
         if self.features.number is None:

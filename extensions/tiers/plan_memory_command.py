@@ -27,7 +27,11 @@ def memory(as_json: AsJson = False, **options: Any) -> None:
 
         source = request.source
         job = TrainRequest(
-            data=source.data, format=source.format, schema_file=source.schema_file, max_bad_share=source.max_bad_share
+            data=source.data,
+            format=source.format,
+            schema_file=source.schema_file,
+            where=source.where,
+            max_bad_share=source.max_bad_share,
         )
         dataset, _ = ingest_request(job)
         found = compare(dataset, request)

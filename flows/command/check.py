@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from shunter.ingestion.check import Checked
 
 
-def check(
+def check(  # noqa: PLR0917 - options of a command
     data: Annotated[str, typer.Argument(help="Click log: file, folder, glob, list or address.")],
     schema: Annotated[Path | None, typer.Option(help="Schema file; if omitted, a schema is inferred.")] = None,
     data_format: Annotated[str | None, typer.Option("--format", help="Format of the log; guessed if omitted.")] = None,
+    where: Annotated[str | None, typer.Option(help="Rows that are read; all if omitted.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write the inferred schema to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")] = False,
 ) -> None:
@@ -25,7 +26,7 @@ def check(
 
         if out is not None and out.exists():
             raise RequestError(f"--out {out} exists: name a new file, or remove it first.")
-        checked = look_at(data, data_format, str(schema) if schema else None)
+        checked = look_at(data, data_format, str(schema) if schema else None, where)
         if out is not None and checked.schema is not None:
             _write(out, checked.schema)
         if as_json:

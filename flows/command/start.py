@@ -170,7 +170,7 @@ def _check_files(request: JobRequest) -> None:
         if not is_fetched or Path(request.data).exists():
             source = request.source
             downloads = Settings().downloads_directory
-            open_source(source.data, source.format, source.schema_file, downloads, source.held_out)
+            open_source(source.data, source.format, source.schema_file, downloads, source.held_out, where=source.where)
     if (prices := request.pricing.prices_path) is not None:
         from shunter.hardware.catalogue.prices import Prices
 

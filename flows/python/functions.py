@@ -95,13 +95,14 @@ def select(data: Any = None, schema: Any = None, **options: Any) -> Choice:
     return Choice(run("shunter.flows.selection:choose_placement", request))
 
 
-def check(data: Any, schema: Any = None, *, format: str | None = None) -> "Checked":
+def check(data: Any, schema: Any = None, *, format: str | None = None, where: str | None = None) -> "Checked":
     """Examine a log and infer its schema, as `shunter check` does.
 
     Args:
         data: A frame, file, folder, glob or comma-separated list.
         schema: Schema to check the log with; if omitted, a schema is inferred.
         format: Format of files, such as `csv`, `parquet` or `movielens`; guessed if omitted.
+        where: Rows that are read, such as `day >= '2026-03-01'`; all if omitted.
 
     Returns:
         Findings, and the inferred schema as text with comments.
@@ -118,7 +119,7 @@ def check(data: Any, schema: Any = None, *, format: str | None = None) -> "Check
     """
     from shunter.ingestion.check import check as check_files
 
-    return check_files(_path(data), format, None if schema is None else kept_schema(schema))
+    return check_files(_path(data), format, None if schema is None else kept_schema(schema), where)
 
 
 def history(limit: int = 1_000, *, where: str | None = None, sort: str = "started") -> "pd.DataFrame":

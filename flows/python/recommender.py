@@ -302,7 +302,9 @@ class Recommender(ABC, Generic[AnyScorer]):
         if asked is not None:
             downloads = Settings().downloads_directory
             try:
-                source = open_source(asked.data, asked.format, asked.schema_file, downloads, asked.held_out)
+                source = open_source(
+                    asked.data, asked.format, asked.schema_file, downloads, asked.held_out, where=asked.where
+                )
                 return with_loss(source, self._request.architecture.loss if self._request else None)
             except (DataError, RequestError):
                 pass

@@ -61,6 +61,7 @@ def open_day(
     schema_file: str | None,
     *,
     without: Collection[str] = (),
+    where: str | None = None,
 ) -> DayLog:
     """Open the files of one day; the time column is dropped, since the day is known.
 
@@ -70,12 +71,13 @@ def open_day(
         data_format: File format; None to detect the format by the names.
         schema_file: Schema file, see `shunter.ingestion.sources.open`.
         without: Features that this day lacks.
+        where: Predicate on the rows, beside that of the schema.
 
     Raises:
         DataError: The format is unknown, or the schema is missing, invalid, names sequences or a number as the label.
     """
     schema_file = schema_file and local_path(schema_file)
-    source = source_of(day.isoformat(), tuple(paths), data_format, schema_file)
+    source = source_of(day.isoformat(), tuple(paths), data_format, schema_file, where=where)
     if source.schema.sequences:
         raise DataError(
             f"The schema {schema_file} names sequences, which are not read day by day: leave `sequences` out."

@@ -4,6 +4,7 @@ import glob
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,12 @@ from shunter.ingestion.sources.described import Described, described, recognise
 from shunter.ingestion.sources.files import holds_nothing
 from shunter.ingestion.sources.guard import check_paths, check_text
 from shunter.ingestion.sources.names import READERS, is_named
+from shunter.ingestion.sources.parquet import partitions_of
 from shunter.ingestion.sources.parts import parts_source
 from shunter.ingestion.sources.recognise import SUFFIXES, ask_for_csv, is_criteo, stem_of
 from shunter.ingestion.sources.tabular import TableSource
+from shunter.ingestion.sources.where import may_choose, parsed
+from shunter.predicate import both
 from shunter.requests.formats import CRITEO, CSV, FORMATS
 from shunter.yaml_file import read_yaml
 
@@ -38,6 +42,8 @@ def open_source(
     schema_file: str | None,
     downloads: Path,
     held_out: Mapping[str, str] | None = None,
+    *,
+    where: str | None = None,
 ) -> Source:
     """Open a source: find the files, their format and their schema.
 
@@ -48,6 +54,7 @@ def open_source(
             buckets and split.
         downloads: Folder of downloaded files.
         held_out: Files of the splits `validation` or `test`; `data` is then the training split.
+        where: Predicate on the rows, beside that of the schema.
 
     Raises:
         DataError: No file is found, the format is unknown, or the schema is missing or invalid.
@@ -63,15 +70,16 @@ def open_source(
                 "beside files of your own."
             )
         name, _, argument = data.partition(":")
-        return READERS.load(name)(argument, schema_file, downloads)
-    paths = find_files(data)
-    source = source_of(name_of(data, paths), paths, data_format, schema_file, told=data)
+        return with_where(READERS.load(name)(argument, schema_file, downloads), where)
+    prunes = both(own_keys(schema_file).get("where"), where)
+    paths = find_files(data, where=prunes)
+    source = source_of(name_of(data, paths), paths, data_format, schema_file, told=data, where=where)
     if not held_out:
         return source
     others = {
-        part: source_of(name_of(files, found), found, data_format, schema_file, told=files)
+        part: source_of(name_of(files, found), found, data_format, schema_file, told=files, where=where)
         for part, files in held_out.items()
-        for found in [find_files(files, f"--{part}")]
+        for found in [find_files(files, f"--{part}", where=prunes)]
     }
     return parts_source(source, others)
 
@@ -83,6 +91,7 @@ def source_of(
     schema_file: str | None,
     *,
     told: str | None = None,
+    where: str | None = None,
 ) -> CriteoSource | TableSource:
     """Find the format and the schema of files.
 
@@ -92,20 +101,43 @@ def source_of(
         data_format: File format; None to detect the format.
         schema_file: Schema file, see `open_source`.
         told: Text that the user gave for the files, for error messages; None for the first file.
+        where: Predicate on the rows, beside that of the schema.
 
     Raises:
         DataError: The format is unknown, or the schema is missing or invalid.
     """
+    return with_where(_source_of(name, paths, data_format, schema_file, told), where)
+
+
+def with_where(source: Source, where: str | None) -> Any:
+    """Return a source of the rows that a predicate chooses, too.
+
+    Raises:
+        DataError: The source has no named columns.
+    """
+    if where is None:
+        return source
+    if not isinstance(source, TableSource):
+        raise DataError(
+            f"{source.name} has no columns by which rows are chosen: leave --where out, or read the files as CSV with "
+            "`columns` in a schema."
+        )
+    return replace(source, schema=source.schema.model_copy(update={"where": both(source.schema.where, where)}))
+
+
+def _source_of(
+    name: str, paths: tuple[Path, ...], data_format: str | None, schema_file: str | None, told: str | None
+) -> CriteoSource | TableSource:
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
     if (published := description_of(paths, data_format, schema_file)) is not None:
         chosen = published.chosen(paths)
-        return FORMATS.load(published.reader)(name, published.schema_for(chosen, _own_keys(schema_file)), chosen)
+        return FORMATS.load(published.reader)(name, published.schema_for(chosen, own_keys(schema_file)), chosen)
     data_format = format_of_files(paths, data_format, has_schema=schema_file is not None)
     if data_format == CRITEO:
         return CriteoSource(name, criteo_schema(read_schema(schema_file, Options) if schema_file else Options()), paths)
     reader = FORMATS.load(data_format)
     if (usual := reader.usual_schema(paths)) is not None:
-        return reader(name, schema_of({**usual, **_own_keys(schema_file)}, Schema, f"The schema of {name}"), paths)
+        return reader(name, schema_of({**usual, **own_keys(schema_file)}, Schema, f"The schema of {name}"), paths)
     if schema_file is None:
         raise DataError(
             f"{told or paths[0]} is {data_format.upper() if data_format == CSV else data_format.capitalize()} and "
@@ -115,7 +147,7 @@ def source_of(
     return reader(name, read_schema(schema_file, Schema), paths)
 
 
-def _own_keys(schema_file: str | None) -> dict[str, Any]:
+def own_keys(schema_file: str | None) -> dict[str, Any]:
     """Return the keys of the user's schema file, which replace those of a format."""
     return read_yaml(Path(schema_file), "schema file", EXAMPLE) if schema_file else {}
 
@@ -165,12 +197,13 @@ def format_of_files(paths: tuple[Path, ...], data_format: str | None, *, has_sch
     return CSV
 
 
-def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
+def find_files(data: str, option: str = "--data", *, where: str | None = None) -> tuple[Path, ...]:
     """Return the files in the order of the list, sorted by the numbers in their names within a folder or glob.
 
     Args:
         data: File, folder, glob or comma-separated list of these, as paths or as addresses.
         option: Option that the user gave, for error messages.
+        where: Predicate on the rows; partitions without a chosen row are left out.
 
     Raises:
         DataError: The list is empty, an entry matches no file, a file is given twice, or an object cannot be read.
@@ -184,6 +217,7 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
     paths: list[Path] = []
     for part in map(without_file_scheme, parts):
         if (copies := find_objects(part)) is not None:
+            copies = _partitions(copies, where, part)
             copy_objects(copies)
             paths += _in_order(copies)
             continue
@@ -200,9 +234,20 @@ def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
                 "check the path, or see the names with `shunter datasets`."
             )
         check_paths(found)
+        found = _partitions(found, where, part)
         paths += _in_order(found)
     check_listed_once(paths, option)
     return tuple(paths)
+
+
+def _partitions(found: list[Path], where: str | None, told: str) -> list[Path]:
+    """Return the files whose folders, such as `day=2026-03-01`, leave open whether a predicate chooses rows."""
+    if (predicate := parsed(where)) is None:
+        return found
+    left = [path for path in found if not (known := partitions_of(path)) or may_choose(predicate, known)]
+    if found and not left:
+        raise DataError(f"No file of {told} has rows where {where}: choose other rows with --where, or in the schema.")
+    return left
 
 
 def _in_order(found: list[Path]) -> list[Path]:

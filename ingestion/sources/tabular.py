@@ -1,7 +1,7 @@
 """Sources of CSV and Parquet files, read in batches with the columns that the schema names."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +11,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from shunter.errors import ColumnError, DataError
+from shunter.files import path_of
 from shunter.ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, TableChunk, Unit
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding import times
@@ -31,6 +33,7 @@ from shunter.ingestion.sources.parquet import open_parquet, partitions_of, read_
 from shunter.ingestion.sources.quoting import QuotedLines
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_delimiter
 from shunter.ingestion.sources.units import csv_units, parquet_units, text_units, whole_or
+from shunter.ingestion.sources.where import chosen_rows, parsed, row_groups
 from shunter.ingestion.time_format import AS_WRITTEN, TimeReading
 
 # Names of the splits in published logs, in lower case, and the index of each split.
@@ -106,12 +109,16 @@ class TableSource:
         Raises:
             DataError: The file cannot be read, or lacks a column; `whose` says in the message who needs the column.
         """
-        header = self.names(path)
+        header, wanted, predicate = self.names(path), columns, parsed(self.schema.where)
+        columns = [*dict.fromkeys((*columns, *self.schema.where_columns))]
         absent = read.absent_of(columns, header)
+        unknown = [name for name in absent if name not in wanted]
+        if unknown and (unknown := read.absent_of(unknown, self._any_names)):
+            raise ColumnError(unknown[0], path, "is not there, and `where` compares it")
         user = self.schema.user if self.schema.split.per_user else None
         if (
             absent
-            and {*absent} <= {*self.schema.feature_columns} - {user}
+            and {*absent} <= {*self.schema.feature_columns, *self.schema.where_columns} - {user}
             and not read.absent_of(absent, self._any_names)
         ):
             present = [name for name in columns if name not in absent]  # other files have these features
@@ -124,7 +131,11 @@ class TableSource:
         for chunk in self._whole_columns(path, whole, budget, start, end):
             parts = read.with_parts(chunk.table.to_dict(), present, path)
             table = chunk.table if parts.keys() == set(whole) else pl.DataFrame(parts)
-            yield replace(chunk, table=table.with_columns(nothing))
+            table, lines = table.with_columns(nothing), chunk.lines
+            if predicate is not None:
+                chosen = chosen_rows(table, predicate, self.schema, path)
+                table, lines = table.filter(chosen), lines[chosen.to_numpy()]
+            yield replace(chunk, table=table.select(wanted) if len(wanted) < len(columns) else table, lines=lines)
 
     def _whole_columns(
         self, path: Path, columns: Sequence[str], budget: Budget, start: int, end: int | None
@@ -216,9 +227,13 @@ class ParquetSource(TableSource):
         self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
     ) -> Iterator[TableChunk]:
         """Read some columns of a file in chunks of rows, see `TableSource.tables`."""
-        row = 1
+        row, numbers = 1, None
         with open_parquet(path) as (file, stream):
             groups = None if end is None else range(start, end)
+            if (predicate := parsed(self.schema.where)) is not None:
+                whole = range(file.num_row_groups) if groups is None else groups
+                groups = row_groups(path_of(stream), predicate, file.schema_arrow, whole)
+                numbers = _numbers(file, whole, groups)
             size, own = path.stat().st_size, {*file.schema_arrow.names}
             fixed = {name: value for name, value in partitions_of(path).items() if name in {*columns} - own}
             wanted = [name for name in columns if name not in fixed]
@@ -228,7 +243,8 @@ class ParquetSource(TableSource):
                     given = [pl.Series(name, [value], pl.String) for name, value in fixed.items()]
                     repeated = [one.new_from_index(0, batch.num_rows) for one in given]
                     frame = pl.DataFrame([*frame.get_columns(), *repeated])
-                yield TableChunk(path, frame, np.arange(row, row + batch.num_rows), [])
+                lines = np.arange(row, row + batch.num_rows)
+                yield TableChunk(path, frame, lines if numbers is None else numbers[lines - 1], [])
                 row += batch.num_rows
                 budget.file_bytes += size * batch.num_rows // file.metadata.num_rows
 
@@ -250,6 +266,12 @@ class CsvForm:
     has_header: bool = True
     has_quotes: bool = True
     renames_header: bool = False
+
+
+def _numbers(file: pa_parquet.ParquetFile, whole: Sequence[int], chosen: Collection[int]) -> NDArray[np.int64]:
+    """Return the numbers of the rows of the chosen row groups within `whole`, from 1 on."""
+    counts = [file.metadata.row_group(number).num_rows for number in whole]
+    return np.flatnonzero(np.repeat([number in chosen for number in whole], counts)) + 1
 
 
 def csv_header(path: Path, schema: Schema) -> tuple[str, list[str]]:

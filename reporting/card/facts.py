@@ -102,6 +102,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
         base_rates={name: split.base_rate for name, split in dataset.splits.items()},
         quarantined_rows=dataset.quarantined_rows,
         left_out_rows=dataset.left_out_rows,
+        where=dataset.where,
         time_range=None if dataset.time_range is None else format_time(*dataset.time_range),
         fields=tuple(
             FieldFacts(

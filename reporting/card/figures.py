@@ -131,6 +131,7 @@ class DataFacts(Frozen):
         time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
+        where: Predicate that chose the rows; None for all rows.
         versions: Versions of tables of a data lake or a database that were read; empty for files.
     """
 
@@ -144,6 +145,7 @@ class DataFacts(Frozen):
     fields: tuple[FieldFacts, ...]
     tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
     left_out_rows: int = Field(default=0, exclude_if=lambda rows: not rows)
+    where: str | None = Field(default=None, exclude_if=lambda where: not where)
     versions: tuple[str, ...] = Field(default=(), exclude_if=lambda versions: not versions)
 
 

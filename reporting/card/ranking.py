@@ -156,6 +156,7 @@ def _data(dataset: Dataset, graph: Graph) -> list[tuple[str, str]]:
     return [
         ("fingerprint", dataset.fingerprint),
         *(("version of the table", version) for version in dataset.versions),
+        *([("rows where", dataset.where)] if dataset.where else []),
         ("user, item", f"{dataset.user}, {dataset.item}"),
         ("known users, of them without an edge", f"{len(users):,}, {(users == 0).sum():,}"),
         ("known items, of them without an edge", f"{len(items):,}, {(items == 0).sum():,}"),

@@ -281,6 +281,7 @@ def _data(card: ModelCard) -> list[Part]:
             (
                 ("data", data.name),
                 *(("version of the table", version) for version in data.versions),
+                *([("rows where", data.where)] if data.where else []),
                 ("hash of the source's bytes, schema, seed and ingestion", data.fingerprint),
                 ("divided by", data.split_by),
                 ("time of the rows", time),

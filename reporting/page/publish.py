@@ -68,7 +68,11 @@ def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
     encoder = Encoder.load(folder)
     try:
         source = open_source(
-            request.data, request.source.format, request.source.schema_file, Settings().downloads_directory
+            request.data,
+            request.source.format,
+            request.source.schema_file,
+            Settings().downloads_directory,
+            where=request.source.where,
         )
         names = value_names(source, encoder, most_frequent(dataset))
     except ShunterError:  # the log was moved after its ingestion: values are then numbered

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
+from shunter.predicate import EXAMPLE, parse_predicate
 from shunter.requests.formats import FORMATS
 from shunter.requests.groups import Group
 from shunter.secrets import has_password
@@ -27,6 +28,9 @@ class DataRequest(Group, frozen=True, title="Data"):
         default=None,
         description="YAML or JSON file that names the label, numeric, categorical and time columns.",
     )
+    where: str | None = Field(
+        default=None, min_length=1, description=f"Rows that are read, such as `{EXAMPLE}`; all if omitted."
+    )
     max_bad_share: float = Field(
         default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."
     )
@@ -35,6 +39,13 @@ class DataRequest(Group, frozen=True, title="Data"):
     def held_out(self) -> dict[str, str]:
         """Return the separate files of the parts `validation` and `test`, if given."""
         return {}
+
+    @field_validator("where")
+    @classmethod
+    def _valid_predicate(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_predicate(text)
+        return text
 
     @field_validator("data", "schema_file", "validation", "test", check_fields=False)
     @classmethod
