@@ -172,6 +172,8 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
         parts["vectors"] = hash_files(vectors, memo)
     if any(partitions := [partitions_of(path) for path in source.paths]):
         parts["partitions"] = partitions
+    if source.schema.value_encodings:
+        parts["value_encodings"] = "with counts"
     if joined := _joined_files(source):
         parts["joined"] = hash_files(joined, memo)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

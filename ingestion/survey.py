@@ -194,10 +194,12 @@ class Survey:
             on_column: Callback that receives the number of finished columns and of all columns.
         """
         numbers = {column.field for column in self.schema.categorical if column.buckets is not None}
+        crosses = {column.field: column.cross for column in self.schema.categorical}
         former = {
             field.name: field.ids
             for field in (base.categorical if base else ())
             if field.key_kind == ("number" if field.name in numbers else key_kind(field.name))
+            and field.cross == crosses.get(field.name, ())  # a cross of other columns is another field
         }
         columns = list(enumerate((*self.schema.categorical, *self.schema.bags)))
 

@@ -14,7 +14,7 @@ def fit_encodings(
     Args:
         schema: Schema with `target_encoding` or `count_encoding`.
         spill: The rows.
-        base: Encoder that a nightly run continues, whose scales are kept.
+        base: Encoder that a nightly run continues: its scales are kept, and its counts added.
 
     Returns:
         The encodings, and those of the training rows out of fold.
@@ -29,7 +29,9 @@ def fit_encodings(
         labels = (batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0])[batch.parts == 0]
         for field, tally in tallies.items():
             tally.add(columns.keys[names.index(field)], folds, labels)
-    former = {one.name: one for one in base.statistics} if base else {}
+    crosses = {field.field: field.cross for field in schema.categorical}
+    same = {field.name for field in base.categorical if field.cross == crosses.get(field.name, ())} if base else set()
+    former = {one.name: one for one in base.statistics if one.field in same} if base else {}
     found: list[ValueStatistic] = []
     out_of_fold: list[OutOfFold] = []
     for one in schema.value_encodings:

@@ -60,7 +60,7 @@ def scores_of(
         Labels and log odds, each `[rows]`, and the key of each row's unit; None if the day has no such column.
     """
     encoder = Encoder.load(files.encoder)
-    log = log.as_read_by(encoder)
+    log = log.as_read_by(encoder).with_crosses_of(encoder)
     memory_bytes = memory_for_tables(files.model)
     if memory_bytes is None:
         model = load_model(files.model)

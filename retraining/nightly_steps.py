@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -68,6 +69,8 @@ def ingest_days(
 ) -> Dataset:
     """Ingest the days of one training run; values known to the model in `base` stay in the vocabulary."""
     encoder = None if base is None else Encoder.load(base.encoder)
+    if encoder is not None and request.days.relearn:  # rows of these days would count twice
+        encoder.statistics = tuple(replace(one, counts=None) for one in encoder.statistics)
     days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
     source = DaysSource(request.registered_name, days_read, held_out=held_out, base=encoder)
     with ingest_progress() as on_progress:

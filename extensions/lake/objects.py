@@ -3,17 +3,18 @@
 import hashlib
 import os
 import random
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from shunter.errors import DataError, ShunterError
+from shunter.errors import DataError, RequestError, ShunterError
 from shunter.extensions.lake.copies import copy_path, make_room, touch
 from shunter.files import replacing
 from shunter.ingestion.sources.addresses import Address
@@ -163,6 +164,55 @@ class ObjectStore:
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             for _ in pool.map(partial(_copy, system), *zip(*infos.items(), strict=True)):
                 pass
+
+    def check_free(self, address: Address) -> None:
+        """Raise `RequestError` if there is something at an address, or `DataError` if the store refuses access."""
+        system = file_system(address.store)
+        if _attempted(system.exists, address.location, address.location):
+            raise RequestError(f"{address.location} exists: name a new address, or remove it first.")
+
+    def put(self, path: Path, address: Address) -> None:
+        """Write a file or a folder beside an address, and move it to the address when it is complete.
+
+        Raises:
+            DataError: The store refuses access, or cannot be reached.
+        """
+        system, told = file_system(address.store), address.location.rstrip("/")
+        beside = f"{told}.{secrets.token_hex(4)}.partial"
+        files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+        try:
+            for file in files:
+                place = beside if file == path else f"{beside}/{file.relative_to(path).as_posix()}"
+                _attempted(partial(_put, system, file), place, told)
+            _attempted(lambda target: system.mv(beside, target, recursive=path.is_dir()), told, told)
+        except BaseException:
+            with suppress(Exception):  # each library has classes of its own, and the first error counts
+                system.rm(beside, recursive=path.is_dir())
+            raise
+
+    def get(self, address: Address, folder: Path) -> None:
+        """Copy all files of a folder into a local folder.
+
+        Raises:
+            DataError: There is no such folder, or the store refuses access.
+        """
+        system, told = file_system(address.store), address.location.rstrip("/")
+        root = str(system._strip_protocol(told)).rstrip("/") + "/"
+        for name in _attempted(system.find, told, told) or _nothing(told):
+            target = folder / name.removeprefix(root)
+            if not target.resolve().is_relative_to(folder.resolve()):
+                raise NoObjectError(told, "holds a name that leaves its folder")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _attempted(partial(system.get_file, name), str(target), told)
+
+
+def _put(system: Any, file: Path, place: str) -> None:
+    system.makedirs(place.rpartition("/")[0], exist_ok=True)
+    system.put_file(str(file), place)
+
+
+def _nothing(told: str) -> list[str]:
+    raise NoObjectError(told)
 
 
 def file_system(scheme: str) -> Any:

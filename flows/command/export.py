@@ -12,12 +12,12 @@ from shunter.ingestion.rows import read_rows
 from shunter.tracking.registry.named import ExportedIncrement, open_model
 
 
-def told(done: ExportedIncrement, folder: Path) -> list[str]:
+def told(done: ExportedIncrement, folder: str) -> list[str]:
     """Return the summary of an exported increment, one sentence per item.
 
     Args:
         done: Increment that was written.
-        folder: Folder of the increment.
+        folder: Folder or address of the increment.
     """
     described = done.described
     return [

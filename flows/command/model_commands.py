@@ -10,7 +10,7 @@ from shunter.flows.command.terminal import one_sentence_errors, print_line, say
 from shunter.requests import CheckpointBits, IndexChoice
 
 MODEL = "Registered model (NAME, NAME@ALIAS or NAME/VERSION), or the folder of an exported one."
-INCREMENT = "Folder of `shunter export --since` to apply to the model first; repeatable, in order."
+INCREMENT = "Folder or address of `shunter export --since` to apply to the model first; repeatable, in order."
 
 
 def predict(
@@ -41,7 +41,7 @@ def predict(
     data_format: Annotated[
         str | None, typer.Option("--format", help="Format of the files; guessed if omitted.")
     ] = None,
-    increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
+    increment: Annotated[list[str] | None, typer.Option(help=INCREMENT)] = None,
     max_unknown: Annotated[
         float | None,
         typer.Option(
@@ -52,6 +52,7 @@ def predict(
     """Score rows of files with a registered model."""
     with one_sentence_errors():
         from shunter.flows.command.predict import predict_file
+        from shunter.ingestion.sources.addresses import local_folders
 
         data = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
         if top is not None:
@@ -73,15 +74,16 @@ def predict(
         if index is not IndexChoice.AUTO:
             raise RequestError(f"--index {index.value} has no effect without --top, which ranks items: add it.")
         kept = [name.strip() for name in keep.split(",")] if keep else []
-        scored = predict_file(
-            model,
-            files,
-            out,
-            keep=kept,
-            data_format=data_format,
-            increments=increment or (),
-            max_unknown=max_unknown,
-        )
+        with local_folders(increment or ()) as increments:
+            scored = predict_file(
+                model,
+                files,
+                out,
+                keep=kept,
+                data_format=data_format,
+                increments=increments,
+                max_unknown=max_unknown,
+            )
         if notice := scored.counts.notice():
             say(notice)
         say(f"{scored.rows:,} rows of {data} scored by {scored.model}" + ("." if out == "-" else f": {out}"))
@@ -89,7 +91,7 @@ def predict(
 
 def export(
     model: Annotated[str, typer.Argument(help=MODEL)],
-    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    folder: Annotated[str, typer.Argument(help="Folder to make, or an address of an object store.")],
     *,
     export_format: Annotated[
         str,
@@ -101,7 +103,7 @@ def export(
         str | None,
         typer.Option(help="Write only what has changed since this version: its number, name or exported folder."),
     ] = None,
-    increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
+    increment: Annotated[list[str] | None, typer.Option(help=INCREMENT)] = None,
     bits: Annotated[
         CheckpointBits,
         typer.Option(help="Bits per number in changed rows; 32 is exact, auto is 8 for tables from 1 GiB, else 32."),
@@ -113,25 +115,31 @@ def export(
 ) -> None:
     """Copy a registered model, or its changes, into a folder."""
     with one_sentence_errors():
-        if since is None:
-            if bits is not CheckpointBits.FULL or rows is not None:
-                raise RequestError("--bits and --rows are for increments: name the base model with --since.")
-            from shunter.tracking.registry.named import EXPORT_FORMATS, OWN_FORMAT
+        from shunter.ingestion.sources.addresses import local_folders, output_path
 
-            done = EXPORT_FORMATS.load(export_format)(model, folder, increment or ())
-            is_own = export_format == OWN_FORMAT
-            use = f"mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)" if is_own else "python score.py ROWS"
-            print_line(f"{done.title} is in {folder} ({done.size:,} bytes): {use}")
-            print_line(f"Fingerprint: {done.fingerprint}")
-            return
-        if export_format != "shunter":
+        if since is None and (bits is not CheckpointBits.FULL or rows is not None):
+            raise RequestError("--bits and --rows are for increments: name the base model with --since.")
+        if since is not None and export_format != "shunter":
             raise RequestError(f"--format {export_format} has no effect with --since: leave one of them out.")
-        from shunter.engine.checkpoint.keeping import stored_bits
-        from shunter.flows.command.export import compare_scores, told
-        from shunter.tracking.registry.named import export_increment
+        with output_path(folder, "FOLDER") as made, local_folders(increment or ()) as increments:
+            if since is None:
+                from shunter.tracking.registry.named import EXPORT_FORMATS, OWN_FORMAT
 
-        done = export_increment(model, folder, since, increment or (), stored_bits(bits.value))
-        for line in told(done, folder):
+                done = EXPORT_FORMATS.load(export_format)(model, made, increments)
+                is_own = export_format == OWN_FORMAT
+                use = f"mlflow.pyfunc.load_model({folder!r}).predict(frame)" if is_own else "python score.py ROWS"
+                lines = [
+                    f"{done.title} is in {folder} ({done.size:,} bytes): {use}",
+                    f"Fingerprint: {done.fingerprint}",
+                ]
+            else:
+                from shunter.engine.checkpoint.keeping import stored_bits
+                from shunter.flows.command.export import compare_scores, told
+                from shunter.tracking.registry.named import export_increment
+
+                exported = export_increment(model, made, since, increments, stored_bits(bits.value))
+                lines = told(exported, folder)
+                if rows is not None:
+                    lines.append(compare_scores(model, exported.earlier, [*increments, made], rows))
+        for line in lines:
             print_line(line)
-        if rows is not None:
-            print_line(compare_scores(model, done.earlier, [*(increment or ()), folder], rows))

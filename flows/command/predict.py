@@ -13,6 +13,7 @@ from shunter.errors import RequestError, first_line
 from shunter.files import replacing
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.ingestion.rows import read_rows
+from shunter.ingestion.sources.addresses import output_path, parse_address, without_file_scheme
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 
@@ -94,7 +95,7 @@ def check_out(out: str) -> None:
         return
     if Path(out).suffix not in {".csv", ".parquet"}:
         raise RequestError(f"--out {out} is neither .csv nor .parquet: name a file of one of them, or -.")
-    if Path(out).exists():
+    if parse_address(out) is None and Path(without_file_scheme(out)).exists():
         raise RequestError(f"--out {out} exists: name a new file, or remove it first.")
 
 
@@ -105,9 +106,13 @@ def writer(out: str) -> Iterator[Write]:
         yield _csv_writer(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    target = Path(out)
     try:
-        with replacing(target) as partial, partial.open("wb") as file, _format_writer(target.suffix, file) as write:
+        with (
+            output_path(out, "--out") as target,
+            replacing(target) as partial,
+            partial.open("wb") as file,
+            _format_writer(target.suffix, file) as write,
+        ):
             yield write
     except OSError as error:
         raise RequestError(f"--out {out} cannot be written ({error.strerror}): name another file.") from error

@@ -271,13 +271,17 @@ class Recommender(ABC, Generic[AnyScorer]):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copy the model to a new folder, which `load`, `shunter serve` and MLflow read; return the folder.
 
+        An address of an object store gets the folder when it is complete.
+
         Raises:
             RequestError: The folder exists, or cannot be written.
             TrackingError: The store fails.
         """
+        from shunter.ingestion.sources.addresses import output_path
         from shunter.tracking.registry.named import export_model
 
-        export_model(self.title, Path(folder), self._increments)
+        with output_path(os.fspath(folder), "folder") as made:
+            export_model(self.title, made, self._increments)
         return Path(folder)
 
     def _items_of_log(self, method: str) -> "pd.Series":

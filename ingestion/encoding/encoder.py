@@ -272,7 +272,7 @@ class Encoder:
         found.update(b"" if self.text_form == USUAL_TEXTS else self.text_form.model_dump_json().encode())
         for one in self.statistics:
             found.update(repr([getattr(one, name) for name in STATED]).encode() + one.keys.tobytes())
-            found.update(one.values.tobytes())
+            found.update(one.values.tobytes() + (b"" if one.counts is None else one.counts.tobytes()))
         for field in self.categorical:
             found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
             if field.length is not None:
@@ -319,7 +319,10 @@ class Encoder:
         if self.statistics:
             values["statistics"] = [{name: getattr(one, name) for name in STATED} for one in self.statistics]
             arrays = {
-                f"{part}.{one.name}": getattr(one, part) for one in self.statistics for part in ("keys", "values")
+                f"{part}.{one.name}": array
+                for one in self.statistics
+                for part in ("keys", "values", "counts")
+                if (array := getattr(one, part)) is not None
             }
             np.savez(directory / STATISTICS, **arrays)
         (directory / "encoder.json").write_text(json.dumps(values, indent=1))
@@ -349,7 +352,12 @@ class Encoder:
             values: dict[str, Any] = json.loads(description.read_text())
             of_values = read_npz(statistics) if "statistics" in values else {}
             found = [
-                ValueStatistic(**one, keys=of_values[f"keys.{one['name']}"], values=of_values[f"values.{one['name']}"])
+                ValueStatistic(
+                    **one,
+                    keys=of_values[f"keys.{one['name']}"],
+                    values=of_values[f"values.{one['name']}"],
+                    counts=of_values.get(f"counts.{one['name']}"),
+                )
                 for one in values.get("statistics", [])
             ]
             stored = read_npz(vocabulary)

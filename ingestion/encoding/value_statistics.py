@@ -37,6 +37,8 @@ class ValueStatistic:
         default: Number of unknown and missing values.
         mean: Mean over the training rows.
         deviation: Standard deviation over the training rows.
+        counts: Rows and positives of missing values and of each known value, float64 [2, 1 + keys], which a nightly run
+            continues; None if a former version fitted the encoding.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ValueStatistic:
     default: float
     mean: float
     deviation: float
+    counts: NDArray[np.float64] | None = None
 
     def encode(self, keys: Keys) -> Numbers:
         """Return the feature of each row, float32 [rows]."""
@@ -120,19 +123,21 @@ def fit_statistic(
     Args:
         tally: Training rows of the field.
         encoding: Field, kind and smoothing of the encoding.
-        former: Encoding of the model that a nightly run continues, whose scale is kept.
+        former: Encoding of the model that a nightly run continues: its scale is kept, and its counts are added.
 
     Returns:
         The encoding; the numbers without each fold, float32 [folds, keys], and their defaults, float32 [folds]. None
         for counts, which need no folds.
     """
     keys, rows, positives = tally.by_fold()
+    if former is not None and former.counts is not None:
+        keys, rows, positives = _continued(keys, rows, positives, former.keys, former.counts)
     count, prior, without = rows.sum(axis=0), positives.sum() / rows.sum(), None
     if encoding.kind == "count":
         values, default = np.log1p(count), 0.0
     else:
         values, default = _share(positives.sum(axis=0), count, prior, encoding.smoothing), prior
-        other_rows, other_positives = count - rows, positives.sum(axis=0) - positives
+        other_rows, other_positives = (count - rows)[:FOLDS], (positives.sum(axis=0) - positives)[:FOLDS]
         priors = other_positives.sum(axis=1) / np.maximum(other_rows.sum(axis=1), 1)
         shares = _share(other_positives, other_rows, priors[:, None], encoding.smoothing)
         without = shares[:, 1:].astype(np.float32), priors.astype(np.float32)
@@ -141,7 +146,23 @@ def fit_statistic(
     deviation = float(np.sqrt(np.average((values - mean) ** 2, weights=count)))
     scale = (former.mean, former.deviation) if former else (mean, deviation if deviation > _CONSTANT else 1.0)
     numbers = keys[1:], values[1:].astype(np.float32), float(default)
-    return ValueStatistic(encoding.name, encoding.column, *numbers, *scale), without
+    counts = np.stack([count, positives.sum(axis=0)])
+    return ValueStatistic(encoding.name, encoding.column, *numbers, *scale, counts), without
+
+
+def _continued(
+    keys: Keys,
+    rows: NDArray[np.float64],
+    positives: NDArray[np.float64],
+    former_keys: Keys,
+    former: NDArray[np.float64],
+) -> tuple[Keys, NDArray[np.float64], NDArray[np.float64]]:
+    """Return counts by fold with those of earlier rows, which are in no fold, as a last one."""
+    every = np.union1d(keys, former_keys)
+    found = np.zeros((2, FOLDS + 1, len(every)))
+    found[:, :FOLDS, np.searchsorted(every, keys)] = rows, positives
+    found[:, FOLDS, np.searchsorted(every, np.concatenate([keys[:1], former_keys]))] = former
+    return every, found[0], found[1]
 
 
 def _share(

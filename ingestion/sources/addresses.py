@@ -4,10 +4,12 @@ A store is an implementation of `Store`. Extensions and other packages bring sto
 """
 
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from shunter.errors import RequestError
 from shunter.ingestion.sources.guard import address_of, check_address, check_text
@@ -21,11 +23,13 @@ def _table(target: str, *, has_versions: bool = False) -> Entry:
     )
 
 
-_OBJECTS = Entry(target="shunter.extensions.lake.objects:ObjectStore")
+_OBJECTS = Entry(target="shunter.extensions.lake.objects:ObjectStore", capabilities={"is_writable": True})
+_PAGES = Entry(target="shunter.extensions.lake.objects:ObjectStore")
 STORES = Registry(
     "store of data",
     {
-        **dict.fromkeys(("s3", "gs", "abfs", "http", "https"), _OBJECTS),
+        **dict.fromkeys(("s3", "gs", "abfs"), _OBJECTS),
+        **dict.fromkeys(("http", "https"), _PAGES),
         "delta": _table("tables:DeltaStore", has_versions=True),
         "iceberg": _table("tables:IcebergStore", has_versions=True),
         "duckdb": _table("databases:DuckDbStore"),
@@ -33,7 +37,7 @@ STORES = Registry(
         "postgresql": _table("databases:PostgresStore"),
     },
     group="shunter.stores",
-    defaults={"is_table": False, "has_versions": False},
+    defaults={"is_table": False, "has_versions": False, "is_writable": False},
 )
 _FORM = re.compile(r"([a-z][a-z0-9+.-]*)(://|:)(.+)", re.DOTALL)
 _VERSION = re.compile(r"(?:^|(?<![/:])/)[^/@:]*@[^/@]*$")  # not the host behind a user
@@ -82,6 +86,30 @@ class Store(Protocol):
 
         Raises:
             DataError: An object cannot be read, or changes while it is read.
+        """
+        ...
+
+
+class WritableStore(Store, Protocol):
+    """Store that takes files, as an entry with the capability `is_writable` says."""
+
+    def check_free(self, address: Address) -> None:
+        """Raise `RequestError` if there is something at an address, or `DataError` if the store refuses access."""
+        ...
+
+    def put(self, path: Path, address: Address) -> None:
+        """Write a file or a folder beside an address, and move it to the address when it is complete.
+
+        Raises:
+            DataError: The store refuses access, or cannot be reached.
+        """
+        ...
+
+    def get(self, address: Address, folder: Path) -> None:
+        """Copy all files of a folder into a local folder.
+
+        Raises:
+            DataError: There is no such folder, or the store refuses access.
         """
         ...
 
@@ -146,6 +174,58 @@ def local_path(text: str) -> str:
         raise RequestError(f"{text} names {len(found)} files, and one is needed: write its name in full.")
     copy_objects(found)
     return str(found[0])
+
+
+@contextmanager
+def output_path(target: str, option: str) -> Iterator[Path]:
+    """Yield a path to write a file or a folder to: that of the target, or one that is sent to the address at the end.
+
+    Args:
+        target: Path or address.
+        option: Option that the user gave, for error messages.
+
+    Raises:
+        RequestError: The store takes no files, there is something at the address, or it may not be used.
+        DataError: The store refuses access, or cannot be reached.
+    """
+    address = parse_address(target)
+    if address is None:
+        yield Path(without_file_scheme(target))
+        return
+    address.check()
+    if not STORES.stated(address.store).get("is_writable"):
+        raise RequestError(f"{option} {target} takes no files: name a path, or an address of an object store.")
+    store: Any = _store(address.store)
+    store.check_free(address)
+    with tempfile.TemporaryDirectory(prefix="shunter-out-") as folder:
+        path = Path(folder, address.location.rstrip("/").rpartition("/")[2])
+        yield path
+        store.put(path, address)
+
+
+@contextmanager
+def local_folders(given: Iterable[str | Path]) -> Iterator[list[Path]]:
+    """Yield folders as paths; those at addresses are copied for the length of the block.
+
+    Raises:
+        RequestError: The address may not be read, or is none of an object store.
+        DataError: There is no such folder, or the store refuses access.
+    """
+    with tempfile.TemporaryDirectory(prefix="shunter-in-") as copies:
+        found: list[Path] = []
+        for number, one in enumerate(map(str, given)):
+            address = parse_address(one)
+            if address is None:
+                found.append(Path(without_file_scheme(one)))
+                continue
+            address.check()
+            if not STORES.stated(address.store).get("is_writable"):
+                raise RequestError(f"{one} holds no folders: name a path, or an address of an object store.")
+            store: Any = _store(address.store)
+            found.append(Path(copies, str(number), address.location.rstrip("/").rpartition("/")[2]))
+            found[-1].mkdir(parents=True)
+            store.get(address, found[-1])
+        yield found
 
 
 def versions_of(paths: Iterable[Path]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Click log of several days: each day is read in its own format, the last day is held out, ids are extended."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import source_of
+from shunter.ingestion.sources.tabular import TableSource
 
 Column = TypeVar("Column", bound=Categorical)
 
@@ -43,8 +45,20 @@ class DayLog:
 
     def as_read_by(self, encoder: Encoder) -> "DayLog":
         """Return the log with values in the canonical form of `encoder`."""
-        source = replace(self.source, schema=_in_form_of(encoder, self.source.schema))  # pyright: ignore[reportArgumentType] - a dataclass
-        return replace(self, source=source, schema=_in_form_of(encoder, self.schema))
+        return self._with_schemas(partial(_in_form_of, encoder))
+
+    def with_crosses_of(self, encoder: Encoder) -> "DayLog":
+        """Return the log with the crosses as `encoder` defines them; without those whose columns the day lacks."""
+        if not isinstance(self.source, TableSource):
+            return self
+        names = [{*self.source.names(path)} for path in self.source.paths]
+        crosses = {field.name: field.cross for field in encoder.categorical}
+        there = {*names[0]}.intersection(*names)
+        return self._with_schemas(lambda schema: _with_crosses(schema, crosses, there))
+
+    def _with_schemas(self, change: Callable[[Schema], Schema]) -> "DayLog":
+        source = replace(self.source, schema=change(self.source.schema))  # pyright: ignore[reportArgumentType] - a dataclass
+        return replace(self, source=source, schema=change(self.schema))
 
     def parse(self, chunk: Any) -> RawBatch:
         """Parse one chunk of `source`."""
@@ -149,6 +163,17 @@ def _in_form_of(encoder: Encoder, schema: Schema) -> Schema:
             "multi_valued": tuple(map(in_form, schema.multi_valued)),
         }
     )
+
+
+def _with_crosses(schema: Schema, crosses: Mapping[str, tuple[str, ...]], there: Collection[str]) -> Schema:
+    fields = []
+    for field in schema.categorical:
+        cross = crosses.get(field.field, field.cross)
+        if cross == field.cross:
+            fields.append(field)
+        elif {*(cross or (field.column,))} <= {*there}:
+            fields.append(field.model_copy(update={"cross": cross}))
+    return schema.model_copy(update={"categorical": tuple(fields)})
 
 
 def _names(schema: Schema) -> tuple[list[str], list[str], list[str]]:

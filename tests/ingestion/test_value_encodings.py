@@ -1,5 +1,6 @@
 """Target and count encodings: learned on the training part, out of fold there, and carried by the encoder."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,45 @@ def test_units_give_the_same_arrays_and_nights_keep_the_scale(tmp_path: Path, lo
     scales = [[(one.mean, one.deviation) for one in encoder.statistics] for encoder in (base, night)]
     assert scales[0] == scales[1]
     assert not np.array_equal(base.statistics[1].values, night.statistics[1].values)
+
+
+def test_a_night_of_few_rows_continues_the_counts_of_the_champion(tmp_path: Path, log: pl.DataFrame) -> None:
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(yaml.safe_dump(SCHEMA))
+    log.write_parquet(tmp_path / "log.parquet")
+    log[:40].write_parquet(tmp_path / "day.parquet")
+
+    def ingested(file: str, base: Encoder | None) -> tuple[Dataset, Encoder]:
+        day = open_day(date(2026, 3, 1), [tmp_path / file], None, str(schema))
+        dataset, _ = ingest_source(DaysSource("days", (day,), base=base), tmp_path / "cache", 0, 0.01)
+        return dataset, Encoder.load(dataset.directory / "encoder")
+
+    _, base = ingested("log.parquet", None)
+    few, night = ingested("day.parquet", base)
+    _, alone = ingested("day.parquet", None)
+    for before, now, new in zip(base.statistics, night.statistics, alone.statistics, strict=True):
+        assert before.counts is not None
+        assert now.counts is not None
+        assert new.counts is not None
+        assert np.array_equal(now.counts.sum(axis=1), before.counts.sum(axis=1) + new.counts.sum(axis=1))
+        assert {*before.keys, *new.keys} == {*now.keys}
+        assert np.abs(now.encode(before.keys) - before.encode(before.keys)).mean() < 0.2
+    target, count = night.statistics
+    assert target.counts is not None
+    rows, positives = target.counts[:, 1:]
+    assert target.values == pytest.approx((positives + 10 * target.default) / (rows + 10), abs=1e-5)
+    assert count.values == pytest.approx(np.log1p(rows), abs=1e-5)
+    of_training = dense(few, "train")
+    known = np.isin(target.keys, base.statistics[0].keys)
+    assert known.any()
+    assert of_training[:, 1].max() > np.log1p(40)  # more rows than the night has
+
+    former = Encoder.load(few.directory / "encoder")
+    former.statistics = tuple(replace(one, counts=None) for one in base.statistics)  # as a relearning night passes them
+    _, again = ingested("day.parquet", former)
+    assert again.statistics[1].counts is not None
+    assert alone.statistics[1].counts is not None
+    assert np.array_equal(again.statistics[1].counts, alone.statistics[1].counts)
 
 
 def test_ranking_models_are_said_not_to_read_them(

@@ -1,0 +1,69 @@
+"""Files and folders that are written to object stores, and read from there again."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from shunter.errors import RequestError
+from shunter.extensions.incremental_checkpoints.remote_copy import check_address
+from shunter.extensions.lake.objects import NoAccessError, NoObjectError
+from shunter.flows.command.predict import check_out, writer
+from shunter.ingestion.sources.addresses import local_folders, output_path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_scores_appear_at_an_address_when_they_are_complete(s3: Any, tmp_path: Path, suffix: str) -> None:
+    out, frame = f"s3://logs/scores/day{suffix}", pl.DataFrame({"probability": [0.25, 0.5]})
+    check_out(out)
+    with writer(out) as write:
+        write(frame)
+        assert s3.find("logs") == []
+    assert s3.find("logs") == [f"logs/scores/day{suffix}"]
+    s3.get_file(f"logs/scores/day{suffix}", str(tmp_path / "day"))
+    read = pl.read_csv if suffix == ".csv" else pl.read_parquet
+    assert read(tmp_path / "day").equals(frame)
+    with pytest.raises(RequestError), writer(out):
+        raise AssertionError("an object is replaced")
+
+
+def test_nothing_is_left_of_a_failed_output(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError), output_path("s3://logs/model", "FOLDER") as folder:
+        (folder / "no folder" / "weights").write_bytes(b"half")
+    assert s3.find("logs") == []
+
+    monkeypatch.setattr("shunter.extensions.lake.objects._ATTEMPTS", 1)
+    monkeypatch.setattr(type(s3), "mv", lambda *_, **__: (_ for _ in ()).throw(PermissionError("denied")))
+    with pytest.raises(NoAccessError) as error, output_path("s3://logs/model.bin", "--out") as file:
+        file.write_bytes(b"whole")
+    assert "something-secret" not in str(error.value)
+    assert s3.find("logs") == []
+
+
+def test_a_folder_is_written_and_read_at_an_address(s3: Any) -> None:
+    with output_path("s3://logs/models/increment/", "FOLDER") as folder:
+        (folder / "data").mkdir(parents=True)
+        (folder / "increment.json").write_text("{}")
+        (folder / "data" / "rows.bin").write_bytes(b"rows")
+    names = ["logs/models/increment/data/rows.bin", "logs/models/increment/increment.json"]
+    assert s3.find("logs") == names
+    with local_folders(["s3://logs/models/increment", "here"]) as (copy, other):
+        assert other == Path("here")
+        found = {path.relative_to(copy).as_posix(): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        assert found == {"increment.json": b"{}", "data/rows.bin": b"rows"}
+    assert not copy.exists()
+    with pytest.raises(NoObjectError), local_folders(["s3://logs/models/other"]):
+        pass
+
+
+@pytest.mark.parametrize("target", ["https://host.example/a.csv", "delta:s3://logs/t", "s3://user:word@logs/a.csv"])
+def test_stores_without_writing_and_secrets_are_refused(target: str) -> None:
+    with pytest.raises(RequestError) as error, output_path(target, "--out"):
+        pass
+    assert "word" not in str(error.value)
+
+
+def test_checkpoints_are_copied_to_a_bucket(s3: Any) -> None:
+    check_address("s3://logs/checkpoints")
+    assert s3.find("logs") == []
