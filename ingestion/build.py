@@ -20,7 +20,7 @@ from shunter.ingestion.encoding.value_statistics import OutOfFold
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.progress import ProgressReporter
-from shunter.ingestion.row_filter import with_row_filter
+from shunter.ingestion.row_filter import tables_of, with_negatives, with_row_filter
 from shunter.ingestion.sample import merged_in
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_by, encode_here
@@ -66,7 +66,7 @@ def build(
     # Histories are built in one process, which sees all rows in order.
     crew = None if source.schema.built_sequences else work.crew
     watch = ProgressReporter(work.on_progress, source)
-    source = with_row_filter(source)
+    source = with_negatives(with_row_filter(source))
     source, splitter = make_splitter(source, seed, max_bad_share, crew, watch)
     quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory) as spill, Histories(directory, source.schema) as histories:
@@ -122,6 +122,7 @@ def build(
         unmatched_rows=dict(found.unmatched),
         left_out_rows=found.left_out,
         where=source.schema.where,
+        negative_rate=None if source.schema.negatives is None else float(np.exp(encoder.log_odds_shift)),
         varying_columns=varying_columns(source),
         derived_from=_derived_from(encoder),
     )
@@ -188,12 +189,18 @@ def _fit(
     text_form = TextForm(**{name: getattr(source.schema, name) for name in TextForm.model_fields})
     encodings, folds = fit_encodings(source.schema, spill, base)
     fields = tuple(field for field, _ in numeric), tuple(field for field, _ in categorical)
-    encoder = Encoder(*fields, form, text_form, encodings)
+    encoder = Encoder(*fields, form, text_form, encodings, log_odds_shift=_log_odds_shift(source))
     merged = merged_in(source)
     learned = [FieldStatistics(name=one.name, kind="numeric", cardinality=0, missing_share=0.0) for one in encodings]
     statistics = (*(one for _, one in numeric), *learned, *(one for _, one in categorical))
     described = tuple(replace(one, merged_texts=merged.get(one.name, ())) for one in statistics)
     return encoder, described, folds
+
+
+def _log_odds_shift(source: Source) -> float:
+    """Return what corrects the log odds for the drawn negatives; 0 without any."""
+    sampler = None if source.schema.negatives is None else tables_of(source)[0].negatives
+    return 0.0 if sampler is None else sampler.log_odds_shift
 
 
 def _key_kind(source: Source) -> Callable[[str], KeyKind]:

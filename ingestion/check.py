@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import MISSING_KEY, RawBatch
 from shunter.ingestion.encoding.frequent import fit_filter
+from shunter.ingestion.encoding.negatives import fit_sampler
 from shunter.ingestion.encoding.times import see_all
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.fields import UTF_8
@@ -20,6 +21,7 @@ from shunter.ingestion.findings import (
     Finding,
     LogSample,
     columns_that_vary,
+    drawn_negatives,
     findings_of_sample,
     left_out_rows,
     merged_writings,
@@ -170,6 +172,11 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
         found = fit_filter(source.schema, [batch.columns.keys[places] for batch in batches], source.name)
         left = [found.apply(batch, source.schema).left_out for batch in batches]
         unclear += left_out_rows(sum(left), sum(len(batch.labels) for batch in batches))
+    if source.schema.negatives is not None and isinstance(source, TableSource):
+        sampler = fit_sampler(source.schema, batches, source.schema, source.name)
+        batches = [sampler.apply(batch, source.schema) for batch in batches]
+        unclear += left_out_rows(sum(one.left_out for one in batches), sum(len(one.labels) for one in batches))
+        unclear.append(drawn_negatives(sum(int((one.labels == 0).sum()) for one in batches), sampler.rate))
     unclear += [merged_writings(column, texts) for column, texts in merged.items()]
     return _sample(source.schema, batches), bad, unclear
 

@@ -365,6 +365,15 @@ class Unpack(Frozen):
     prefix: str = Field(min_length=1, description="Beginning of the names of the columns.")
 
 
+class Negatives(Frozen):
+    """Negatives that are drawn for each positive row, with other items."""
+
+    per_positive: int = Field(ge=1, le=1_000, description="Negatives for each positive row.")
+    columns: tuple[str, ...] = Field(
+        default=(), description="Numeric and categorical columns of the item, which are drawn with the item."
+    )
+
+
 class ValueEncoding(Frozen):
     """Feature that holds a number of each value of a categorical column, learned from the training rows."""
 

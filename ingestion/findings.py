@@ -81,7 +81,13 @@ def left_out_rows(left_out: int, rows: int) -> Iterator[Finding]:
     """Yield a finding if `min_rows` or `k_core` of the schema leave out some of the rows."""
     if left_out:
         share = f"{left_out:,} of {rows:,} rows ({left_out / rows:.1%})"
-        yield Finding("left out", None, f"{share} are left out by min_rows or k_core of the schema.")
+        yield Finding("left out", None, f"{share} are left out by min_rows, k_core or negatives of the schema.")
+
+
+def drawn_negatives(rows: int, rate: float) -> Finding:
+    """Return the finding that negatives are drawn."""
+    share = f"{rows:,} negatives, {rate:.3g} of all"
+    return Finding("negatives", None, f"{share}, are drawn by the schema; predictions are corrected for the share.")
 
 
 def columns_that_vary(columns: Mapping[str, Sequence[str]]) -> Iterator[Finding]:

@@ -1,15 +1,17 @@
-"""Pass over the columns whose values are counted, before the log is read: `min_rows` and `k_core` of the schema."""
+"""Passes over a few columns before the log is read: for `min_rows`, `k_core` and `negatives` of the schema."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from shunter.ingestion.batch import MISSING_KEY, Source
+from shunter.ingestion.batch import MISSING_KEY, RawBatch, Source
 from shunter.ingestion.encoding.frequent import Keys, fit_filter
+from shunter.ingestion.encoding.negatives import fit_sampler
 from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.schema import Schema
-from shunter.ingestion.sources.days import DaysSource
+from shunter.ingestion.sources.days import DaysSource, arrange
 from shunter.ingestion.sources.parts import PartsSource
 from shunter.ingestion.sources.tabular import TableSource, only_time
 
@@ -23,17 +25,74 @@ def with_row_filter(source: Source) -> Source:
     schema = source.schema
     if not schema.counted_columns:
         return source
+    found = fit_filter(schema, (keys for table in tables_of(source) for keys in _keys(table, schema)), source.name)
+    return _on_tables(source, row_filter=found)
+
+
+def with_negatives(source: Source) -> Source:
+    """Return the source with the sampler of negatives of its schema, after one pass over the columns of the items.
+
+    Raises:
+        DataError: The source cannot be read, or there are no items to draw.
+    """
+    schema = source.schema
+    if schema.negatives is None:
+        return source
+    batches = (batch for table in tables_of(source) for batch in _items(table, schema))
+    sampler = fit_sampler(schema, batches, _items_alone(schema), source.name)
+    return _on_tables(source, negatives=sampler)
+
+
+def tables_of(source: Source) -> tuple[TableSource, ...]:
+    """Return the tables of a source whose schema counts values or draws negatives."""
     if isinstance(source, DaysSource):
-        found = fit_filter(schema, (keys for day in source.days for keys in _keys(day.source, schema)), source.name)
-        days = (replace(day, source=replace(day.source, row_filter=found)) for day in source.days)  # pyright: ignore[reportArgumentType, reportCallIssue] - tables
+        tables = tuple(day.source for day in source.days)
+    elif isinstance(source, PartsSource):
+        tables = (source.training, *(table for _, table in source.others))
+    else:
+        tables = (source,)
+    assert all(isinstance(table, TableSource) for table in tables), "only tables have these keys in their schema"
+    return tables  # pyright: ignore[reportReturnType]
+
+
+def _on_tables(source: Source, **changes: Any) -> Source:
+    """Return the source with changed attributes of its tables."""
+    if isinstance(source, DaysSource):
+        days = (replace(day, source=replace(day.source, **changes)) for day in source.days)  # pyright: ignore[reportArgumentType, reportCallIssue] - tables
         return replace(source, days=tuple(days))
     if isinstance(source, PartsSource):
-        tables = (source.training, *(table for _, table in source.others))
-        found = fit_filter(schema, (keys for table in tables for keys in _keys(table, schema)), source.name)
-        others = tuple((part, replace(table, row_filter=found)) for part, table in source.others)  # pyright: ignore[reportCallIssue]
-        return replace(source, training=replace(source.training, row_filter=found), others=others)  # pyright: ignore[reportCallIssue]
-    assert isinstance(source, TableSource), "only tables have these keys in their schema"
-    return replace(source, row_filter=fit_filter(schema, _keys(source, schema), source.name))
+        others = tuple((part, replace(table, **changes)) for part, table in source.others)  # pyright: ignore[reportCallIssue]
+        return replace(source, training=replace(source.training, **changes), others=others)  # pyright: ignore[reportCallIssue]
+    assert isinstance(source, TableSource)
+    return replace(source, **changes)
+
+
+def _items_alone(schema: Schema) -> Schema:
+    """Return the schema of the columns of the items and of those that a filter counts."""
+    assert schema.negatives is not None
+    of_item = {schema.item, *schema.negatives.columns}
+    features = {
+        "numeric": tuple(name for name in schema.numeric if name in of_item),
+        "categorical": tuple(
+            field for field in schema.categorical if field.field in {*of_item, *schema.counted_columns}
+        ),
+        "multi_valued": (),
+        "sequences": (),
+    }
+    return schema.without_time().model_copy(update=features)
+
+
+def _items(table: TableSource, schema: Schema) -> Iterable[RawBatch]:
+    """Yield the rows of a log with the columns of the items alone; a column that the log lacks is missing."""
+    wanted = _items_alone(schema)
+    only = replace(table, schema=_items_alone(table.schema), negatives=None)
+    names = (wanted.numeric, [field.field for field in wanted.categorical], ())
+
+    def read(chunk: Any) -> RawBatch:
+        batch = only.parse(chunk)
+        return replace(batch, columns=arrange(batch.columns, only.schema, *names))
+
+    return ordered_map(read, only.chunks())
 
 
 def _keys(source: Source, schema: Schema) -> Iterable[Keys]:

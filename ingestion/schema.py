@@ -15,6 +15,7 @@ from shunter.ingestion.fields import (
     Join,
     Label,
     MultiValued,
+    Negatives,
     Sequence,
     SingleValued,
     TextForm,
@@ -166,6 +167,11 @@ class Schema(Options, TextForm):
         description="Least rows of each user and item, counted again until no row is left out.",
         exclude_if=is_default,
     )
+    negatives: Negatives | None = Field(
+        default=None,
+        description="Negatives drawn for each positive row of a log of positives; others are left out.",
+        exclude_if=is_default,
+    )
     joins: tuple[Join, ...] = Field(
         default=(), description="Tables whose columns are added by a key.", exclude_if=is_default
     )
@@ -274,6 +280,11 @@ class Schema(Options, TextForm):
     def _known_format(cls, value: str | None) -> str | None:
         return value if value is None else check_format(value)
 
+    @field_validator("negatives", mode="before")
+    @classmethod
+    def _negatives_by_number(cls, value: Any) -> Any:
+        return {"per_positive": value} if isinstance(value, int) else value
+
     @field_validator("where")
     @classmethod
     def _valid_predicate(cls, value: str | None) -> str | None:
@@ -319,6 +330,20 @@ class Schema(Options, TextForm):
             raise ValueError(f"the column {self.user} cannot be user and item")
         if uncounted := [name for name in self.counted_columns if name not in self._with_values]:
             raise ValueError(f"the rows of {uncounted[0]} are counted, so it has to be one of categorical")
+        return self
+
+    @model_validator(mode="after")
+    def _check_negatives(self) -> Self:
+        if self.negatives is None:
+            return self
+        single = [field.field for field in self.categorical if field.buckets is None and not field.cross]
+        if unknown := [name for name in self.negatives.columns if name not in (*single, *self.numeric)]:
+            raise ValueError(f"the column {unknown[0]}, drawn with the item, has to be one of numeric or categorical")
+        drawn = {self.item, *self.negatives.columns}
+        if crossed := [field.column for field in self.categorical if drawn & {*field.cross}]:
+            raise ValueError(f"{crossed[0]} crosses a column that is drawn with the item: leave the cross out")
+        if self.item is None or self.labels or self.built_sequences or self.label.loss is not None:
+            raise ValueError("negatives need `item` and a single label of clicks, and no sequences built by a column")
         return self
 
     @model_validator(mode="after")

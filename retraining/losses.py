@@ -4,6 +4,7 @@ Embedding tables that are larger than the free memory are read from their file, 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from shunter.engine.metrics import row_losses
 from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.row_filter import with_negatives
 from shunter.ingestion.sources.days import DayLog, arrange_for
 from shunter.models.ensemble import Ensemble
 from shunter.tracking.registry.serving import Scorer
@@ -61,6 +63,7 @@ def scores_of(
     """
     encoder = Encoder.load(files.encoder)
     log = log.as_read_by(encoder).with_crosses_of(encoder)
+    log = replace(log, source=with_negatives(log.source))  # the same rows for each model
     memory_bytes = memory_for_tables(files.model)
     if memory_bytes is None:
         model = load_model(files.model)

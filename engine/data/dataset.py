@@ -119,6 +119,7 @@ class Dataset:
         derived_from: Columns of raw rows that features are derived from and that are no fields themselves.
         left_out_rows: Readable rows that the schema leaves out, by `min_rows` or `k_core`.
         where: Predicate that chose the rows; None for all rows.
+        negative_rate: Share of the negatives that were drawn for a log of positives; None for a log with negatives.
         versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
 
@@ -140,6 +141,7 @@ class Dataset:
     unmatched_rows: dict[str, int] = field(default_factory=dict)
     left_out_rows: int = 0
     where: str | None = None
+    negative_rate: float | None = None
     varying_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     derived_from: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
@@ -153,7 +155,7 @@ class Dataset:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
         del values["directory"], values["versions"]  # equal content of two versions is one data set
-        for name in ("unmatched_rows", "left_out_rows", "where", "varying_columns", "derived_from"):
+        for name in ("unmatched_rows", "left_out_rows", "where", "negative_rate", "varying_columns", "derived_from"):
             if not values[name]:
                 del values[name]
         if self.features.number is None:

@@ -113,6 +113,8 @@ class Encoder:
         form: ValueForm = ValueForm.FORMER,
         text_form: TextForm = USUAL_TEXTS,
         statistics: tuple[ValueStatistic, ...] = (),
+        *,
+        log_odds_shift: float = 0.0,
     ) -> None:
         """Set the fields.
 
@@ -122,12 +124,14 @@ class Encoder:
             form: Version of the canonical form of values.
             text_form: Notation of the texts in the log and in rows to score.
             statistics: Target and count encodings, behind the numeric fields in the dense array.
+            log_odds_shift: What predictions add to the log odds of a model, since the negatives of its log were drawn.
         """
         self.numeric = numeric
         self.categorical = categorical
         self.form = form
         self.text_form = text_form
         self.statistics = statistics
+        self.log_odds_shift = log_odds_shift
         self._amounts = read.amount_reader(form)
 
     @property
@@ -273,6 +277,8 @@ class Encoder:
         for one in self.statistics:
             found.update(repr([getattr(one, name) for name in STATED]).encode() + one.keys.tobytes())
             found.update(one.values.tobytes() + (b"" if one.counts is None else one.counts.tobytes()))
+        if self.log_odds_shift:
+            found.update(repr(self.log_odds_shift).encode())
         for field in self.categorical:
             found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
             if field.length is not None:
@@ -316,6 +322,8 @@ class Encoder:
             "categorical": categorical,
             **({} if self.text_form == USUAL_TEXTS else {"text_form": self.text_form.model_dump(mode="json")}),
         }
+        if self.log_odds_shift:
+            values["log_odds_shift"] = self.log_odds_shift
         if self.statistics:
             values["statistics"] = [{name: getattr(one, name) for name in STATED} for one in self.statistics]
             arrays = {
@@ -367,6 +375,7 @@ class Encoder:
                 raise ValueError(f"its format is {values['format_version']} instead of {FORMAT_VERSION}")
             encoder = cls._of(values, keys, ends, learned)
             encoder.statistics = tuple(found)
+            encoder.log_odds_shift = float(values.get("log_odds_shift", 0.0))
             return encoder
         except (*UNREADABLE, StopIteration) as error:
             raise DataError(

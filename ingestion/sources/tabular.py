@@ -22,6 +22,7 @@ from shunter.ingestion.encoding import times
 from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.frequent import RowFilter
 from shunter.ingestion.encoding.labels import read_labels, read_weights
+from shunter.ingestion.encoding.negatives import NegativeSampler
 from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.fields import UTF_8, MultiValued
 from shunter.ingestion.fields import Sequence as SequenceField
@@ -55,6 +56,7 @@ class TableSource:
     identity: str = "table"
     reading: TimeReading = AS_WRITTEN
     row_filter: RowFilter | None = None
+    negatives: NegativeSampler | None = None
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
         """Yield units of the files in order."""
@@ -166,7 +168,8 @@ class TableSource:
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""
         batch = parse_table(chunk, self.schema, self.reading)
-        return batch if self.row_filter is None else self.row_filter.apply(batch, self.schema)
+        batch = batch if self.row_filter is None else self.row_filter.apply(batch, self.schema)
+        return batch if self.negatives is None else self.negatives.apply(batch, self.schema)
 
     @classmethod
     def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any] | None:
@@ -425,7 +428,7 @@ def only_time(source: TableSource) -> TableSource:
     needed = {*schema.counted_columns, *([schema.user] if schema.split.per_user else [])}
     kept = tuple(field for field in schema.categorical if field.field in needed)
     features = {"numeric": (), "categorical": kept, "multi_valued": (), "sequences": ()}
-    return replace(source, schema=source.schema.model_copy(update=features))
+    return replace(source, schema=source.schema.model_copy(update=features), negatives=None)
 
 
 def see_times(chunk: TableChunk, column: str) -> TimesSeen:

@@ -103,6 +103,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
         quarantined_rows=dataset.quarantined_rows,
         left_out_rows=dataset.left_out_rows,
         where=dataset.where,
+        negative_rate=dataset.negative_rate,
         time_range=None if dataset.time_range is None else format_time(*dataset.time_range),
         fields=tuple(
             FieldFacts(

@@ -132,6 +132,7 @@ class DataFacts(Frozen):
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
         where: Predicate that chose the rows; None for all rows.
+        negative_rate: Share of the negatives that were drawn; None for a log with negatives.
         versions: Versions of tables of a data lake or a database that were read; empty for files.
     """
 
@@ -146,6 +147,7 @@ class DataFacts(Frozen):
     tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
     left_out_rows: int = Field(default=0, exclude_if=lambda rows: not rows)
     where: str | None = Field(default=None, exclude_if=lambda where: not where)
+    negative_rate: float | None = Field(default=None, exclude_if=lambda rate: rate is None)
     versions: tuple[str, ...] = Field(default=(), exclude_if=lambda versions: not versions)
 
 

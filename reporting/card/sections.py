@@ -286,7 +286,12 @@ def _data(card: ModelCard) -> list[Part]:
                 ("divided by", data.split_by),
                 ("time of the rows", time),
                 ("unreadable rows, quarantined", f"{data.quarantined_rows:,}"),
-                *([("rows of rare values, left out", f"{data.left_out_rows:,}")] if data.left_out_rows else []),
+                *(
+                    [("share of the negatives that was drawn", f"{data.negative_rate:.3g}")]
+                    if data.negative_rate
+                    else []
+                ),
+                *([("rows that the schema leaves out", f"{data.left_out_rows:,}")] if data.left_out_rows else []),
             ),
         ),
         Table(("part", "rows", "mean label" if _is_number(card) else "share of positives"), rows),

@@ -82,7 +82,7 @@ class Scorer(RowScorer):
 
     def scores_of(self, rows: "EncodedRows") -> np.ndarray:
         """Return the predictions of at most `ROWS_AT_ONCE` encoded rows, float64 `[rows]` or `[rows, tasks]`."""
-        return predict(self.logits(rows), self._model.features.number)
+        return predict(self.logits(rows) + self.encoder.log_odds_shift, self._model.features.number)
 
     @torch.no_grad()
     def logits(self, rows: "EncodedRows") -> np.ndarray:

@@ -72,7 +72,7 @@ class Scorer:
         assert self._program is not None, "the server of a client has the program"
         if self.about["format"] == "vectors":
             return self._program(*self.pairs(frame))
-        return probabilities(self._program(self.inputs(frame)))
+        return probabilities(self._program(self.inputs(frame)) + self.encoder.log_odds_shift)
 
     def _encoded(self, frame: "pd.DataFrame | pl.DataFrame") -> Any:
         if isinstance(frame, pl.DataFrame):
