@@ -179,12 +179,14 @@ class ObjectStore:
         """
         system, told = file_system(address.store), address.location.rstrip("/")
         beside = f"{told}.{secrets.token_hex(4)}.partial"
-        files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+        inside = [one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()]
+        inside.sort(key=lambda name: (-name.count("/"), name))  # what describes the folder comes last
+        ends = [f"/{name}" for name in inside] or [""]
         try:
-            for file in files:
-                place = beside if file == path else f"{beside}/{file.relative_to(path).as_posix()}"
-                _attempted(partial(_put, system, file), place, told)
-            _attempted(lambda target: system.mv(beside, target, recursive=path.is_dir()), told, told)
+            for end in ends:
+                _attempted(partial(_put, system, f"{path}{end}"), f"{beside}{end}", told)
+            for end in ends:
+                _attempted(partial(system.mv, f"{beside}{end}"), f"{told}{end}", told)
         except BaseException:
             with suppress(Exception):  # each library has classes of its own, and the first error counts
                 system.rm(beside, recursive=path.is_dir())
@@ -206,9 +208,9 @@ class ObjectStore:
             _attempted(partial(system.get_file, name), str(target), told)
 
 
-def _put(system: Any, file: Path, place: str) -> None:
+def _put(system: Any, file: str, place: str) -> None:
     system.makedirs(place.rpartition("/")[0], exist_ok=True)
-    system.put_file(str(file), place)
+    system.put_file(file, place)
 
 
 def _nothing(told: str) -> list[str]:

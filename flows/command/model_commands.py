@@ -127,7 +127,7 @@ def export(
 
                 done = EXPORT_FORMATS.load(export_format)(model, made, increments)
                 is_own = export_format == OWN_FORMAT
-                use = f"mlflow.pyfunc.load_model({folder!r}).predict(frame)" if is_own else "python score.py ROWS"
+                use = f"mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)" if is_own else "python score.py ROWS"
                 lines = [
                     f"{done.title} is in {folder} ({done.size:,} bytes): {use}",
                     f"Fingerprint: {done.fingerprint}",

@@ -177,7 +177,7 @@ def local_path(text: str) -> str:
 
 
 @contextmanager
-def output_path(target: str, option: str) -> Iterator[Path]:
+def output_path(target: str | Path, option: str) -> Iterator[Path]:
     """Yield a path to write a file or a folder to: that of the target, or one that is sent to the address at the end.
 
     Args:
@@ -188,7 +188,7 @@ def output_path(target: str, option: str) -> Iterator[Path]:
         RequestError: The store takes no files, there is something at the address, or it may not be used.
         DataError: The store refuses access, or cannot be reached.
     """
-    address = parse_address(target)
+    address = parse_address(target := str(target))
     if address is None:
         yield Path(without_file_scheme(target))
         return

@@ -21,6 +21,8 @@ from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.ingestion.sources.open import open_source
 from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.workers import Work
+from shunter.models.registry import build_model, model_spec
+from shunter.tracking.registry.serving import Scorer
 
 ROWS, ITEMS, PER_POSITIVE = 2_000, 41, 3
 SCHEMA: dict[str, Any] = {
@@ -76,10 +78,10 @@ def test_each_positive_row_has_negatives_with_other_items_and_their_columns(tmp_
     assert np.array_equal(labels, np.tile([1, 0, 0, 0], (len(labels), 1)))
     assert sum(batch.left_out for batch in batches) == ROWS - len(labels)
     columns = [batch.columns for batch in batches]
-    user, item, shop = (
-        np.concatenate([one.keys[place] for one in columns]).reshape(labels.shape) for place in range(3)
-    )
-    price, age = (np.concatenate([one.numeric[place] for one in columns]).reshape(labels.shape) for place in range(2))
+    keys = np.concatenate([one.keys for one in columns], axis=1)
+    numbers = np.concatenate([one.numeric for one in columns], axis=1)
+    user, item, shop = keys.reshape(3, *labels.shape)
+    price, age = numbers.reshape(2, *labels.shape)
     assert (user == user[:, :1]).all()
     assert (age == age[:, :1]).all()
     assert (item[:, 1:] != item[:, :1]).all()
@@ -102,7 +104,7 @@ def test_the_rate_is_stored_and_units_draw_the_same_rows(tmp_path: Path, log: pl
         found.append(build(opened(tmp_path), folder, "f", 0, 0.01, work=Work(unit_bytes=unit_bytes)))
     for part in SPLITS:
         for name in ("label", "dense", "categorical"):
-            assert np.array_equal(*(array(dataset, part, name) for dataset in found))
+            assert np.array_equal(array(found[0], part, name), array(found[1], part, name))
     dataset, rate = found[0], PER_POSITIVE / (ITEMS - 1)
     assert dataset.negative_rate == pytest.approx(rate)
     assert dataset.rows == int(log["bought"].sum()) * (PER_POSITIVE + 1)
@@ -113,6 +115,16 @@ def test_the_rate_is_stored_and_units_draw_the_same_rows(tmp_path: Path, log: pl
     encoder.log_odds_shift = 0.0
     assert encoder.digest() != digest
     assert Dataset.load(dataset.directory).negative_rate == dataset.negative_rate
+
+
+def test_predictions_are_corrected_for_the_rate(tmp_path: Path, log: pl.DataFrame) -> None:
+    dataset = build(opened(tmp_path), tmp_path, "f", 0, 0.01)
+    model = build_model(model_spec(embedding_dim=4), dataset.features, seed=3).eval()
+    encoder, rows = Encoder.load(dataset.directory / "encoder"), log[:50].drop("bought", "at").to_pandas()
+    scores, logits = Scorer(encoder, model).predict(rows), Scorer(encoder, model).logits(encoder.encode(rows))
+    rate = PER_POSITIVE / (ITEMS - 1)
+    odds = np.exp(logits.astype(np.float64))
+    np.testing.assert_allclose(scores, odds * rate / (1 + odds * rate), rtol=1e-5)
 
 
 def test_check_counts_what_is_drawn(tmp_path: Path, log: pl.DataFrame) -> None:

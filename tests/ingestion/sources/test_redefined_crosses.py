@@ -16,7 +16,7 @@ ROWS = 600
 def day_of(tmp_path: Path, cross: str, frame: pl.DataFrame) -> DayLog:
     schema, file = tmp_path / f"{cross}-{frame.width}.yaml", tmp_path / f"{frame.width}.parquet"
     schema.write_text(
-        f"label: click\ncategorical: [user, {{column: pair, cross: [user, {cross}]}}]\n"
+        f"label: click\nnumeric: [number]\ncategorical: [user, {{column: pair, cross: [user, {cross}]}}]\n"
         "count_encoding: [user, pair]\nvocabulary: {min_count: 1}\n"
     )
     frame.write_parquet(file)
@@ -31,7 +31,7 @@ def ingested(day: DayLog, base: Encoder | None, cache: Path) -> Encoder:
 def test_a_redefined_cross_is_another_field(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     columns = {name: random.integers(0, 9, ROWS) for name in ("user", "shop", "item")}
-    log = pl.DataFrame({"click": random.integers(0, 2, ROWS), **columns})
+    log = pl.DataFrame({"click": random.integers(0, 2, ROWS), "number": np.arange(ROWS), **columns})
     old, new = day_of(tmp_path, "shop", log), day_of(tmp_path, "item", log)
     champion = ingested(old, None, tmp_path / "cache")
     night, alone = ingested(new, champion, tmp_path / "cache"), ingested(new, None, tmp_path / "cache")
