@@ -34,14 +34,14 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Combination:
+class Junction:
     """Conjunction or disjunction of predicates."""
 
     operator: Literal["and", "or"]
     parts: "tuple[Predicate, ...]"
 
 
-Predicate = Comparison | Combination
+Predicate = Comparison | Junction
 
 
 def parse_predicate(text: str) -> Predicate:
@@ -96,7 +96,7 @@ class _Parser:
         parts = [self._part(operator)]
         while self._takes(operator):
             parts.append(self._part(operator))
-        return parts[0] if len(parts) == 1 else Combination(operator, tuple(parts))
+        return parts[0] if len(parts) == 1 else Junction(operator, tuple(parts))
 
     def _part(self, operator: Literal["and", "or"]) -> Predicate:
         if operator == "or":

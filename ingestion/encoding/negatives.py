@@ -44,7 +44,7 @@ class NegativeSampler:
 
     @property
     def log_odds_shift(self) -> float:
-        """What is added to the log odds of a model that learned from the drawn rows."""
+        """Summand that corrects the log odds of a model that learned from the drawn rows."""
         return math.log(self.rate)
 
     def apply(self, batch: RawBatch, schema: Schema) -> RawBatch:

@@ -17,7 +17,7 @@ from shunter.ingestion.check import check
 from shunter.ingestion.sources.open import find_files, open_source
 from shunter.ingestion.sources.tabular import ParquetSource
 from shunter.ingestion.sources.where import may_choose, row_groups
-from shunter.predicate import Combination, Comparison, PredicateError, both, columns_of, parse_predicate
+from shunter.predicate import Comparison, Junction, PredicateError, both, columns_of, parse_predicate
 from shunter.requests import TrainRequest
 
 ROWS = 4_000
@@ -179,17 +179,17 @@ def test_what_is_no_predicate_is_refused(text: str) -> None:
 
 def test_syntax_tree() -> None:
     parsed = parse_predicate("a = 'it''s' and (b in (1, -2.5e3) or c.d is null)")
-    assert parsed == Combination(
+    assert parsed == Junction(
         "and",
         (
             Comparison("a", "=", ("it's",)),
-            Combination("or", (Comparison("b", "in", ("1", "-2.5e3")), Comparison("c.d", "is null"))),
+            Junction("or", (Comparison("b", "in", ("1", "-2.5e3")), Comparison("c.d", "is null"))),
         ),
     )
     assert columns_of(parsed) == ("a", "b", "c.d")
-    assert parse_predicate(both("a = 1 or b = 2", "c = 3") or "") == Combination(
+    assert parse_predicate(both("a = 1 or b = 2", "c = 3") or "") == Junction(
         "and",
-        (Combination("or", (Comparison("a", "=", ("1",)), Comparison("b", "=", ("2",)))), Comparison("c", "=", ("3",))),
+        (Junction("or", (Comparison("a", "=", ("1",)), Comparison("b", "=", ("2",)))), Comparison("c", "=", ("3",))),
     )
 
 
