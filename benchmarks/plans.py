@@ -35,17 +35,18 @@ from benchmarks.plans_memory import largest_model
 from benchmarks.plans_rows import figures as rows_figures
 from benchmarks.plans_rows import rows_one_by_one
 from shunter.extensions.distributed.plan_request import DevicesRequest
-from shunter.extensions.distributed.planning.costs import Choice, TableCosts
+from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.device_costs import samples_by_rate
 from shunter.extensions.distributed.planning.dynamic_program import best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
 from shunter.extensions.distributed.planning.machine import Machine, machine_of
 from shunter.extensions.distributed.planning.options import by_hand
 from shunter.extensions.distributed.planning.search import Search
-from shunter.extensions.distributed.planning.shares import samples_by_rate
 from shunter.extensions.distributed.planning.simulate import DeltaSimulator, simulate
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
 from shunter.extensions.distributed.planning.torchrec_plan import torchrec_choices
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.hardware.types import Workload
 
 TORCHREC = "TorchRec's"

@@ -29,7 +29,6 @@ from shunter.extensions.distributed.executors.process_group import ProcessGroup
 from shunter.extensions.distributed.executors.process_group import machine_of as memory_of
 from shunter.extensions.distributed.plan_request import DevicesRequest, PlanRequest
 from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, ExecutedPlan, typical_step_seconds
-from shunter.extensions.distributed.planning.costs import Choice
 from shunter.extensions.distributed.planning.demand import demand_of
 from shunter.extensions.distributed.planning.machine import machine_of
 from shunter.extensions.distributed.planning.options import by_hand, data_parallel, options_of, rows_everywhere
@@ -38,7 +37,8 @@ from shunter.extensions.distributed.planning.report import more_surely, simulate
 from shunter.extensions.distributed.planning.search import Search
 from shunter.extensions.distributed.planning.step import StepModel
 from shunter.extensions.distributed.planning.torchrec_plan import torchrec_choices
-from shunter.extensions.distributed.training import GivenTable, Sharding
+from shunter.extensions.distributed.tables.sharding_types import Choice
+from shunter.extensions.distributed.training import Sharding
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.registry import model_spec
 
@@ -314,9 +314,7 @@ def trained(
     shares_memory: bool = True,
 ) -> TrainingFigures[Any, Any]:
     """Train by processes of this machine, each table where it was chosen to be."""
-    given = tuple(
-        GivenTable(kind=one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in choices
-    )
+    given = tuple(Choice(one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in choices)
     placement = Placement(
         accelerator="cpu",
         threads=job.execution.threads,

@@ -20,8 +20,8 @@ from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
 from shunter.engine.profiling.profiles import machine_profiles
 from shunter.extensions.distributed.planning.calibration import typical_step_seconds
-from shunter.extensions.distributed.planning.costs import Choice
 from shunter.extensions.distributed.planning.demand import TableDemand, demand_of
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.models.registry import model_spec
 
 WIDTH, BATCH, PROCESSES = 64, 4096, 2

@@ -16,7 +16,7 @@ from benchmarks import report
 from shunter.extensions.distributed.plan_request import DevicesRequest
 from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand, TableDemand
 from shunter.extensions.distributed.planning.scale import WAYS, scale
-from shunter.extensions.distributed.planning.tower_demand import counted_towers, counted_workload
+from shunter.extensions.distributed.planning.tower_step import counted_towers, counted_workload
 from shunter.hardware.types import Precision
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature, Features

@@ -42,7 +42,8 @@ from benchmarks.report import parse_arguments, publish, result_path, table
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.extensions.distributed.executors.process_group import ProcessGroup, machine_here
 from shunter.extensions.distributed.planning.calibration import typical_step_seconds
-from shunter.extensions.distributed.training import GivenTable, Sharding
+from shunter.extensions.distributed.tables.sharding_types import Choice
+from shunter.extensions.distributed.training import Sharding
 from shunter.extensions.tiers.memory.compare import compare_servers
 from shunter.extensions.tiers.memory.demand import TableDemand, segments_of
 from shunter.extensions.tiers.memory.nodes import Ask
@@ -122,7 +123,7 @@ def train_divided(folder: Path, samples: int, ids: int, turns: int) -> dict[str,
     placement = Placement(
         accelerator="cpu", threads=2, precision="fp32", batch_size=DIVIDED_SAMPLES, processes=DIVIDED_PROCESSES
     )
-    by_row = tuple(GivenTable(kind="row_wise") for _ in features.table_rows)
+    by_row = tuple(Choice("row_wise") for _ in features.table_rows)
     group = ProcessGroup(placement, Sharding(machine=machine_here("cpu", DIVIDED_PROCESSES), given=by_row))
     in_files = replace(job, execution=replace(job.execution, embedding_memory_bytes=memory))
     found: dict[str, Any] = {"in memory": [], "in files": []}

@@ -32,8 +32,7 @@ LOADED = (
     "torchrec.distributed.planner",
     "shunter.extensions.distributed.executors.process_group_worker",
     "shunter.engine.executors.separate_process_worker",
-    "shunter.extensions.distributed.executors.ray.group_trainer",
-    "shunter.extensions.distributed.executors.ray.node_work",
+    "shunter.extensions.distributed.executors.ray.node_trainer",
 )
 AGAIN = LOADED[1:3]  # they are run, so they may not be there already
 LONGEST_MESSAGE_BYTES, MOST_DESCRIPTORS, FREE_DESCRIPTOR = 2**18, 16, 200

@@ -16,7 +16,6 @@ from shunter.extensions.distributed.planning.calibration import read_executed
 from shunter.extensions.distributed.planning.plan import plan_text
 from shunter.extensions.distributed.planning.proposals import find_plan
 from shunter.extensions.distributed.planning.report import PlanReport
-from shunter.extensions.distributed.tracked_plans import log_plan
 from shunter.hardware.types import HardwareProfile
 from shunter.ingestion.sources.guard import is_foreign_request
 from shunter.models.spec import ModelSpec
@@ -29,7 +28,8 @@ from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_machine
 from shunter.tasks.results import markdown_table, show_result
 from shunter.tasks.run_names import named_by
-from shunter.tracking.runs import closing, start_run
+from shunter.tracking.reports import log_files
+from shunter.tracking.runs import closing, open_run, start_run
 
 
 @flow(name="plan", flow_run_name=named_by("data", "model"), on_failure=[notify], on_crashed=[notify])
@@ -54,7 +54,10 @@ def plan(
     with closing(run_id):
         report = search_for_plan(dataset, spec, request, profiles)
         files = write_plan(report, _place_of(out, run_id))
-        log_plan(run_id, _params(request, report), _metrics(report), files)
+        run = open_run(run_id)
+        run.log_params({f"plan.{name}": value for name, value in _params(request, report).items()})
+        run.log_metrics({f"plan.{name}": value for name, value in _metrics(report).items()})
+        log_files(run_id, files)
     _show(report, run_id, files)
     return report
 

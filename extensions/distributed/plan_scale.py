@@ -87,7 +87,7 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
     from shunter.extensions.distributed.plan_request import DevicesRequest
     from shunter.extensions.distributed.planning.demand import demand_of
     from shunter.extensions.distributed.planning.scale import scale as simulate_hosts
-    from shunter.extensions.distributed.planning.tower_demand import tower_workload
+    from shunter.extensions.distributed.planning.tower_step import tower_workload
     from shunter.ingestion.request import ingest_request
     from shunter.models.spec import ModelSpec
     from shunter.planner.describe import spec_of

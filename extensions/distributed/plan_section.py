@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from shunter.extensions.distributed.tracked_plans import TRAINED_PLAN
 from shunter.reporting.page.figures import name_of
 from shunter.tracking.tree import RunTree
 
 MOST_TABLES = 60
+TRAINED_PLAN = "plan.json"  # details of the plan that the training jobs of a run follow
 
 
 def plan_section(tree: RunTree) -> dict[str, Any]:

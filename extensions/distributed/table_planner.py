@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,11 @@ from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.overrides import read_overrides
-from shunter.errors import RequestError
+from shunter.errors import InfeasibleError, RequestError
 from shunter.extensions.distributed.executors.process_group import group_of_processes
 from shunter.extensions.distributed.executors.ray.cluster import Cluster
-from shunter.extensions.distributed.planning.automatic import plan_training, step_of_plan, trains_as_simulated
+from shunter.extensions.distributed.plan_request import PlanRequest
+from shunter.extensions.distributed.plan_section import TRAINED_PLAN
 from shunter.extensions.distributed.planning.calibration import (
     ExecutedPlan,
     SimulatedStep,
@@ -24,17 +26,26 @@ from shunter.extensions.distributed.planning.calibration import (
     typical_step_seconds,
 )
 from shunter.extensions.distributed.planning.demand import demand_of, table_names
-from shunter.extensions.distributed.planning.machine import OnNodes
+from shunter.extensions.distributed.planning.machine import (
+    Machine,
+    OnNodes,
+    executed_on,
+    processes_here,
+    processes_on_nodes,
+)
 from shunter.extensions.distributed.planning.plan import Plan, check_fits, plan_text, read_plan, tables_fingerprint
-from shunter.extensions.distributed.planning.report import PlanReport
-from shunter.extensions.distributed.tracked_plans import log_executed, log_trained_plan
-from shunter.extensions.distributed.training import Division, GivenTable
-from shunter.hardware.types import Placement
+from shunter.extensions.distributed.planning.report import PlanReport, search_plan, simulated_step, step_model
+from shunter.extensions.distributed.training import Division
+from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.spec import ModelSpec
 from shunter.planner.describe import spec_of
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from shunter.tasks.run_context import RunContext
+from shunter.tracking.reports import log_files, log_text
+from shunter.tracking.runs import open_run
+
+SEARCH_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ class TablePlanner:
         if found is None:
             return None
         plan, step = found
-        division = Division(tables=given_tables(plan, table_names(run.dataset)), precision=plan.precision)
+        division = Division(tables=tuple(plan.choices(table_names(run.dataset))), precision=plan.precision)
         return PlannedTraining(_place(run, division), step)
 
     def keep_step(self, run: RunContext, planned: PlannedTraining, trained: Any) -> None:
@@ -137,14 +148,6 @@ def _place(run: RunContext, division: Division) -> ComputeTarget:
     return cast(Cluster, run.cluster).divided(division)
 
 
-def given_tables(plan: Plan, names: list[str]) -> tuple[GivenTable, ...]:
-    """Return the placements of a plan in the order of the tables."""
-    placed = [plan.tables[name] for name in names]
-    return tuple(
-        GivenTable(kind=one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in placed
-    )
-
-
 def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> tuple[Plan, SimulatedStep]:
     plan = read_plan(path)
     names, shapes = table_names(run.dataset), job.spec.tables(job.dataset.features)
@@ -154,19 +157,28 @@ def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> 
     kept = _kept(run, job, placement)
     if not (step := _read_step(kept)):
         executed = read_executed(Settings().executed_plans)
-        demand, nodes = demand_of(run.dataset, job.spec), _nodes(run, placement)
-        step = step_of_plan(demand, plan, placement, run.profiles, executed, nodes=nodes)
+        machine = _machine(placement, run.profiles, _nodes(run, placement))
+        asked = PlanRequest(batch_size=placement.batch_size, communication=plan.precision)
+        model = step_model(demand_of(run.dataset, job.spec), machine, asked, executed)
+        step = simulated_step(model, plan.choices(names))
         _keep(run, kept, plan, step)
     return plan, step
 
 
 def _searched(run: RunContext, job: ClickJob, placement: Placement) -> tuple[Plan, SimulatedStep] | None:
+    """Return the best plan, or TorchRec's unless the best is faster by more than the error of two predictions.
+
+    None if there are more processes than rows, or if no plan fits into memory by our count.
+    """
     kept = _kept(run, job, placement)
     if step := _read_step(kept):
         return read_plan(kept), step
     executed = read_executed(Settings().executed_plans)
-    found = plan_training(run.dataset, job.spec, placement, run.profiles, executed, nodes=_nodes(run, placement))
-    if found is None:
+    machine = _machine(placement, run.profiles, _nodes(run, placement))
+    asked = PlanRequest(batch_size=placement.batch_size, search_seconds=SEARCH_SECONDS)
+    try:
+        found = search_plan(demand_of(run.dataset, job.spec), machine, asked, executed, is_cautious=True)
+    except (RequestError, InfeasibleError):
         return None
     _keep(run, kept, found.plan, found.step, found)
     return found.plan, found.step
@@ -178,6 +190,29 @@ def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
         return None
     slots = cast(Cluster, run.cluster).slots(placement)
     return OnNodes(tuple(sorted({slot.node.host for slot in slots})), max(slot.shared_by for slot in slots))
+
+
+def _machine(placement: Placement, profiles: Sequence[HardwareProfile], nodes: OnNodes | None) -> Machine:
+    """The processes of a placement: of the processor, or on a GPU each."""
+    if nodes is not None:
+        profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
+        return processes_on_nodes(profile, placement.processes, nodes.threads(placement), nodes)
+    kind = "cpu" if placement.device == "cpu" else "cuda"
+    own = [one for one in profiles if one.accelerator.kind == kind]
+    return processes_here(own or profiles, placement.processes)
+
+
+def trains_as_simulated(
+    placement: Placement, profiles: Sequence[HardwareProfile], step: SimulatedStep, nodes: OnNodes | None = None
+) -> bool:
+    """Return True if processes had the simulated number of threads; only such steps calibrate."""
+    profile = next((one for one in profiles if one.accelerator.name == placement.accelerator), None)
+    if profile is None:
+        return False
+    if nodes is not None:
+        return step.machine == nodes.key(profile, placement.processes, nodes.threads(placement))
+    threads = max(1, placement.threads // placement.processes)
+    return placement.node is None and step.machine == executed_on(profile, placement.processes, threads)
 
 
 def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
@@ -222,3 +257,16 @@ def _details(plan: Plan, step: SimulatedStep, report: PlanReport | None) -> dict
             for name, one in plan.tables.items()
         ],
     }
+
+
+def log_trained_plan(run_id: str, path: Path, details: dict[str, Any]) -> None:
+    """Write the plan that the training jobs of a run follow: the file in `plans/`, and details for the report page."""
+    log_files(run_id, [path], "plans")
+    log_text(run_id, TRAINED_PLAN, json.dumps(details))
+
+
+def log_executed(run_id: str, predicted_seconds: float, measured_seconds: float) -> None:
+    """Write the predicted and the measured step time of a plan in a training run, in seconds."""
+    open_run(run_id).log_metrics(
+        {"plan.predicted_step_seconds": predicted_seconds, "plan.measured_step_seconds": measured_seconds}
+    )

@@ -149,7 +149,7 @@ def check_models() -> None:
             MODEL_FAMILIES.load_part(family, "host_model")
     assert refused_extension(read_overrides, "dmt", []) == ("towers" if is_deleted("towers") else None)
     if is_deleted("towers") and not is_deleted("distributed"):
-        from shunter.extensions.distributed.planning.tower_demand import tower_workload
+        from shunter.extensions.distributed.planning.tower_step import tower_workload
 
         assert tower_workload(None, None, 2, 4.0) is None  # pyright: ignore[reportArgumentType]
 

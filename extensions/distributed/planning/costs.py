@@ -17,13 +17,13 @@ growing error.
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from shunter.extensions.distributed.planning.demand import FLOAT_BYTES, ModelDemand, TableDemand
 from shunter.extensions.distributed.planning.device_costs import RowCosts
 from shunter.extensions.distributed.planning.machine import Machine
-from shunter.extensions.distributed.planning.plan import KINDS, Kind, Plan, TablePlacement
-from shunter.extensions.distributed.tables.sharding_types import BY_ROW, OF_HOSTS, CommunicationPrecision
+from shunter.extensions.distributed.planning.plan import KINDS, Kind
+from shunter.extensions.distributed.tables.sharding_types import BY_ROW, OF_HOSTS, Choice, CommunicationPrecision
 
 TICK = 2.0**-44  # of a second
 ID_BYTES = 4
@@ -46,32 +46,17 @@ COPIES = 2  # beside its weights, of a table that every device keeps: its gradie
 Group = Kind | Literal["one_by_one"]
 
 
-class Choice(NamedTuple):
-    """Placement of a table, as the search handles it; see `planning.plan.TablePlacement`."""
-
-    kind: Kind
-    devices: tuple[int, ...] = ()
-    replicated_rows: int = 0
-
-    @classmethod
-    def of(cls, table: TablePlacement) -> "Choice":
-        """Return the choice of a table's placement in a plan."""
-        return cls(table.kind, table.devices, table.replicated_rows)
-
-    @property
-    def group(self) -> Group:
-        """Tables that are exchanged together."""
-        return "one_by_one" if self.replicated_rows else self.kind
+def group_of(choice: Choice) -> Group:
+    """Return the tables that are exchanged together with a table of this placement."""
+    return "one_by_one" if choice.replicated_rows else choice.kind
 
 
-class Contribution(NamedTuple):
-    """Contribution of one table to the sums: pairs (index of the sum, amount)."""
-
-    amounts: tuple[tuple[int, float], ...]
-
+Contribution = tuple[tuple[int, float], ...]
+"""Contribution of one table to the sums: pairs (index of the sum, amount)."""
 
 FIELDS = ("lookup", "update", "ids_out", "ids_in", "out", "in")
 HOST_FIELDS = ("ids_out", "ids_in", "out", "in")
+IDS, VECTORS = ("ids_out", "ids_in"), ("in", "out")  # fields of a message at the other devices, and at the owner
 
 
 class Layout:
@@ -148,14 +133,14 @@ class TableCosts:
             for place, amount in self._amounts(table, choice):
                 sums[place] = sums.get(place, 0.0) + amount
             exact = tuple((place, self._exact(place, amount)) for place, amount in sorted(sums.items()) if amount)
-            self._kept[key] = Contribution(tuple((place, amount) for place, amount in exact if amount))
+            self._kept[key] = tuple((place, amount) for place, amount in exact if amount)
         return self._kept[key]
 
     def sums(self, choices: "list[Choice]") -> list[float]:
         """Return the sums over all tables."""
         total = [0.0] * self.layout.size
         for table, choice in enumerate(choices):
-            for place, amount in self.contribution(table, choice).amounts:
+            for place, amount in self.contribution(table, choice):
                 total[place] += amount
         return total
 
@@ -218,7 +203,7 @@ class TableCosts:
     def _divided(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
         """Return the costs of a table on one device, or divided among several; each device pools its own part."""
         layout, table = self.layout, self.demand.tables[number]
-        group = layout.groups.index(choice.group)
+        group = layout.groups.index(group_of(choice))
         yield layout.tables(group), 1
         by_row = choice.kind in BY_ROW
         for device, _, rows, width, part in self._parts(table, choice):
@@ -229,12 +214,12 @@ class TableCosts:
             yield layout.of_device("update", group, device), (1 - LOOKUP_SHARE) * seconds
             yield layout.memory(device), rows * (width + 1) * FLOAT_BYTES
             of_ids = (table.ids_per_sample * lookups + table.bags) * ID_BYTES
-            yield from self._from_all(group, "ids", device, [of_ids * samples for samples in self.samples])
+            yield from self._messages(group, device, [of_ids * samples for samples in self.samples], IDS)
             vectors = [table.bags * width * self._item * samples for samples in self.samples]
             if choice.kind in ("table_row_wise", "grid_shard"):
                 yield from self._staged(group, device, vectors)
             else:
-                yield from self._to_all(group, device, vectors)
+                yield from self._messages(group, device, vectors, VECTORS)
 
     def _one_by_one(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
         """Return the costs of a table with frequent rows on every device, the others fetched singly (OPER, ATC 2024).
@@ -243,7 +228,7 @@ class TableCosts:
         device.
         """
         layout, table = self.layout, self.demand.tables[number]
-        group, row_bytes = layout.groups.index(choice.group), table.width * FLOAT_BYTES
+        group, row_bytes = layout.groups.index(group_of(choice)), table.width * FLOAT_BYTES
         lookups = [samples * table.ids_per_sample for samples in self.samples]
         frequent = self._distinct_rows(table, 0, choice.replicated_rows)
         yield layout.tables(group), 1
@@ -262,8 +247,8 @@ class TableCosts:
             yield layout.of_device("lookup", group, owner), moved
             yield layout.of_device("update", group, owner), 2 * moved
             yield layout.memory(owner), rows * (width + 1) * FLOAT_BYTES
-            yield from self._from_all(group, "ids", owner, [one * ID_BYTES for one in asked])
-            yield from self._to_all(group, owner, [one * row_bytes for one in asked])
+            yield from self._messages(group, owner, [one * ID_BYTES for one in asked], IDS)
+            yield from self._messages(group, owner, [one * row_bytes for one in asked], VECTORS)
 
     def _distinct_rows(self, table: TableDemand, first: float, last: float) -> list[float]:
         """Return, for each device, how many distinct rows from `first` to `last` (exclusive) its samples look up."""
@@ -315,29 +300,19 @@ class TableCosts:
         ids = table.ids_per_sample * share
         return samples * (bags * costs.bag_seconds + ids * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte))
 
-    def _from_all(self, group: int, what: str, owner: int, sent: Sequence[float]) -> Iterator[tuple[int, float]]:
-        """Add messages from every other device to the owner, with the amounts in `sent`."""
-        layout, host = self.layout, self._host_of[owner]
-        near, far = self._by_distance(owner, sent)
+    def _messages(
+        self, group: int, owner: int, amounts: Sequence[float], fields: tuple[str, str]
+    ) -> Iterator[tuple[int, float]]:
+        """Add messages between the owner and every other device, with the amounts of the device's samples."""
+        layout, (at_others, at_owner) = self.layout, fields
+        near, far = self._by_distance(owner, amounts)
         for device, amount in near.items():
-            yield layout.of_device(f"{what}_out", group, device), amount
-        yield layout.of_device(f"{what}_in", group, owner), sum(near.values())
+            yield layout.of_device(at_others, group, device), amount
+        yield layout.of_device(at_owner, group, owner), sum(near.values())
         if layout.hosts > 1:
             for other, amount in far.items():
-                yield layout.of_host(f"{what}_out", group, other), amount
-            yield layout.of_host(f"{what}_in", group, host), sum(far.values())
-
-    def _to_all(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
-        """Add messages from the owner to every other device, with the vectors of its samples."""
-        layout, host = self.layout, self._host_of[owner]
-        near, far = self._by_distance(owner, vectors)
-        for device, amount in near.items():
-            yield layout.of_device("in", group, device), amount
-        yield layout.of_device("out", group, owner), sum(near.values())
-        if layout.hosts > 1:
-            for other, amount in far.items():
-                yield layout.of_host("in", group, other), amount
-            yield layout.of_host("out", group, host), sum(far.values())
+                yield layout.of_host(at_others, group, other), amount
+            yield layout.of_host(at_owner, group, self._host_of[owner]), sum(far.values())
 
     def _by_distance(self, owner: int, amounts: Sequence[float]) -> tuple[dict[int, float], dict[int, float]]:
         """Return the amounts of the owner's neighbours by device, and of the other hosts by host."""
@@ -363,8 +338,3 @@ class TableCosts:
             yield layout.of_host("out", group, host), sum(far.values()) / layout.per_host
             for other, amount in far.items():
                 yield layout.of_host("in", group, other), amount / layout.per_host
-
-
-def choices_of(plan: Plan, demand: ModelDemand) -> list[Choice]:
-    """Return the choices of a plan, in the order of the tables."""
-    return [Choice.of(plan.tables[table.name]) for table in demand.tables]

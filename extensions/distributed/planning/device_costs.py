@@ -10,6 +10,8 @@ from shunter.extensions.distributed.planning.machine import Machine
 from shunter.hardware.cost.step_model import StepModel, row_seconds, scaled_seconds
 from shunter.hardware.types import HardwareProfile, Placement
 
+ROUNDS = 4  # of the samples of each device
+
 
 @dataclass(frozen=True)
 class RowCosts:
@@ -78,3 +80,35 @@ def dense_seconds(machine: Machine, demand: ModelDemand, samples: Sequence[float
         crowd = max(1.0, threads / (device.share * profile.rated_cores)) if device.share < 1 else 1.0
         seconds.append((parts.dense + parts.overhead) * crowd)
     return seconds
+
+
+def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> tuple[int, ...] | None:
+    """Return the samples of each device, in proportion to its rate of computing the layers; only simulated.
+
+    `shunter train` gives every process an equal part, as TorchRec's row-wise exchanges require.
+    The constant time of a step (dispatch of operators) makes a small part slower. The rates are therefore computed
+    again for the resulting parts.
+
+    Returns:
+        None where all devices are alike, or one would get no sample.
+    """
+    count = len(machine.devices)
+    kinds = {(device.profile.accelerator.name, device.share) for device in machine.devices}
+    if len(kinds) == 1 or batch_size < count:
+        return None
+    samples = [batch_size / count] * count
+    for _ in range(ROUNDS):
+        seconds = dense_seconds(machine, demand, samples)
+        rates = [own / taken for own, taken in zip(samples, seconds, strict=True)]
+        samples = [batch_size * rate / sum(rates) for rate in rates]
+    whole = _rounded(samples, batch_size)
+    return whole if min(whole) > 0 else None
+
+
+def _rounded(samples: list[float], total: int) -> tuple[int, ...]:
+    """Round to whole numbers with the same sum, by the largest remainders."""
+    whole = [int(one) for one in samples]
+    by_rest = sorted(range(len(samples)), key=lambda place: (whole[place] - samples[place], place))
+    for place in by_rest[: total - sum(whole)]:
+        whole[place] += 1
+    return tuple(whole)

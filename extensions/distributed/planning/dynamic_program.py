@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shunter.extensions.distributed.planning.costs import Choice
 from shunter.extensions.distributed.planning.relaxation import Relaxation
 from shunter.extensions.distributed.planning.step import StepModel, step_of
+from shunter.extensions.distributed.tables.sharding_types import Choice
 
 MOST_STATES = 20_000
 AT_ONCE = 4_096  # states that are bounded together
@@ -175,6 +175,6 @@ class _Program:
 
 def _sums(model: StepModel, table: int, choice: Choice) -> list[float]:
     sums = [0.0] * model.layout.size
-    for place, amount in model.costs.contribution(table, choice).amounts:
+    for place, amount in model.costs.contribution(table, choice):
         sums[place] = amount
     return sums

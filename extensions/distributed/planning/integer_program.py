@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from shunter.extensions.distributed.planning.costs import Choice
+from shunter.extensions.distributed.planning.costs import group_of
 from shunter.extensions.distributed.planning.relaxation import chains
 from shunter.extensions.distributed.planning.simulate import TaskGraph
 from shunter.extensions.distributed.planning.step import StepModel
+from shunter.extensions.distributed.tables.sharding_types import Choice
 
 SCALE = 1e3  # milliseconds, and gibibytes, so that the solver's tolerances mean something
 GIB = 2.0**30
@@ -132,7 +133,7 @@ def _added(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Colu
     added: list[list[tuple[int, float]]] = [[] for _ in range(model.layout.size)]
     for table, several in enumerate(options):
         for number, choice in enumerate(several):
-            for place, amount in model.costs.contribution(table, choice).amounts:
+            for place, amount in model.costs.contribution(table, choice):
                 added[place].append((columns.option[table, number], amount))
     return added
 
@@ -142,7 +143,7 @@ def _link_groups(model: StepModel, options: Sequence[Sequence[Choice]], columns:
     groups = model.layout.groups
     for table, several in enumerate(options):
         for number, group in enumerate(groups):
-            own = [columns.option[table, place] for place, one in enumerate(several) if one.group == group]
+            own = [columns.option[table, place] for place, one in enumerate(several) if group_of(one) == group]
             if own:
                 rows.add([*((place, 1.0) for place in own), (columns.group(number), -1.0)])
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from shunter.extensions.distributed.planning.costs import Choice
 from shunter.extensions.distributed.planning.demand import ModelDemand, TableDemand
 from shunter.extensions.distributed.planning.machine import Machine
+from shunter.extensions.distributed.tables.sharding_types import Choice, can_divide_rows
 
 Space = Literal["exact", "executable", "all"]
 FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
@@ -47,12 +47,6 @@ def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choic
         ]
     )
     return [Choice("data_parallel"), *divided, *hot]
-
-
-def can_divide_rows(rows: int, parts: int) -> bool:
-    """Return True if each of the equal parts gets at least one row."""
-    block = -(-rows // parts)
-    return (parts - 1) * block < rows
 
 
 def hot_rows(table: TableDemand) -> list[int]:

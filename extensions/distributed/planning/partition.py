@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from shunter.extensions.distributed.planning.costs import Choice, TableCosts
+from shunter.extensions.distributed.planning.costs import TableCosts
+from shunter.extensions.distributed.tables.sharding_types import Choice, can_divide_rows
 
 COPIED_SHARES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the tables
 
@@ -97,7 +98,7 @@ def whole_tables(costs: TableCosts) -> list[Choice] | None:
     for table in range(len(costs.demand.tables)):
         seconds, size = [0.0] * layout.count, 0.0
         for device in range(layout.count):
-            for place, amount in costs.contribution(table, Choice("table_wise", (device,))).amounts:
+            for place, amount in costs.contribution(table, Choice("table_wise", (device,))):
                 if place == layout.memory(device):
                     size = amount
                 elif place < 2 * len(layout.groups) * layout.count:
@@ -155,7 +156,7 @@ def _within_hosts(costs: TableCosts, copied: set[int]) -> list[Choice] | None:
 
 def _if_divisible(rows: int, parts: int, choice: Choice) -> Choice:
     """Return the choice if every part gets a row, otherwise a copy on every device."""
-    return choice if (parts - 1) * -(-rows // parts) < rows else Choice("data_parallel")
+    return choice if can_divide_rows(rows, parts) else Choice("data_parallel")
 
 
 def _sums(amounts: Sequence[float], devices: Sequence[int], room: Sequence[float]) -> list[float]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +14,7 @@ from shunter.extensions.distributed.tables.sharding_types import (
     BY_COLUMN,
     OF_HOSTS,
     SHARDING_TYPES,
+    Choice,
     CommunicationPrecision,
     ShardingType,
 )
@@ -109,6 +110,11 @@ class Plan(Frozen):
     def divided_width(self) -> int | None:
         """Required width of the tables with divided columns; None if no table has divided columns."""
         return next((table.width for table in self.tables.values() if table.kind in BY_COLUMN), None)
+
+    def choices(self, names: Iterable[str]) -> list[Choice]:
+        """Return the placements of tables, in the order of their names."""
+        tables = [self.tables[name] for name in names]
+        return [Choice(one.kind, one.devices, one.replicated_rows) for one in tables]
 
     @model_validator(mode="after")
     def _check(self) -> "Plan":

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from shunter.engine.data.dataset import Dataset
 from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.extensions.distributed.planning.calibration import ExecutedPlan
-from shunter.extensions.distributed.planning.costs import TableCosts, choices_of
+from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import ModelDemand, demand_of
 from shunter.extensions.distributed.planning.dense_split import SplitLayer
 from shunter.extensions.distributed.planning.machine import Machine, machine_of
@@ -22,8 +22,7 @@ from shunter.extensions.distributed.planning.report import PlanReport, Proposal,
 from shunter.extensions.distributed.planning.search import Found
 from shunter.extensions.distributed.planning.step import step_of
 from shunter.extensions.distributed.planning.totals import check_limits
-from shunter.extensions.distributed.planning.tower_demand import tower_workload
-from shunter.extensions.distributed.planning.tower_step import TowerStep, search_towers, tower_demand
+from shunter.extensions.distributed.planning.tower_step import TowerStep, search_towers, tower_demand, tower_workload
 from shunter.hardware.types import HardwareProfile, Workload
 from shunter.models.spec import ModelSpec
 
@@ -144,7 +143,7 @@ def _proposals(
 ) -> tuple[Proposal, ...]:
     """Return the gains of other precisions and batch sizes under the same plan, which are lower bounds."""
     plan = report.plan
-    choices = choices_of(plan, demand)
+    choices = plan.choices(table.name for table in demand.tables)
     layers = {one.name: one for one in demand.layers}
     splits = [SplitLayer(layers[name], kind) for name, kind in plan.layers.items() if kind != "data_parallel"]
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shunter.errors import InfeasibleError
-from shunter.extensions.distributed.planning.costs import Choice
 from shunter.extensions.distributed.planning.dynamic_program import best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
 from shunter.extensions.distributed.planning.options import Space, by_hand, data_parallel, options_of, rows_everywhere
 from shunter.extensions.distributed.planning.partition import small_ones_copied, whole_tables
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel
+from shunter.extensions.distributed.tables.sharding_types import Choice
 
 BETA = (10.0, 100.0)
 FIRST_STEPS = 50  # in which nothing better is no reason to stop
@@ -173,8 +173,7 @@ class Search:
         least = 0.0
         for table, options in enumerate(self.options):
             least += min(
-                sum(amount for place, amount in costs.contribution(table, one).amounts if place < in_seconds)
-                for one in options
+                sum(amount for place, amount in costs.contribution(table, one) if place < in_seconds) for one in options
             )
         return max(self.model.dense) + least / layout.count
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shunter.errors import InfeasibleError
-from shunter.extensions.distributed.planning.costs import Choice
 from shunter.extensions.distributed.planning.dense_split import SplitLayer, kinds_of
 from shunter.extensions.distributed.planning.options import by_hand
 from shunter.extensions.distributed.planning.search import Found, Search
 from shunter.extensions.distributed.planning.step import StepModel, step_of
+from shunter.extensions.distributed.tables.sharding_types import Choice
 
 ROUNDS = 2  # over all layers, as one that is divided may make another worth dividing
 

@@ -23,13 +23,7 @@ from copy import copy
 from typing import NamedTuple
 
 from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, Amounts, Calibration, Term
-from shunter.extensions.distributed.planning.costs import (
-    GROUP_OPERATORS,
-    ONE_BY_ONE_OPERATORS,
-    Choice,
-    Group,
-    TableCosts,
-)
+from shunter.extensions.distributed.planning.costs import GROUP_OPERATORS, ONE_BY_ONE_OPERATORS, Group, TableCosts
 from shunter.extensions.distributed.planning.dense_split import WITHIN_HOST, SplitLayer, held_share, traffic_of
 from shunter.extensions.distributed.planning.device_costs import dense_seconds
 from shunter.extensions.distributed.planning.simulate import (
@@ -40,7 +34,7 @@ from shunter.extensions.distributed.planning.simulate import (
     TaskGraph,
     simulate,
 )
-from shunter.extensions.distributed.tables.sharding_types import BY_ROW
+from shunter.extensions.distributed.tables.sharding_types import BY_ROW, Choice
 from shunter.hardware.cost.step_model import message_share
 from shunter.hardware.types import Collective
 
@@ -387,7 +381,7 @@ class SimulatedPlan:
         costs, sums, places = self.model.costs, self.sums, set()
         for table, choice in edits.items():
             for sign, one in ((-1.0, self.choices[table]), (1.0, choice)):
-                for place, amount in costs.contribution(table, one).amounts:
+                for place, amount in costs.contribution(table, one):
                     sums[place] += sign * amount
                     places.add(place)
             self.choices[table] = choice

@@ -4,9 +4,16 @@ import logging
 import warnings
 from typing import Any
 
-from shunter.extensions.distributed.planning.costs import Choice, TableCosts
-from shunter.extensions.distributed.planning.options import Space, can_divide_rows
-from shunter.extensions.distributed.tables.sharding_types import BY_COLUMN, BY_ROW, EXACT_SHARDING_TYPES, OF_HOSTS
+from shunter.extensions.distributed.planning.costs import TableCosts
+from shunter.extensions.distributed.planning.options import Space
+from shunter.extensions.distributed.tables.sharding_types import (
+    BY_COLUMN,
+    BY_ROW,
+    EXACT_SHARDING_TYPES,
+    OF_HOSTS,
+    Choice,
+    can_divide_rows,
+)
 from shunter.extensions.distributed.tables.torchrec_tables import build_sharder, table_collection, table_name
 from shunter.extensions.distributed.training.plan import FEWEST_COLUMNS, MILLISECONDS
 

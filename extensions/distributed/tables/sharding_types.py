@@ -12,7 +12,7 @@ Row-wise Adagrad stores one sum per row. If columns are divided, each block of c
 step size, so such a table is not trained exactly as in one process. The other four types are exact.
 """
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 ShardingType = Literal[
     "data_parallel",
@@ -30,3 +30,23 @@ OF_HOSTS: tuple[ShardingType, ...] = ("table_row_wise", "table_column_wise", "gr
 # Types with which a table is trained exactly as in one process.
 EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = tuple(kind for kind in SHARDING_TYPES if kind not in BY_COLUMN)
 CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
+
+
+class Choice(NamedTuple):
+    """Placement of a table.
+
+    Attributes:
+        kind: How the table is divided.
+        devices: Processes or devices that hold a part, in the order of the parts; empty if all do.
+        replicated_rows: Number of first rows that every device has a copy of; the other rows are exchanged one by one.
+    """
+
+    kind: ShardingType
+    devices: tuple[int, ...] = ()
+    replicated_rows: int = 0
+
+
+def can_divide_rows(rows: int, parts: int) -> bool:
+    """Return True if each of the equal parts gets at least one row."""
+    block = -(-rows // parts)
+    return (parts - 1) * block < rows

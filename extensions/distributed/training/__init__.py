@@ -1,6 +1,5 @@
 """One training run in many processes: plan, steps and sharded checkpoints."""
 
-from shunter.extensions.distributed.training.given import GivenTable
 from shunter.extensions.distributed.training.plan import Division, Machine, Sharding
 
-__all__ = ["Division", "GivenTable", "Machine", "Sharding"]
+__all__ = ["Division", "Machine", "Sharding"]

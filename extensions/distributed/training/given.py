@@ -1,7 +1,6 @@
 """Given plan of a training job, converted to TorchRec's sharding plan."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +8,7 @@ import torch
 from torch import distributed as dist
 
 from shunter.errors import RequestError
-from shunter.extensions.distributed.tables.exchanged import ExchangedTable
-from shunter.extensions.distributed.tables.sharding_types import ShardingType
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.extensions.distributed.tables.torchrec_tables import table_name
 
 if TYPE_CHECKING:
@@ -19,44 +17,10 @@ if TYPE_CHECKING:
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 
-@dataclass(frozen=True, kw_only=True)
-class GivenTable:
-    """Placement of one table.
-
-    Attributes:
-        kind: How it is divided.
-        processes: Processes that hold a part, in the order of the parts; none where all do.
-        replicated_rows: Number of first rows that every process has a copy of; other rows of such a table are exchanged
-            one by one.
-    """
-
-    kind: ShardingType
-    processes: tuple[int, ...] = ()
-    replicated_rows: int = 0
-
-    def exchanged(self, number: int, rows: int, processes: int) -> ExchangedTable:
-        """Return the table with the owner of each row.
-
-        Args:
-            number: Its number in the model.
-            rows: Its rows.
-            processes: How many processes there are.
-
-        Raises:
-            RequestError: It is divided in a way that has no owner of a row.
-        """
-        if self.kind not in ("table_wise", "row_wise"):
-            raise RequestError(
-                f"The plan replicates rows of table {number}, which is {self.kind}: make it table_wise or row_wise."
-            )
-        owners = self.processes or tuple(range(processes))
-        return ExchangedTable(number=number, rows=rows, replicated_rows=self.replicated_rows, owners=owners)
-
-
 def given_plan(
     collection: "EmbeddingBagCollection",
     sharder: "EmbeddingBagCollectionSharder",
-    tables: Sequence[GivenTable],
+    tables: Sequence[Choice],
     device: torch.device,
     processes_per_node: int | None,
 ) -> "ShardingPlan":
@@ -92,11 +56,11 @@ def given_plan(
     return ShardingPlan(plan={"": module})
 
 
-def _generator(table: GivenTable, per_node: int) -> Any:
+def _generator(table: Choice, per_node: int) -> Any:
     """Return TorchRec's sharding generator; rows are updated in the backward pass, except in replicated tables."""
     from torchrec.distributed import sharding_plan as torchrec
 
-    fused, processes = "fused", table.processes
+    fused, processes = "fused", table.devices
     nodes = sorted({process // per_node for process in processes})
     made = {
         "data_parallel": torchrec.data_parallel,

@@ -12,16 +12,18 @@ import torch
 from torch import distributed as dist
 
 from shunter.checked_json import json_object, read_or_quarantine, write_checked
-from shunter.errors import InfeasibleError
+from shunter.errors import InfeasibleError, RequestError
 from shunter.extensions.distributed.tables.exchanged import ExchangedTable
 from shunter.extensions.distributed.tables.sharding_types import (
     BY_ROW,
     EXACT_SHARDING_TYPES,
+    Choice,
     CommunicationPrecision,
     ShardingType,
+    can_divide_rows,
 )
 from shunter.extensions.distributed.tables.torchrec_tables import table_name
-from shunter.extensions.distributed.training.given import GivenTable, given_plan
+from shunter.extensions.distributed.training.given import given_plan
 
 if TYPE_CHECKING:
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -69,7 +71,7 @@ class Sharding:
     types: tuple[ShardingType, ...] = EXACT_SHARDING_TYPES
     precision: CommunicationPrecision = "fp32"
     processes_per_node: int | None = None
-    given: tuple[GivenTable, ...] | None = None
+    given: tuple[Choice, ...] | None = None
     shares_memory: bool = True
 
     def exchanged(self, rows: Sequence[int], processes: int) -> tuple[ExchangedTable, ...]:
@@ -77,13 +79,22 @@ class Sharding:
 
         Args:
             rows: Rows of each table.
-            processes: How many processes there are.
+            processes: Number of processes.
 
         Raises:
-            RequestError: One is divided in a way that has no owner of a row.
+            RequestError: A table is divided in a way that has no owner of a row.
         """
-        numbered = enumerate(zip(self.given or (), rows, strict=False))
-        return tuple(one.exchanged(number, size, processes) for number, (one, size) in numbered if one.replicated_rows)
+        found = []
+        for number, (one, size) in enumerate(zip(self.given or (), rows, strict=False)):
+            if not one.replicated_rows:
+                continue
+            if one.kind not in ("table_wise", "row_wise"):
+                raise RequestError(
+                    f"The plan replicates rows of table {number}, which is {one.kind}: make it table_wise or row_wise."
+                )
+            owners = one.devices or tuple(range(processes))
+            found.append(ExchangedTable(number=number, rows=size, replicated_rows=one.replicated_rows, owners=owners))
+        return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +106,7 @@ class Division:
         precision: Precision in which pooled rows and their gradients travel between processes.
     """
 
-    tables: tuple[GivenTable, ...] | None = None
+    tables: tuple[Choice, ...] | None = None
     precision: CommunicationPrecision = "fp32"
 
 
@@ -158,8 +169,7 @@ def make_plan(
 
 def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> tuple[ShardingType, ...]:
     """Return the sharding types that give every process at least one row of its blocks."""
-    block = math.ceil(rows / processes)
-    if (processes - 1) * block < rows:
+    if can_divide_rows(rows, processes):
         return tuple(types)
     return tuple(kind for kind in types if kind not in BY_ROW) or ("data_parallel",)
 

@@ -32,7 +32,7 @@ from torch import distributed as dist
 
 from shunter.errors import TooLargeError, TrainingError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
-from shunter.extensions.distributed.training.given import GivenTable
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.extensions.distributed.training.plan import Sharding, make_plan
 from shunter.extensions.tiers.tier_blocks import TierBlocks
 from shunter.extensions.tiers.tiers import RowTiers, check_cache
@@ -259,7 +259,7 @@ class TieredShards(EmbeddingTables):
     def _slot_table(self, device: torch.device, sharding: Sharding, *, is_weighted: bool) -> ShardedEmbeddings:
         """Return the memory of all processes as one table."""
         rows = self._slots * self._processes
-        by_row = replace(sharding, given=(GivenTable(kind="row_wise"),))
+        by_row = replace(sharding, given=(Choice("row_wise"),))
         plan = partial(make_plan, sharding=by_row, device=device, batch_size=1, ids_per_sample=())
         return ShardedEmbeddings(
             [TableShape(ids=rows, rows=rows, width=self.dim)],

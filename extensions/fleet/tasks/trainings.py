@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from shunter.engine.execution import execution_of
@@ -17,8 +17,7 @@ from shunter.engine.job import Hooks
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import HardwareError, ShunterError, first_line
 from shunter.extensions.distributed.executors.ray.cluster import Cluster
-from shunter.extensions.distributed.executors.ray.group import WorkerSlot
-from shunter.extensions.distributed.executors.ray.slots import RayExecutor
+from shunter.extensions.distributed.executors.ray.slots import RayExecutor, WorkerSlot
 from shunter.extensions.distributed.executors.ray.training import NodeLostError
 from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, cluster_nodes, free_resources
 from shunter.extensions.fleet.duration_model import is_processor
@@ -198,17 +197,14 @@ class RayTrainings:
             if former := self._progress.get(name):
                 self._progress[name] = former._replace(saved=former.done)
 
-        told: dict[str, Any] = {
-            "hooks": replace(hooks, on_step=on_step),
-            "ledger": ledger,
-            "on_begin": lambda: self._events.put(Granted(name)),
-            "on_checkpoint": on_checkpoint,
-        }
-        placement = running.slots[0].placement
-        if placement.processes > 1:
-            done = self._cluster.attempt_together(task, running.slots, **told)
-        else:
-            done = self._cluster.attempt(task, placement, memory_bytes=running.slots[0].memory_bytes, **told)
+        done = self._cluster.attempt(
+            task,
+            running.slots,
+            replace(hooks, on_step=on_step),
+            ledger,
+            on_begin=lambda: self._events.put(Granted(name)),
+            on_checkpoint=on_checkpoint,
+        )
         self._say_trained(running)
         return done
 

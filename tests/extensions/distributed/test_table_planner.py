@@ -11,13 +11,12 @@ from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
 from shunter.errors import RequestError
 from shunter.extensions.distributed import table_planner as step
-from shunter.extensions.distributed.planning.automatic import trains_as_simulated
 from shunter.extensions.distributed.planning.calibration import read_executed
 from shunter.extensions.distributed.planning.demand import table_names
 from shunter.extensions.distributed.planning.machine import executed_on
 from shunter.extensions.distributed.planning.plan import Plan, TablePlacement, plan_text
-from shunter.extensions.distributed.table_planner import TablePlanner, given_tables
-from shunter.extensions.distributed.training import GivenTable
+from shunter.extensions.distributed.table_planner import TablePlanner, trains_as_simulated
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
@@ -60,8 +59,8 @@ def check(run: Any) -> None:
 def test_a_plan_of_these_tables_is_handed_on_in_their_order(dataset: Any, tmp_path: Path) -> None:
     run = run_of(dataset, tmp_path)
     check(run)
-    assert given_tables(run.plan, table_names(dataset)) == tuple(
-        GivenTable(kind="table_wise", processes=(place % 2,)) for place in range(4)
+    assert tuple(run.plan.choices(table_names(dataset))) == tuple(
+        Choice("table_wise", (place % 2,)) for place in range(4)
     )
 
 
@@ -82,7 +81,7 @@ def test_a_plan_of_other_tables_is_refused(
 def test_copies_of_frequent_rows_are_handed_on_and_divided_layers_refused(dataset: Any, tmp_path: Path) -> None:
     run = run_of(dataset, tmp_path, bag0=TablePlacement(rows=50, width=16, kind="row_wise", replicated_rows=9))
     check(run)
-    assert GivenTable(kind="row_wise", replicated_rows=9) in given_tables(run.plan, table_names(dataset))
+    assert Choice("row_wise", replicated_rows=9) in tuple(run.plan.choices(table_names(dataset)))
     split = run.plan.model_copy(update={"layers": {"top.0": "output_split"}})
     Path(run.request.training.plan).write_text(plan_text(split))
     with pytest.raises(RequestError, match="divided layers, which are only simulated"):

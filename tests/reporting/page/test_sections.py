@@ -1,6 +1,6 @@
 """The table of the report's sections: its plain data agree with the modules that it names."""
 
-from shunter.extensions.distributed.tracked_plans import TRAINED_PLAN
+from shunter.extensions.distributed.plan_section import TRAINED_PLAN
 from shunter.reporting.card.ranking_breakdown import SIDES
 from shunter.reporting.page.features import FEATURES
 from shunter.reporting.page.model_card import FOLDER

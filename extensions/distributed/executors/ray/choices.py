@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.executors.role import Choice
-from shunter.extensions.distributed.executors.ray.group import WorkerSlot
+from shunter.extensions.distributed.executors.ray.slots import WorkerSlot
 from shunter.extensions.distributed.links.nodes import free_resources
 from shunter.hardware.types import Placement
 

@@ -3,14 +3,14 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.execution import execution_of
 from shunter.engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
 from shunter.engine.executors.ledger import Ledger
 from shunter.engine.executors.messages import Done, Task
@@ -18,15 +18,14 @@ from shunter.engine.executors.move_monitor import MoveError, MoveMonitor
 from shunter.engine.executors.role import Choice
 from shunter.engine.job import Hooks
 from shunter.engine.probes.measurement import Measurement
+from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import HardwareError, first_line
 from shunter.extensions.distributed.executors.ray.choices import Choices, Elsewhere, SelectUpgrade, are_free, nowhere
-from shunter.extensions.distributed.executors.ray.data import has_dataset, read_pieces, write_piece
-from shunter.extensions.distributed.executors.ray.energy import FlowMeter
-from shunter.extensions.distributed.executors.ray.group import WorkerSlot, train_on_nodes, wait_until_known
+from shunter.extensions.distributed.executors.ray.data import find_dataset, read_pieces, write_piece
 from shunter.extensions.distributed.executors.ray.network import network_between
-from shunter.extensions.distributed.executors.ray.node_work import measure_there, profiles_there
-from shunter.extensions.distributed.executors.ray.slots import PROCESSES, RayExecutor, spread
-from shunter.extensions.distributed.executors.ray.training import NodeLostError, train_on_node
+from shunter.extensions.distributed.executors.ray.node_trainer import measure_there
+from shunter.extensions.distributed.executors.ray.slots import PROCESSES, FlowMeter, RayExecutor, WorkerSlot, spread
+from shunter.extensions.distributed.executors.ray.training import NodeLostError, train_on_nodes, wait_until_known
 from shunter.extensions.distributed.executors.sharded_files import read_sharded, write_sharded
 from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from shunter.extensions.distributed.training import Division
@@ -79,6 +78,7 @@ class Cluster:
         self.moves: list[str] = []
         self.nodes_together: list[str] = []
         self._elsewhere = Elsewhere(Choices(), self.slots)
+        self._division: Division | None = None
 
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Return the profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
@@ -99,14 +99,16 @@ class Cluster:
         found: dict[str, list[HardwareProfile]] = {}
         while waiting:
             round_ = list({node.host: node for node in reversed(waiting)}.values())
-            asked = {node.name: self._on(node, profiles_there).remote() for node in round_}
+            asked = {node.name: self._on(node, local_profiles).remote() for node in round_}
             found |= {name: ray.get(reference) for name, reference in asked.items()}
             waiting = [node for node in waiting if node.name not in found]
         offered = [_offered(profile, node) for name, node in self.nodes.items() for profile in found[name]]
         if processes == 1 or len(self.nodes) == 1:
             return offered
         between = self.network()
-        return [one.model_copy(update={"collectives": between}) if _is_processor(one) else one for one in offered]
+        return [
+            one.model_copy(update={"collectives": between}) if one.accelerator.kind == "cpu" else one for one in offered
+        ]
 
     def network(self) -> tuple[CollectiveCost, ...]:
         """Return the cost of collectives between the first few nodes, measured once a day.
@@ -142,11 +144,13 @@ class Cluster:
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
         """Return the executor of one run, on the placement's node and further nodes that its processes need."""
-        return RayExecutor(self, placement, self.ledger)
+        return RayExecutor(self, placement, self.ledger, division=self._division)
 
-    def divided(self, division: Division) -> "DividedOver":
+    def divided(self, division: Division) -> Self:
         """Return the same cluster for multi-process training runs with a fixed division of the tables."""
-        return DividedOver(self, division)
+        other = copy(self)
+        other._division = division
+        return other
 
     def meter_with(self, here: EnergyMeter) -> FlowMeter:
         """Return a meter of this process, `here`, and of the energy that the nodes report."""
@@ -173,7 +177,6 @@ class Cluster:
             hooks: Functions that are called in this process.
             ledger: Ledger of the energy of each attempt.
         """
-        is_together = placement.processes > 1 or is_begun_by_many(task)
         placement, restarts = self._alive(placement), 0
         if task.checkpointing is not None:
             placement = self._begun_at(placement)
@@ -182,11 +185,8 @@ class Cluster:
             watch = MoveMonitor(partial(self._elsewhere.better, placement, slots))
             on_begin = _nothing if are_free(slots) else watch.begin
             watched = hooks if task.checkpointing is None else watch.watching(hooks)
-            memory = self._elsewhere.choices.memory_bytes
             try:
-                if is_together:
-                    return self.attempt_together(task, slots, watched, ledger, on_begin=on_begin)
-                return self.attempt(task, placement, watched, ledger, on_begin=on_begin, memory_bytes=memory)
+                return self.attempt(task, slots, watched, ledger, on_begin=on_begin)
             except MoveError as move:
                 self._note_move(f"{self._label(move.to)} is free: the training at {_label(slots)} continues there.")
                 placement = move.to
@@ -194,6 +194,7 @@ class Cluster:
                 restarts += 1
                 if restarts > MOST_RESTARTS:
                     raise
+                is_together = _are_a_group(task, slots)
                 if is_together:
                     wait_until_known(slots)
                 placement = self._alive(placement, exclude=None if is_together else placement.node)
@@ -213,47 +214,52 @@ class Cluster:
     def attempt(
         self,
         task: Task,
-        placement: Placement,
+        slots: Sequence[WorkerSlot],
         hooks: Hooks,
         ledger: Ledger,
         *,
-        on_begin: Callable[[], None] = lambda: None,
+        on_begin: Callable[[], None],
         on_checkpoint: Callable[[], None] = lambda: None,
-        memory_bytes: int = 0,
     ) -> Done:
-        """Run one attempt of a training run on the node of its placement, without moving to another node.
+        """Run one attempt of a training run with one process on each worker slot, without moving to other nodes.
 
         Args:
             task: The training; its checkpoints are copied into their folder on this machine.
-            placement: Placement of the training.
+            slots: Worker slots, those of one node next to each other.
             hooks: Functions that are called in this process.
             ledger: Ledger that records the energy of the attempt.
-            on_begin: Called when the node has room for the training.
+            on_begin: Called when the nodes have room for the training.
             on_checkpoint: Called when a checkpoint has been copied to this machine.
-            memory_bytes: Memory need on the node; 0 if unknown.
 
         Raises:
-            NodeLostError: The node or its process died; the last checkpoint is on this machine.
+            NodeLostError: A node or a process died; the last checkpoint is on this machine.
         """
-        checkpoints = task.checkpointing.directory if task.checkpointing else None
-        node = self._node(placement)
+        checkpointing, is_together = task.checkpointing, _are_a_group(task, slots)
 
         def keep(files: Files) -> None:
-            if checkpoints is not None:
-                write_checkpoint(files, checkpoints)
-                on_checkpoint()
+            if checkpointing is None:
+                return
+            if is_together:
+                write_sharded(files, checkpointing.directory, checkpointing.keeping.generations)
+            else:
+                write_checkpoint(files, checkpointing.directory)
+            on_checkpoint()
 
         ledger.begin()
-        self._bring(task.job.dataset, node)
-        return train_on_node(
-            node,
-            replace(task, job=replace(task.job, execution=execution_of(placement))),
-            {} if checkpoints is None else read_checkpoint(checkpoints),
+        for node in {slot.node.node_id: slot.node for slot in slots}.values():
+            self._bring(task.job.dataset, node)
+            if is_together:
+                self.nodes_together += [node.name] if node.name not in self.nodes_together else []
+        read = read_sharded if is_together else read_checkpoint
+        return train_on_nodes(
+            slots,
+            task,
+            {} if checkpointing is None else read(checkpointing.directory),
             hooks,
+            is_together=is_together,
             on_energy=ledger.update,
             on_checkpoint=keep,
             on_begin=on_begin,
-            memory_bytes=memory_bytes,
         )
 
     def slots(self, placement: Placement) -> list[WorkerSlot]:
@@ -272,38 +278,6 @@ class Cluster:
         ordered = sorted(places, key=lambda place: names.index(str(place.node)))
         memory = self._elsewhere.choices.memory_bytes
         return [WorkerSlot(nodes[str(place.node)], place, names.count(str(place.node)), memory) for place in ordered]
-
-    def attempt_together(
-        self,
-        task: Task,
-        slots: Sequence[WorkerSlot],
-        hooks: Hooks,
-        ledger: Ledger,
-        *,
-        on_begin: Callable[[], None] = lambda: None,
-        on_checkpoint: Callable[[], None] = lambda: None,
-    ) -> Done:
-        """Train to completion with one process on each worker slot only; see `attempt`."""
-        checkpointing = task.checkpointing
-
-        def keep(files: Files) -> None:
-            if checkpointing is not None:
-                write_sharded(files, checkpointing.directory, checkpointing.keeping.generations)
-                on_checkpoint()
-
-        ledger.begin()
-        for node in {slot.node.node_id: slot.node for slot in slots}.values():
-            self._bring(task.job.dataset, node)
-            self.nodes_together = list(dict.fromkeys([*self.nodes_together, node.name]))
-        return train_on_nodes(
-            slots,
-            task,
-            {} if checkpointing is None else read_sharded(checkpointing.directory),
-            hooks,
-            on_energy=ledger.update,
-            on_checkpoint=keep,
-            on_begin=on_begin,
-        )
 
     def _note_move(self, move: str) -> None:
         log.warning(move)
@@ -344,7 +318,7 @@ class Cluster:
         from ray.exceptions import RayError
 
         try:
-            if not ray.get(self._on(node, has_dataset).remote(dataset)):
+            if not ray.get(self._on(node, find_dataset).remote(dataset)):
                 for piece in read_pieces(dataset):
                     ray.get(self._on(node, write_piece).remote(dataset, piece))
         except RayError as error:
@@ -359,30 +333,6 @@ class Cluster:
         return ray.remote(num_cpus=0)(work).options(**placed(node.node_id))
 
 
-class DividedOver:
-    """Cluster as a `ComputeTarget` whose multi-process training jobs divide the tables by a given plan.
-
-    Args:
-        cluster: The cluster.
-        division: How the tables are divided.
-    """
-
-    def __init__(self, cluster: Cluster, division: Division) -> None:
-        self._cluster, self._division = cluster, division
-
-    def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
-        """See `ComputeTarget.executor`."""
-        return RayExecutor(self._cluster, placement, self._cluster.ledger, division=self._division)
-
-    def executors(self, placement: Placement, count: int) -> list[RayExecutor]:
-        """See `ComputeTarget.executors`; each of several executors uses one process."""
-        return self._cluster.executors(placement, count)
-
-
-def _is_processor(profile: HardwareProfile) -> bool:
-    return profile.accelerator.kind == "cpu"
-
-
 def _label(slots: Sequence[WorkerSlot]) -> str:
     """Return the placement of one process, or the nodes of several."""
     if len(slots) == 1:
@@ -394,9 +344,10 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def is_begun_by_many(task: Task) -> bool:
-    """Return True if several processes began the training: only a process group can read its state."""
-    return task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
+def _are_a_group(task: Task, slots: Sequence[WorkerSlot]) -> bool:
+    """Return True if several processes train, or began the training: only a process group can read its state."""
+    begun_by_many = task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
+    return len(slots) > 1 or begun_by_many
 
 
 def _offered(profile: HardwareProfile, node: ClusterNode) -> HardwareProfile:

@@ -23,11 +23,6 @@ def find_dataset(dataset: Dataset) -> Path | None:
     return None
 
 
-def has_dataset(dataset: Dataset) -> bool:
-    """Return True if this machine has the data set."""
-    return find_dataset(dataset) is not None
-
-
 def copy_directory(dataset: Dataset) -> Path:
     """Return the folder of a received copy on this machine."""
     return Settings().cache_directory / "received" / dataset.fingerprint

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from shunter.checked_json import read_or_quarantine
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.profiling.cache import MAX_AGE, ProfileKey
 from shunter.errors import HardwareError, first_line
-from shunter.extensions.distributed.executors.ray.group_trainer import GroupTrainer, Membership
+from shunter.extensions.distributed.executors.ray.node_trainer import GroupTrainer, Membership
 from shunter.extensions.distributed.links.collectives import fitted, timed
 from shunter.extensions.distributed.links.nodes import ClusterNode, placed
 from shunter.frozen import Frozen
@@ -40,9 +39,8 @@ class NetworkProbe(GroupTrainer):
 
     def durations(self) -> dict[tuple[Collective, int], list[float]]:
         """Return the seconds of each repetition, by operation and message size."""
-        assert self._member is not None, "the group is known"
         torch.set_num_threads(1)
-        with self._group(self._member, "cpu"):
+        with self._group("cpu"):
             return dict(timed())
 
 
@@ -74,9 +72,8 @@ def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
     ]
     try:
         host, port = ray.get(actors[0].address.remote(), timeout=LONGEST_SECONDS)
-        token, keepers = uuid.uuid4().hex, tuple(range(len(nodes)))
-        for rank, actor in enumerate(actors):
-            actor.join.remote(Membership(token, rank, keepers, host, port))
+        for actor, member in zip(actors, Membership.of_all([one.node_id for one in nodes], host, port), strict=True):
+            actor.join.remote(member)
         asked = [actor.durations.remote() for actor in actors]
         return fitted(ray.get(asked, timeout=LONGEST_SECONDS)[0], len(nodes), LINK)
     except RayError as error:

@@ -1,12 +1,22 @@
-"""Node's side of a remote training: an actor that trains and collects messages."""
+"""Node's side of remote work: actors that train, alone or as one process of a group, and collect messages."""
 
+import os
+import shutil
+import socket
 import tempfile
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Self
 
+import torch
+from torch import distributed as dist
+
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
 from shunter.engine.executors.in_process import trainer_of
 from shunter.engine.executors.messages import (
@@ -20,20 +30,37 @@ from shunter.engine.executors.messages import (
     Task,
     attended,
 )
-from shunter.engine.job import Hooks
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.libraries import load_libraries
+from shunter.engine.probes.measurement import Measurement, measure
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason
+from shunter.extensions.distributed.executors.process_group import machine_here
 from shunter.extensions.distributed.executors.ray.data import find_dataset
+from shunter.extensions.distributed.executors.sharded_files import ShardedWatch, write_sharded
+from shunter.extensions.distributed.executors.together import train_together
+from shunter.extensions.distributed.links.processes import NETWORK_INTERFACES, interface_of
+from shunter.extensions.distributed.training import Division, Sharding
+from shunter.extensions.distributed.training.folders import Folders
+from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
+from shunter.hardware.types import Placement
+from shunter.model_families import MODEL_FAMILIES
+from shunter.models.graph import GraphSpec
+from shunter.models.registry import build_model
+from shunter.models.spec import ModelSpec
 
 ANSWER_SECONDS = 0.5  # longest wait of a call for messages
+MEET_SECONDS = 120.0  # longest wait for all processes to join
+NO_MODEL: Any = None  # model of processes that return no weights
 
 
-class _FileWatch(Protocol):
-    """Watcher of new checkpoint files."""
-
-    def changed(self) -> Files | None: ...
+def measure_there(
+    dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
+) -> Measurement | None:
+    """Measure steps on the node that runs this function; the data set must have been sent there before."""
+    return measure(_there(dataset), spec, placement, steps)
 
 
 class NodeTrainer:
@@ -44,6 +71,7 @@ class NodeTrainer:
         self._arrived = threading.Condition()
         self._stop: Stop | None = None
         self._meter: EnergyMeter | None = None
+        self._ended = threading.Event()
 
     def start(self, task: Task, files: Files) -> None:
         """Start the training in a thread.
@@ -68,31 +96,49 @@ class NodeTrainer:
             messages.insert(0, EnergyUsed(self._meter.reading))
         return messages
 
+    def ready(self) -> None:
+        """Do nothing; that the call returns shows that Ray has reserved the resources of the actor."""
+
+    def end(self, seconds: float) -> None:
+        """Wait at most this many seconds for the training to end."""
+        self._ended.wait(seconds)
+
     def _run(self, task: Task, files: Files) -> None:
-        self._send(attended(lambda: self._train(task, files), wants_model=task.wants_model))
+        try:
+            self._send(attended(lambda: self._train_there(task, files), wants_model=task.wants_model))
+        finally:
+            self._ended.set()
 
-    def _train(self, task: Task, files: Files) -> TrainResult:
-        job = task.job
-        found = find_dataset(job.dataset)
-        assert found is not None, "the data set was sent first"
-        load_libraries(job.execution.device)
-        with tempfile.TemporaryDirectory(prefix="shunter-") as name, _meter(task) as meter:
+    def _train_there(self, task: Task, files: Files) -> TrainResult:
+        device = task.job.execution.device
+        task = replace(task, job=replace(task.job, dataset=_there(task.job.dataset)))
+        load_libraries(device)
+        with self._folder() as folder, measure_energy(device, cores=task.cores) as meter:
             self._meter = meter
-            checkpointing = task.checkpointing
-            if checkpointing is not None:
-                checkpointing = replace(checkpointing, directory=Path(name) / "checkpoint")
-                if files:
-                    write_checkpoint(files, checkpointing.directory)
-            send_checkpoint = self._sender(CheckpointWatch(checkpointing.directory) if checkpointing else None)
-            hooks = self._hooks(send_checkpoint)
-            try:
-                return trainer_of(job)(
-                    replace(job, dataset=replace(job.dataset, directory=found)), hooks, checkpointing
-                )
-            finally:
-                send_checkpoint()
+            return self._train(task, files, folder)
 
-    def _hooks(self, send_checkpoint: Callable[[], None]) -> Hooks:
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """Yield a folder for the training's state, closed to other users."""
+        with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+            yield Path(name) / "checkpoint"
+
+    def _train(self, task: Task, files: Files, folder: Path) -> TrainResult:
+        checkpointing = task.checkpointing and replace(task.checkpointing, directory=folder)
+        if files:
+            write_checkpoint(files, folder)
+        with self._sending(CheckpointWatch(folder) if checkpointing else None) as hooks:
+            return trainer_of(task.job)(task.job, hooks, checkpointing)
+
+    @contextmanager
+    def _sending(self, watch: CheckpointWatch | ShardedWatch | None) -> Iterator[Hooks]:
+        """Yield hooks that send progress and the new checkpoint files; the last files are sent after the block."""
+
+        def send_checkpoint() -> None:
+            files = watch.changed() if watch else None
+            if files:
+                self._send(CheckpointSaved(files))
+
         def on_step(done: int, total: int) -> None:
             send_checkpoint()
             self._send(Progress(done, total))
@@ -101,7 +147,10 @@ class NodeTrainer:
             send_checkpoint()
             self._send(EpochEnded(report))
 
-        return Hooks(on_step=on_step, on_epoch=on_epoch, should_stop=self._should_stop)
+        try:
+            yield Hooks(on_step=on_step, on_epoch=on_epoch, should_stop=self._should_stop)
+        finally:
+            send_checkpoint()
 
     def _should_stop(self) -> StopReason | None:
         if self._stop is None:
@@ -109,14 +158,6 @@ class NodeTrainer:
         if self._stop.because is None:
             raise KeyboardInterrupt
         return self._stop.because
-
-    def _sender(self, watch: _FileWatch | None) -> Callable[[], None]:
-        def send_epochs() -> None:
-            files = watch.changed() if watch else None
-            if files:
-                self._send(CheckpointSaved(files))
-
-        return send_epochs
 
     def _send(self, message: Message) -> None:
         """Queue a message; a later step or checkpoint replaces an earlier one."""
@@ -134,6 +175,161 @@ class NodeTrainer:
         return {name: part for found in files for name, part in found.items() if is_part(name)}
 
 
-def _meter(task: Task) -> EnergyMeter:
-    """Return a meter of the training's share of the node."""
-    return measure_energy(task.job.execution.device, cores=task.cores)
+@dataclass(frozen=True)
+class Membership:
+    """Membership of one process in a group.
+
+    Attributes:
+        name: Unique name of the group.
+        rank: Number of the process.
+        keepers: For each process, the first rank on its node.
+        host: Address at which the first process waits for the others.
+        port: Port at the address.
+    """
+
+    name: str
+    rank: int
+    keepers: tuple[int, ...]
+    host: str
+    port: int
+
+    @classmethod
+    def of_all(cls, node_ids: Sequence[str], host: str, port: int) -> list[Self]:
+        """Return the memberships of a new group with a process on each of these nodes."""
+        name, keepers = uuid.uuid4().hex, tuple(node_ids.index(one) for one in node_ids)
+        return [cls(name, rank, keepers, host, port) for rank in range(len(node_ids))]
+
+    @property
+    def processes(self) -> int:
+        """Return the number of all processes."""
+        return len(self.keepers)
+
+    @property
+    def processes_per_node(self) -> int | None:
+        """Return the number of processes per node if it is equal on all nodes, else None."""
+        counts = {self.keepers.count(keeper) for keeper in self.keepers}
+        return counts.pop() if len(counts) == 1 else None
+
+
+class GroupTrainer(NodeTrainer):
+    """Actor that trains on a node together with other processes of a group; the first process reports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listener: socket.socket | None = None
+        self._member: Membership
+
+    def address(self) -> tuple[str, int]:
+        """Open the rendezvous socket on the node's cluster address only, and return host and port."""
+        import ray
+
+        self._listener = socket.create_server((ray.util.get_node_ip_address(), 0))
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    def join(self, member: Membership) -> None:
+        """Set the membership of this process; called before `start`."""
+        self._member = member
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """Yield a folder shared by the group's processes of this node; the first of their ranks removes it."""
+        member = self._member
+        keeper = member.keepers[member.rank]
+        folder = Path(tempfile.gettempdir()) / f"shunter-{member.name}-{keeper}"
+        if keeper != member.rank:
+            yield folder
+            return
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _train(self, task: Task, files: Files, folder: Path) -> TrainResult:
+        checkpointing = replace(task.checkpointing or Checkpointing(folder), directory=folder)
+        if files:
+            write_sharded(files, folder, checkpointing.keeping.generations)
+        with self._group(task.job.execution.device):
+            division = task.division or Division()
+            return self._train_in_group(task.job, checkpointing, division, wants_model=task.wants_model)
+
+    def _train_in_group(
+        self, job: ClickJob, checkpointing: Checkpointing, division: Division, *, wants_model: bool
+    ) -> TrainResult:
+        sharding, folders = _agreed_sharding(self._member, job, division), Folders(self._member.keepers)
+        if self._member.rank:
+            figures, _ = train_together(job, Hooks(), checkpointing, sharding, read=None, folders=folders)
+            return TrainResult(model=NO_MODEL, **vars(figures))
+        with self._sending(ShardedWatch(checkpointing.directory)) as hooks:
+            figures, best = train_together(
+                job, hooks, checkpointing, sharding, read=lambda: self._stop, folders=folders
+            )
+        if not wants_model:
+            return TrainResult(model=NO_MODEL, **vars(figures))
+        model = build_model(job.spec, job.dataset.features)
+        gather_weights(best, model)
+        return TrainResult(model=model, **vars(figures))
+
+    @contextmanager
+    def _group(self, device: str) -> Iterator[None]:
+        """Join torch's default group while the block runs: gloo over the nodes' network, and NCCL as well for GPUs."""
+        import ray
+
+        member = self._member
+        interface = interface_of(ray.util.get_node_ip_address())
+        os.environ |= dict.fromkeys(NETWORK_INTERFACES, interface)
+        # TorchRec sees all processes as one host: division by hosts would change the order of additions.
+        os.environ |= {"RANK": str(member.rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(member.processes)}
+        on_gpu = device.startswith("cuda")
+        if on_gpu:
+            torch.cuda.set_device(0)  # Ray shows each actor its own GPU alone
+        store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
+            member.host,
+            member.port,
+            member.processes,
+            is_master=member.rank == 0,
+            timeout=timedelta(seconds=MEET_SECONDS),
+            wait_for_workers=False,
+            master_listen_fd=self._listener.detach() if self._listener else None,
+        )
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=dist.PrefixStore(member.name, store),  # pyright: ignore[reportPrivateImportUsage]
+            rank=member.rank,
+            world_size=member.processes,
+        )
+        yield
+        dist.barrier()  # no folder is removed while other processes read it
+        dist.destroy_process_group()
+
+
+def _there(dataset: Dataset) -> Dataset:
+    """Return the data set in its folder on this node."""
+    found = find_dataset(dataset)
+    assert found is not None, "the data set was sent first"
+    return replace(dataset, directory=found)
+
+
+def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> Sharding:
+    """Return the sharding constraints by the first process's measurements, broadcast to all processes."""
+    agreed: list[Any] = [None]
+    if member.rank == 0:
+        sharing = member.keepers.count(0)
+        per_node = member.processes_per_node
+        host_model: type[HostModel] | None = MODEL_FAMILIES.load_part(job.spec.family, "host_model")
+        by_hosts = (
+            division.tables is None
+            and per_node is not None
+            and host_model is not None
+            and host_model.can_be_divided(job.spec, job.dataset.features, job.hyperparameters, per_node)
+        )
+        machine = machine_here(job.execution.device, sharing)
+        if sharing < len(member.keepers):  # this machine's link does not connect the nodes
+            machine = replace(machine, link_bytes_per_second=None)
+        hosts = per_node if by_hosts else None
+        agreed = [
+            Sharding(machine=machine, processes_per_node=hosts, given=division.tables, precision=division.precision)
+        ]
+    dist.broadcast_object_list(agreed, src=0)
+    return agreed[0]

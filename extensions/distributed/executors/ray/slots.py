@@ -1,8 +1,8 @@
-"""Parallel training runs on a cluster: assignment to nodes, and the executor that sends them there."""
+"""Processes of training runs on the nodes of a cluster: their worker slots, their executor, and their energy."""
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from shunter.engine.executors.ledger import Ledger, LedgerMeter
@@ -14,7 +14,43 @@ from shunter.engine.stopping import StopReason
 from shunter.errors import RequestError
 from shunter.extensions.distributed.links.nodes import ClusterNode
 from shunter.extensions.distributed.training import Division
-from shunter.hardware.types import Placement
+from shunter.hardware.meters.meter import EnergyMeter
+from shunter.hardware.types import EnergyReading, Placement
+
+
+@dataclass(frozen=True)
+class WorkerSlot:
+    """Worker slot of one process of a training run.
+
+    Attributes:
+        node: Its node.
+        placement: Its accelerator on the node, with the threads of this process alone.
+        shared_by: Processes of the training run on that node.
+        memory_bytes: Predicted memory on the node; 0 if unknown.
+    """
+
+    node: ClusterNode
+    placement: Placement
+    shared_by: int
+    memory_bytes: int = 0
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """Return the resources that Ray reserves; processes that share fewer cores than their number get fractions.
+
+        The memory is at most an equal share of the memory that the node was started with (`ray start --memory`).
+        """
+        cores = min(float(self.placement.threads), self.node.resources.get("CPU", 0.0) / self.shared_by)
+        gpus = float(self.placement.device.startswith("cuda"))
+        memory = min(self.memory_bytes, int(self.node.resources.get("memory", 0.0)) // self.shared_by)
+        return {name: count for name, count in (("CPU", cores), ("GPU", gpus), ("memory", memory)) if count}
+
+    @property
+    def cores(self) -> int | None:
+        """Return the cores whose idle power counts for this process; None for all."""
+        if self.shared_by == 1:
+            return None
+        return max(1, next(one.cores for one in self.node.accelerators if one.kind == "cpu") // self.shared_by)
 
 
 class Asked(NamedTuple):
@@ -140,3 +176,37 @@ class RayExecutor(Executor):
             return hooks.should_stop() if hooks.should_stop else None
 
         return self._cluster.train(task, self.placement, replace(hooks, should_stop=should_stop), self._ledger)
+
+
+class FlowMeter:
+    """Energy of the flow's own process and of the nodes that train for it; a `shunter.engine.stopping.Meter`.
+
+    Args:
+        here: entered meter of this process.
+        ledger: Ledger of the nodes.
+    """
+
+    def __init__(self, here: EnergyMeter, ledger: Ledger) -> None:
+        self._here, self._ledger = here, ledger
+
+    @property
+    def reading(self) -> EnergyReading:
+        """Return the joules of both over the seconds of this process; estimated or unavailable if one of them is."""
+        here, there = self._here.reading, self._ledger.total_with_branches()
+        source = f"this process: {here.source}; nodes: {there.source}"
+        if here.joules is None or there.joules is None:
+            return EnergyReading(
+                joules=None, seconds=here.seconds, mean_watts=None, method="unavailable", source=source
+            )
+        method = "measured" if here.method == there.method == "measured" else "estimated"
+        measured = here.measured_joules + there.measured_joules
+        return EnergyReading.of(here.joules + there.joules, here.seconds, method, source, measured_joules=measured)
+
+    def seconds_so_far(self) -> float:
+        """Return the seconds since the flow's meter was entered."""
+        return self._here.seconds_so_far()
+
+    def joules_so_far(self) -> float | None:
+        """Return the joules of `reading`."""
+        here, there = self._here.joules_so_far(), self._ledger.total_with_branches().joules
+        return None if here is None or there is None else here + there

@@ -1,129 +1,234 @@
-"""Caller's side of a training run on a node: sends the task, follows it, and detects the loss of the node."""
+"""Caller's side of a training run on nodes: sends the task, follows it, and detects the loss of a node."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from shunter.engine.execution import execution_of
 from shunter.engine.executors.checkpoint_files import Files
-from shunter.engine.executors.messages import Done, Message, Order, Task
+from shunter.engine.executors.energy import side_by_side
+from shunter.engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
 from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
 from shunter.engine.job import Hooks
-from shunter.errors import TrainingError, first_line
-from shunter.extensions.distributed.executors.ray.node_trainer import ANSWER_SECONDS, NodeTrainer
-from shunter.extensions.distributed.links.nodes import ClusterNode, placed
+from shunter.errors import ShunterError, TrainingError, first_line
+from shunter.extensions.distributed.executors.ray.node_trainer import (
+    ANSWER_SECONDS,
+    GroupTrainer,
+    Membership,
+    NodeTrainer,
+)
+from shunter.extensions.distributed.executors.ray.slots import WorkerSlot
+from shunter.extensions.distributed.links.nodes import alive_nodes, placed, reserved
 from shunter.hardware.types import EnergyReading
+
+END_SECONDS = 5.0  # time for processes to exit after the last message of the first process
+KNOWN_SECONDS = 60.0  # time until Ray detects a lost node; lost processes are detected at once
+REACH_SECONDS = 10.0  # time until processes that cannot reach each other count as lost
+CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # parts of torch's errors about a lost process
 
 
 class NodeLostError(TrainingError):
-    """Error that a node, or the process that trained on it, is gone; its last checkpoint is kept."""
+    """Error that a node, or a process that trained on it, is gone; its last checkpoint is kept."""
 
     code = "node-lost"
 
 
-def train_on_node(
-    node: ClusterNode,
+def train_on_nodes(
+    slots: Sequence[WorkerSlot],
     task: Task,
     files: Files,
     hooks: Hooks,
     *,
+    is_together: bool,
     on_energy: Callable[[EnergyReading], None],
     on_checkpoint: Callable[[Files], None],
-    on_begin: Callable[[], None] = lambda: None,
-    memory_bytes: int = 0,
+    on_begin: Callable[[], None],
 ) -> Done:
-    """Train to completion on a node that has the data.
+    """Train to completion in one process on each worker slot; all nodes have the data.
 
     Args:
-        node: Node of the training.
-        task: The training, or the rest of one.
-        files: Checkpoint to resume from; empty to begin.
+        slots: Worker slots, those of one node next to each other.
+        task: Training to run or to resume.
+        files: Files of the state to resume from; empty for a new training.
         hooks: Functions that are called in this process.
-        on_energy: Called with the energy used by the node so far.
-        on_checkpoint: Called with the files of each new checkpoint.
-        on_begin: Called when the node has room for the training.
-        memory_bytes: Predicted memory on the node; 0 if unknown.
+        is_together: Whether the processes are a group, also of one, whose checkpoints are sharded.
+        on_energy: Called with the energy of all processes so far.
+        on_checkpoint: Called with the files of each new state.
+        on_begin: Called when Ray has reserved the resources of all processes.
 
     Raises:
-        NodeLostError: The node or its process died.
+        NodeLostError: A node or a process died.
         KeyboardInterrupt: Ctrl-C; the state has been saved.
         Exception: Error of the training, or of a hook.
     """
     import ray
+    from ray.util import remove_placement_group
 
-    actor: Any = ray.remote(NodeTrainer).options(**_resources(node, task, memory_bytes)).remote()  # pyright: ignore
-    training = RemoteTraining(_NodeChannel(actor, node), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
+    group = reserved([slot.resources for slot in slots], [slot.node for slot in slots]) if len(slots) > 1 else None
+    actors: list[Any] = []
     try:
-        _start(actor, task, files, hooks)
-        on_begin()
-        return training.run(ends_it=lambda error: task.checkpointing is not None)
-    except signs_of_a_loss() as error:
-        raise lost(node.name, error) from error
+        actors += [_actor(group, turn, slot, is_together=is_together) for turn, slot in enumerate(slots)]
+        training = RemoteTraining(_Channel(actors, slots), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
+        try:
+            _wait_for_room(actors, slots, hooks)
+            _start(actors, slots, task, files, is_together=is_together)
+            on_begin()
+            done = training.run(ends_it=lambda error: task.checkpointing is not None)
+        except signs_of_a_loss() as error:
+            raise lost(_names(slots), error) from error
+        finally:
+            if training.has_ended:
+                leaving = [actor.end.remote(END_SECONDS) for actor in actors]
+                ray.wait(leaving, num_returns=len(actors), timeout=END_SECONDS)
+        return done
     finally:
-        ray.kill(actor)
+        for actor in actors:
+            ray.kill(actor)
+        if group is not None:
+            remove_placement_group(group)
 
 
-def _start(actor: Any, task: Task, files: Files, hooks: Hooks) -> None:
-    """Start the training as soon as the node has room; a hook may end the wait by an exception."""
+def wait_until_known(slots: Sequence[WorkerSlot]) -> None:
+    """Wait, after a node was lost, until each node answers or Ray reports it dead, at most `KNOWN_SECONDS`."""
     import ray
 
-    started = actor.start.remote(task, files)
-    while not ray.wait([started], timeout=ANSWER_SECONDS)[0]:
+    asked = ray.remote(num_cpus=0)(_answer)
+    nodes = {slot.node.node_id for slot in slots}
+    answers = [asked.options(**placed(node)).remote() for node in nodes]
+    ray.wait(answers, num_returns=len(answers), timeout=KNOWN_SECONDS)
+
+
+def _answer() -> None:
+    """Do nothing; that the call returns shows that the node is alive."""
+
+
+def _actor(group: Any, turn: int, slot: WorkerSlot, *, is_together: bool) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    needs = slot.resources
+    options: dict[str, Any] = {"num_cpus": needs.get("CPU", 0), "num_gpus": needs.get("GPU", 0)}
+    options |= {"memory": needs["memory"]} if "memory" in needs else {}
+    if group is None:
+        options |= placed(slot.node.node_id)
+    else:
+        there = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=turn)
+        options["scheduling_strategy"] = there
+    return ray.remote(GroupTrainer if is_together else NodeTrainer).options(**options).remote()  # pyright: ignore
+
+
+def _wait_for_room(actors: Sequence[Any], slots: Sequence[WorkerSlot], hooks: Hooks) -> None:
+    """Wait until Ray has reserved the resources of all processes; a hook may end the wait by an exception.
+
+    Raises:
+        NodeLostError: A node was lost, so that its resources can never be reserved.
+    """
+    import ray
+
+    ready = [actor.ready.remote() for actor in actors]
+    while ray.wait(ready, num_returns=len(ready), timeout=ANSWER_SECONDS)[1]:
         if hooks.should_stop:
             hooks.should_stop()
+        up = {node["NodeID"] for node in alive_nodes()}
+        for slot in slots:
+            if slot.node.node_id not in up:
+                raise NodeLostError(f"Node {slot.node.name} is gone before the training began there.")
+    ray.get(ready)
+
+
+def _start(actors: Sequence[Any], slots: Sequence[WorkerSlot], task: Task, files: Files, *, is_together: bool) -> None:
+    """Start the training; in a group, the first process gets the state and distributes it, and returns the model."""
+    import ray
+
+    if is_together:
+        host, port = ray.get(actors[0].address.remote())
+        members = Membership.of_all([slot.node.node_id for slot in slots], host, port)
+        for actor, member in zip(actors, members, strict=True):
+            actor.join.remote(member)
+    started = []
+    for rank, (actor, slot) in enumerate(zip(actors, slots, strict=True)):
+        own = replace(
+            task, job=replace(task.job, execution=execution_of(slot.placement)), cores=slot.cores or task.cores
+        )
+        started.append(
+            actor.start.remote(replace(own, wants_model=own.wants_model and not rank), {} if rank else files)
+        )
     ray.get(started)
 
 
-def _resources(node: ClusterNode, task: Task, memory_bytes: int) -> dict[str, Any]:
-    """Return the resources that Ray reserves on the node, so that two training runs wait for each other."""
-    execution = task.job.execution
-    cores = min(execution.threads, node.resources.get("CPU", 0.0))
-    memory = memory_there(node, memory_bytes)
-    return {
-        "num_cpus": cores,
-        "num_gpus": int(execution.device.startswith("cuda")),
-        **({"memory": memory} if memory else {}),
-        **placed(node.node_id),
-    }
-
-
-def memory_there(node: ClusterNode, memory_bytes: int, shared_by: int = 1) -> int:
-    """Return the bytes of a node's memory that Ray reserves: the need, at most an equal share of the node.
+class _Channel:
+    """Channel to all processes; a `shunter.engine.executors.remote_training.Channel`.
 
     Args:
-        node: The node, with the memory that it was started with (`ray start --memory`).
-        memory_bytes: Memory need of a process.
-        shared_by: Processes that share the node.
-    """
-    return min(memory_bytes, int(node.resources.get("memory", 0.0)) // shared_by)
-
-
-class _NodeChannel:
-    """Channel to a training run on a node; a `shunter.engine.executors.remote_training.Channel`.
-
-    Args:
-        actor: Ray's handle of the started `NodeTrainer`.
-        node: Node of the actor.
+        actors: Ray's handles of the processes, in their order.
+        slots: Worker slots of the processes.
     """
 
-    def __init__(self, actor: Any, node: ClusterNode) -> None:
-        self._actor, self._node = actor, node
+    def __init__(self, actors: Sequence[Any], slots: Sequence[WorkerSlot]) -> None:
+        self._actors, self._slots = actors, slots
+        self._readings: dict[int, EnergyReading] = {}
 
     def receive(self) -> Sequence[Message]:
-        import ray
-        from ray.exceptions import GetTimeoutError
-
-        try:
-            return ray.get(self._actor.messages.remote(), timeout=GRACE_SECONDS)
-        except GetTimeoutError:
-            return []
-        except signs_of_a_loss() as error:
-            raise LostError(lost(self._node.name, error)) from error
+        said = self._ask()
+        if len(self._actors) == 1:
+            return [message for _, message in said]
+        failed = [error for _, error in said if isinstance(error, Failed)]
+        if failed and not isinstance(failed[0].error, KeyboardInterrupt):
+            return [self._cause(failed)]
+        own = [message for rank, message in said if rank == 0 and not isinstance(message, EnergyUsed)]
+        energy = [EnergyUsed(side_by_side(list(self._readings.values())))] if self._readings else []
+        return [*energy, *own]
 
     def order(self, order: Order) -> None:
         from ray.exceptions import RayError
 
         with suppress(RayError):  # the next `receive` detects the loss
-            self._actor.order.remote(order)
+            self._actors[0].order.remote(order)
+
+    def _ask(self) -> list[tuple[int, Message]]:
+        """Return the messages of each process with its rank; only the first process is waited for."""
+        import ray
+        from ray.exceptions import GetTimeoutError
+
+        asked = [actor.messages.remote(0 if rank else ANSWER_SECONDS) for rank, actor in enumerate(self._actors)]
+        found: list[tuple[int, Message]] = []
+        for rank, reference in enumerate(asked):
+            try:
+                messages: list[Message] = ray.get(reference, timeout=GRACE_SECONDS)
+            except GetTimeoutError:
+                continue
+            except signs_of_a_loss() as error:
+                raise LostError(lost(self._slots[rank].node.name, error)) from error
+            for message in messages:
+                if isinstance(message, EnergyUsed):
+                    self._readings[rank] = message.reading
+                found.append((rank, message))
+        return found
+
+    def _cause(self, failed: list[Failed]) -> Failed:
+        """Return the error that caused the other errors.
+
+        Raises:
+            LostError: A process or its node is gone, or unreachable for the other processes.
+        """
+        deadline = time.monotonic() + REACH_SECONDS
+        while all(_is_connection(one.error) for one in failed):
+            if time.monotonic() >= deadline:
+                raise LostError(lost(_names(self._slots), failed[0].error)) from failed[0].error
+            failed += [message for _, message in self._ask() if isinstance(message, Failed)]
+        return next(one for one in failed if not _is_connection(one.error))
+
+
+def _is_connection(error: BaseException) -> bool:
+    """Return True if an error says that another process is unreachable."""
+    words = f"{type(error).__name__} {error}".lower()
+    return not isinstance(error, ShunterError) and any(word in words for word in CONNECTION)
+
+
+def _names(slots: Sequence[WorkerSlot]) -> str:
+    return ", ".join(dict.fromkeys(slot.node.name for slot in slots))
 
 
 def signs_of_a_loss() -> tuple[type[Exception], ...]:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shunter.extensions.distributed.plan_request import PlanRequest
-from shunter.extensions.distributed.planning.costs import Choice, TableCosts
+from shunter.extensions.distributed.planning.costs import TableCosts
+from shunter.extensions.distributed.planning.device_costs import samples_by_rate
 from shunter.extensions.distributed.planning.dynamic_program import ROUNDING, best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
 from shunter.extensions.distributed.planning.machine import Machine, processes_here, read_machine
@@ -20,8 +21,8 @@ from shunter.extensions.distributed.planning.plan import Plan, differences, plan
 from shunter.extensions.distributed.planning.relaxation import Relaxation
 from shunter.extensions.distributed.planning.report import search_plan
 from shunter.extensions.distributed.planning.search import Search
-from shunter.extensions.distributed.planning.shares import samples_by_rate
 from shunter.extensions.distributed.planning.step import StepModel, step_of
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from tests.extensions.distributed.planning.test_search import demand_of, machine
 from tests.hardware.profiles import make_profile
 

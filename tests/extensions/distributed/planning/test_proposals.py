@@ -7,7 +7,7 @@ import pytest
 from shunter.errors import InfeasibleError
 from shunter.extensions.distributed.plan_figure import draw_plan
 from shunter.extensions.distributed.plan_request import PlanRequest
-from shunter.extensions.distributed.planning.costs import TableCosts, choices_of
+from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import ModelDemand
 from shunter.extensions.distributed.planning.machine import Machine
 from shunter.extensions.distributed.planning.plan import differences, plan_text, read_plan
@@ -71,7 +71,7 @@ def test_a_plan_of_towers_says_how_they_are_trained_and_is_read_again(tmp_path: 
     assert report.rivals["without towers"] > report.step_seconds
     assert plan.only_simulated is not None
     assert "--model dmt --towers 2" in plan.only_simulated
-    assert len(choices_of(plan, demand)) == 6
+    assert len(plan.choices(table.name for table in demand.tables)) == 6
     path = tmp_path / "plan.yaml"
     path.write_text(plan_text(plan))
     assert read_plan(path) == plan

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from shunter.extensions.distributed.plan_request import DevicesRequest
 from shunter.extensions.distributed.plan_scale import draw_scale
 from shunter.extensions.distributed.planning.machine import Channel
-from shunter.extensions.distributed.planning.scale import ScaleReport, scale
-from shunter.extensions.distributed.planning.scale_links import Links
-from shunter.extensions.distributed.planning.tower_demand import counted_towers, tower_spec
+from shunter.extensions.distributed.planning.scale import Links, ScaleReport, scale
+from shunter.extensions.distributed.planning.tower_step import counted_towers, tower_spec
 from shunter.extensions.towers.dmt import DmtSpec
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature, Features

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shunter.errors import InfeasibleError, RequestError
 from shunter.extensions.distributed.plan_request import DevicesRequest, PlanRequest
-from shunter.extensions.distributed.planning.costs import Choice, TableCosts
+from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand, TableDemand
 from shunter.extensions.distributed.planning.dense_split import SplitLayer, kinds_of, traffic_of
 from shunter.extensions.distributed.planning.machine import Machine, machine_of, read_machine
@@ -23,6 +23,7 @@ from shunter.extensions.distributed.planning.search import Found, Search
 from shunter.extensions.distributed.planning.split_search import split_layers
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
 from shunter.extensions.distributed.planning.totals import check_limits, totals_of
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.hardware.types import Workload
 
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"

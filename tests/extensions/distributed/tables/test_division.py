@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.extensions.distributed.tables.division import Division
 from shunter.extensions.distributed.tables.exchanged import ExchangedTable
+from shunter.extensions.distributed.tables.sharded import Division
 from shunter.models.spec import TableShape
 
 

@@ -11,7 +11,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainResult
-from shunter.extensions.distributed.training.given import GivenTable
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.models.registry import build_model
 from tests.engine.synthetic import write_dataset
@@ -30,10 +30,10 @@ pytest.importorskip("torchrec")
 MIXED = replace(SPEC, table_dims=(4, 8, 4, 8), table_shares=(1.0, 0.2, 0.5, 1.0))
 KINDS = ("table_wise", "row_wise")
 ONE_BY_ONE = (
-    GivenTable(kind="row_wise", replicated_rows=3),
-    GivenTable(kind="data_parallel"),
-    GivenTable(kind="table_wise", processes=(1,), replicated_rows=1),
-    GivenTable(kind="row_wise"),
+    Choice("row_wise", replicated_rows=3),
+    Choice("data_parallel"),
+    Choice("table_wise", (1,), replicated_rows=1),
+    Choice("row_wise"),
 )
 CLOSE = 1e-5
 

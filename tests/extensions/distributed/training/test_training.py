@@ -16,8 +16,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainResult
-from shunter.extensions.distributed.tables.sharding_types import EXACT_SHARDING_TYPES
-from shunter.extensions.distributed.training.given import GivenTable
+from shunter.extensions.distributed.tables.sharding_types import EXACT_SHARDING_TYPES, Choice
 from shunter.extensions.distributed.training.plan import Sharding, with_kept_machine
 from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.models.registry import build_model
@@ -41,10 +40,10 @@ STOPPED_AT = 13
 IN_PARTS = {"checkpoint_steps": 4, "keeping": Keeping(policy="consecutive")}
 IN_8_BITS = Keeping(policy="auto", bits=8)
 GIVEN = (  # a plan that was made before, of every exact kind on one host
-    GivenTable(kind="table_wise", processes=(1,)),
-    GivenTable(kind="row_wise"),
-    GivenTable(kind="data_parallel"),
-    GivenTable(kind="table_wise", processes=(0,)),
+    Choice("table_wise", (1,)),
+    Choice("row_wise"),
+    Choice("data_parallel"),
+    Choice("table_wise", (0,)),
 )
 COSINE = replace(RATES, learning_rate_schedule="cosine", warmup_epochs=0.5)
 

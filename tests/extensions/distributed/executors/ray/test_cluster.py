@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +32,8 @@ from shunter.engine.trained_model import FILE, TrainedModel
 from shunter.errors import HardwareError, RequestError, TrainingError
 from shunter.extensions.distributed.executors.ray.cluster import Cluster, open_cluster
 from shunter.extensions.distributed.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
-from shunter.extensions.distributed.executors.ray.training import NodeLostError, _NodeChannel
+from shunter.extensions.distributed.executors.ray.slots import WorkerSlot
+from shunter.extensions.distributed.executors.ray.training import NodeLostError, _Channel
 from shunter.extensions.distributed.links.nodes import free_resources, placed
 from shunter.hardware.types import Placement
 from shunter.models.graph import VectorRanker, graph_spec
@@ -152,10 +153,10 @@ def test_an_answer_that_was_lost_with_its_node_on_the_way_is_a_loss(
     answer = ray.remote(num_cpus=0, max_retries=0)(_long_answer).options(**placed(node.node_id)).remote()
     assert ray.wait([answer], timeout=PATIENCE_SECONDS, fetch_local=False)[0]
     ray_cluster.remove_node(second, allow_graceful=False)
-    actor = SimpleNamespace(messages=SimpleNamespace(remote=lambda: answer))
+    actor = SimpleNamespace(messages=SimpleNamespace(remote=lambda seconds: answer))
 
     def listen() -> None:
-        while not _NodeChannel(actor, node).receive():
+        while not _Channel([actor], [WorkerSlot(node, at(node.name), 1)]).receive():
             pass
 
     with pytest.raises(LostError) as caught:
@@ -351,11 +352,11 @@ def test_a_process_that_dies_again_and_again_is_given_up(
 ) -> None:
     attempts = []
 
-    def lose(node: Any, *_: Any, **__: Any) -> TrainResult:
-        attempts.append(node.name)
+    def lose(slots: Sequence[WorkerSlot], *_: Any, **__: Any) -> TrainResult:
+        attempts.extend(slot.node.name for slot in slots)
         raise NodeLostError("gone")
 
-    monkeypatch.setattr("shunter.extensions.distributed.executors.ray.cluster.train_on_node", lose)
+    monkeypatch.setattr("shunter.extensions.distributed.executors.ray.cluster.train_on_nodes", lose)
     with pytest.raises(TrainingError, match="gone"):
         run(cluster, dataset, "steady", tmp_path / "checkpoint")
     assert attempts == ["steady"] * 4

@@ -19,7 +19,8 @@ from shunter.extensions.distributed.executors.process_group import group_of_proc
 from shunter.extensions.distributed.executors.ray.cluster import Cluster, open_cluster
 from shunter.extensions.distributed.executors.ray.network import network_between
 from shunter.extensions.distributed.links.nodes import placed as on_node
-from shunter.extensions.distributed.training import Division, GivenTable
+from shunter.extensions.distributed.tables.sharding_types import Choice as Placed
+from shunter.extensions.distributed.training import Division
 from shunter.hardware.types import Collective, Placement
 from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset
@@ -96,8 +97,8 @@ def job_of(dataset: Dataset, placement: Placement) -> ClickJob:
 def planned(dataset: Dataset) -> Division:
     """Every other table as a whole in one of the processes, the others by row."""
     numbers = range(len(dataset.features.table_rows))
-    whole = [GivenTable(kind="table_wise", processes=(number // 2 % 2,)) for number in numbers]
-    rows = GivenTable(kind="row_wise")
+    whole = [Placed("table_wise", (number // 2 % 2,)) for number in numbers]
+    rows = Placed("row_wise")
     return Division(tables=tuple(whole[number] if number % 2 else rows for number in numbers))
 
 
