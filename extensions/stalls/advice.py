@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from shunter.extensions.distributed.links.network import transfer_seconds, wire_bytes
+from shunter.extensions.distributed.links.communication import transfer_seconds, wire_bytes
 from shunter.extensions.stalls.differences import Stall, StallName
 from shunter.extensions.stalls.report import StallReport, detected
 from shunter.hardware.types import HardwareProfile

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from shunter.extensions.distributed.links.network import Link, transfer_seconds
+from shunter.extensions.distributed.links.communication import Link, transfer_seconds
 
 BACKEND = "linked"
 SPIN_SECONDS = 1e-3

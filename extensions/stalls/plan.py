@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
-from shunter.extensions.distributed.links.network import Link
+from shunter.extensions.distributed.links.communication import Link
 from shunter.extensions.distributed.training.plan import Sharding
 from shunter.models.spec import ModelSpec
 from shunter.record import Record

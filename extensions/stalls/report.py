@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from shunter.errors import HardwareError
-from shunter.extensions.distributed.links.communication import CommunicationModel, CommunicationSample
-from shunter.extensions.distributed.links.network import Link
+from shunter.extensions.distributed.links.communication import CommunicationModel, CommunicationSample, Link
 from shunter.extensions.stalls.differences import (
     RunTime,
     Stall,

@@ -9,7 +9,7 @@ import torch
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import HardwareError
-from shunter.extensions.distributed.links.network import Link
+from shunter.extensions.distributed.links.communication import Link
 from shunter.extensions.distributed.links.processes import run_group
 from shunter.extensions.distributed.private_files import read_private, write_private
 from shunter.extensions.distributed.training import Machine, Sharding

@@ -8,7 +8,7 @@
     )
 
 TorchRec then enumerates and checks, and its engine executes what Shunter has found. `shunter train` builds TorchRec's
-plan by itself (`shunter.extensions.distributed.training.given`), and needs none of this.
+plan by itself (`shunter.extensions.distributed.training.plan`), and needs none of this.
 """
 
 from torchrec.distributed.planner import ParameterConstraints, Topology

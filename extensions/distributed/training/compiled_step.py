@@ -20,8 +20,7 @@ from shunter.engine.loop.loss import weighted_sum
 from shunter.engine.loop.step import autocast, seeded
 from shunter.extensions.distributed.training.agreement import from_all
 from shunter.extensions.distributed.training.host_model import HostModel
-from shunter.extensions.distributed.training.loader import BatchShare
-from shunter.extensions.distributed.training.losses import own_losses
+from shunter.extensions.distributed.training.loader import BatchShare, own_losses
 from shunter.models.registry import Model, layer_inputs
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,7 @@ from shunter.extensions.distributed.training.compiled_step import compile_togeth
 from shunter.extensions.distributed.training.folders import Folders
 from shunter.extensions.distributed.training.gradients import GradientBuckets
 from shunter.extensions.distributed.training.host_model import HostModel
-from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader
-from shunter.extensions.distributed.training.losses import own_losses
+from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader, own_losses
 from shunter.extensions.distributed.training.plan import Sharding, make_plan
 from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.embeddings.request import EmbeddingCache

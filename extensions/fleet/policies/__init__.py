@@ -8,11 +8,10 @@ from shunter.errors import RequestError
 from shunter.extensions.fleet.policies import dally
 from shunter.extensions.fleet.policies.fifo import Fifo, FifoSkip, LeastAttained, ShortestRemaining
 from shunter.extensions.fleet.policies.gandiva import Gandiva
-from shunter.extensions.fleet.policies.gavel import Gavel, GavelFifo
+from shunter.extensions.fleet.policies.gavel import Gavel, GavelFifo, max_min, max_min_heterogeneous, min_makespan
 from shunter.extensions.fleet.policies.moving import Moving
 from shunter.extensions.fleet.policies.pollux import Pollux
 from shunter.extensions.fleet.policies.role import Policy
-from shunter.extensions.fleet.policies.shares import max_min, max_min_heterogeneous, min_makespan
 from shunter.extensions.fleet.policies.sia import Sia
 from shunter.extensions.fleet.policies.tiresias import Tiresias
 from shunter.validation import unknown

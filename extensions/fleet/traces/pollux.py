@@ -1,12 +1,263 @@
-"""Reader of the workloads of Pollux' simulator: applications with the placement and batch that users requested."""
+"""Reader of the workloads of Pollux' simulator: applications with the placement and batch that users requested.
 
+Training jobs measured at many placements and batch sizes: the applications published with Pollux (OSDI 2021).
+
+Progress is counted in steps of the smallest batch. A larger batch makes more progress per step but less per sample,
+depending on the gradient noise of the epoch: `(variance + square) / (variance / scale + square)`.
+"""
+
+import csv
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from shunter.errors import DataError
-from shunter.extensions.fleet.applications import Application, ElasticWork
-from shunter.extensions.fleet.job import Job
+from shunter.extensions.fleet.job import Conditions, Job
 from shunter.extensions.fleet.traces.table import count, folder_name, name, rows, seconds
 from shunter.ingestion.sources.guard import check_text
+
+EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
+LARGEST_LOCAL_BATCH = {"yolov3": 8}  # per accelerator; by default the largest measured one
+NEVER_SPREAD = ("ncf",)  # slower on two accelerators than on one
+MOST_MACHINES = 16  # largest number of machines in the measurements
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of accelerators that an elastic job may get
+
+
+@dataclass(frozen=True)
+class BatchChoice:
+    """Division of a batch: each accelerator processes `local` samples `accumulations` + 1 times per step."""
+
+    local: int
+    accumulations: int
+
+    def total(self, accelerators: int) -> int:
+        """Return the number of samples per step on all accelerators."""
+        return accelerators * self.local * (self.accumulations + 1)
+
+
+class Asked(NamedTuple):
+    """Conditions that determine the speed of a training run, besides its application."""
+
+    batch: int | None
+    counts: tuple[int, ...]
+    speed: float
+    whole_seconds: bool
+
+
+class Application:
+    """Measurements of one application: seconds per step by placement, and progress by batch size.
+
+    Args:
+        directory: Folder with `placements.csv`, `scalability.csv` and `validation-BATCH.csv`.
+
+    Attributes:
+        paces: Cache shared by all jobs: progress per second by epoch, and the seconds from each epoch to the end.
+
+    Raises:
+        DataError: A file is missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.name = directory.name
+        self._directory = directory
+        files = sorted((int(path.stem.split("-")[1]), path) for path in directory.glob("validation-*.csv"))
+        if not files or not (directory / "placements.csv").exists():
+            raise DataError(
+                f"{directory} holds no measurements of {self.name!r}: put Pollux' placements.csv, scalability.csv and "
+                "validation-*.csv there"
+            )
+        self._validation = {batch: _columns(path) for batch, path in files}
+        self.batches = list(self._validation)
+        self.epochs = EPOCHS.get(self.name) or min(len(table["progress"]) for table in self._validation.values())
+        self.boundaries = [
+            min(table["progress"][epoch] for table in self._validation.values()) for epoch in range(self.epochs)
+        ]
+        self.smallest_batch, self.largest_batch = self.batches[0], self.batches[-1]
+        self._steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
+        self._gains: dict[tuple[int, int], float] = {}
+        self.paces: dict[Asked, tuple[list[float], list[float]]] = {}
+
+    @cached_property
+    def largest_local(self) -> int:
+        """Largest number of samples that one accelerator processes at once."""
+        measured = max(batch for rows in self._placements.values() for batch, *_ in rows)
+        return LARGEST_LOCAL_BATCH.get(self.name, int(measured))
+
+    @cached_property
+    def smallest_local(self) -> int:
+        """Smallest number of samples per accelerator in the measurements."""
+        return int(min(batch for rows in self._placements.values() for batch, *_ in rows))
+
+    def divide(self, batch: int, accelerators: int) -> BatchChoice:
+        """Divide a batch among accelerators, with gradient accumulation if one accelerator cannot hold its part."""
+        part = ceil(batch / accelerators - 1e-8)
+        accumulations = ceil(part / self.largest_local - 1e-8) - 1
+        if accelerators == 1 and batch > self.smallest_batch:
+            accumulations = max(1, accumulations)
+        local = ceil(part / (accumulations + 1) - 1e-8)
+        return BatchChoice(min(local, self.largest_batch // (accelerators * (accumulations + 1))), accumulations)
+
+    def goodput(self, epoch: int, counts: tuple[int, ...], choice: BatchChoice) -> float:
+        """Return the progress per second in an epoch, for these numbers of accelerators on each machine."""
+        step, sync = self.step_seconds(counts, choice.local)
+        seconds = step + (step - sync) * choice.accumulations
+        return self._gain(choice.total(sum(counts)), epoch) / seconds
+
+    def step_seconds(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
+        """Return the seconds per step and of its communication, interpolated between the measurements."""
+        rotated = min(counts[i:] + counts[:i] for i in range(len(counts)))
+        if (rotated, local) not in self._steps:
+            self._steps[rotated, local] = self._interpolate(rotated, local)
+        return self._steps[rotated, local]
+
+    def _interpolate(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
+        measured = self._placements.get("".join(map(str, counts)))
+        if measured is None:
+            step, sync = self._surface([min(len(counts), MOST_MACHINES), sum(counts), local])[0]
+        else:
+            from scipy.interpolate import interp1d
+
+            rows = np.array(measured)
+            step, sync = interp1d(rows[:, 0], rows[:, 1:], axis=0)(local)
+        return float(step), float(sync)
+
+    def _gain(self, batch: int, epoch: int) -> float:
+        """Return the progress of one step with this batch, in steps of the smallest batch."""
+        if (batch, epoch) not in self._gains:
+            upper = next((one for one in self.batches if one >= batch), self.largest_batch)
+            lower = max((one for one in self.batches if one <= batch), default=self.smallest_batch)
+            weight = 0.0 if upper == lower else (batch - lower) / (upper - lower)
+            square, variance = (
+                (1 - weight) * self._validation[lower][name][epoch] + weight * self._validation[upper][name][epoch]
+                for name in ("grad_sqr", "grad_var")
+            )
+            scale = batch / self.smallest_batch
+            self._gains[batch, epoch] = (variance + square) / (variance / scale + square)
+        return self._gains[batch, epoch]
+
+    @cached_property
+    def _placements(self) -> dict[str, list[tuple[float, float, float]]]:
+        """Return rows of local batch, seconds per step and of its communication, by placement such as `44`."""
+        rows: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+        with (self._directory / "placements.csv").open() as file:
+            for row in csv.DictReader(file):
+                rows[row["placement"]].append(
+                    (float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"]))
+                )
+        return dict(rows)
+
+    @cached_property
+    def _surface(self) -> Callable[[list[float]], np.ndarray]:
+        """Return an interpolation of unmeasured placements over machines, accelerators and local batch."""
+        from scipy.interpolate import LinearNDInterpolator
+        from threadpoolctl import threadpool_limits
+
+        groups: dict[tuple[float, float, float], list[tuple[float, float]]] = defaultdict(list)
+        for placement, measured in self._placements.items():
+            counts = [int(digit) for digit in placement]
+            for local, step, sync in measured:
+                groups[len(counts), sum(counts), local].append((step, sync))
+        points = [list(key) for key in sorted(groups)]
+        values = [np.mean(groups[key], axis=0) for key in sorted(groups)]
+        table = _columns(self._directory / "scalability.csv")
+        for i, nodes in enumerate(table["num_nodes"]):
+            points.append([nodes, table["num_replicas"][i], table["local_bsz"][i]])
+            values.append(np.array([table["step_time"][i], table["sync_time"][i]]))
+        surface = LinearNDInterpolator(np.array(points), np.array(values))
+        with threadpool_limits(1, user_api="blas"):  # thousands of 3 x 3 matrices: waking threads takes longer
+            surface(points[0])  # the first call solves them
+        return surface
+
+
+@dataclass(frozen=True)
+class ElasticWork:
+    """Training of an application to its last epoch, on any number of accelerators.
+
+    Attributes:
+        application: Measurements of the application.
+        batch: Samples per step; None to use the batch with the most progress on its accelerators.
+        whole_seconds: If True, epochs end at whole seconds, as in the simulator published with Pollux.
+    """
+
+    application: Application
+    batch: int | None
+    whole_seconds: bool = True
+
+    def types(self) -> tuple[str, ...]:
+        """See `Work.types`: the measurements are of one type, which is used for every type."""
+        return ()
+
+    def counts(self, asked: int) -> tuple[int, ...]:
+        """See `Work.counts`; a job with a fixed batch is rigid."""
+        if self.batch is not None:
+            return (asked,)
+        most = self.application.largest_batch // self.application.smallest_local
+        if self.application.name in NEVER_SPREAD:
+            most = 1
+        return tuple(count for count in COUNTS if count <= most)
+
+    def seconds_left(self, done: float, conditions: Conditions) -> float:
+        """See `Work.seconds_left`."""
+        epoch = self._epoch(done)
+        if epoch >= self.application.epochs:
+            return 0.0
+        rates, later = self._pace(conditions)
+        return self._seconds((self.application.boundaries[epoch] - done) / rates[epoch]) + later[epoch + 1]
+
+    def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
+        """See `Work.advance`."""
+        rates, _ = self._pace(conditions)
+        for epoch in range(self._epoch(done), self.application.epochs):
+            end = self.application.boundaries[epoch]
+            if done + rates[epoch] * seconds < end:
+                return done + rates[epoch] * seconds
+            seconds = max(seconds - self._seconds((end - done) / rates[epoch]), 0.0)
+            done = end
+        return done
+
+    def _pace(self, conditions: Conditions) -> tuple[list[float], list[float]]:
+        """Return the progress per second by epoch, and the seconds from the start of each epoch to the end."""
+        counts, speed, application = conditions.counts, conditions.speed, self.application
+        asked = Asked(self.batch, counts, speed, self.whole_seconds)
+        if asked not in application.paces:
+            rates = [self._goodput(epoch, counts) * speed for epoch in range(application.epochs)]
+            begins = [0.0, *application.boundaries]
+            later = [0.0] * (application.epochs + 1)
+            for epoch in reversed(range(application.epochs)):
+                taken = (begins[epoch + 1] - begins[epoch]) / rates[epoch]
+                later[epoch] = later[epoch + 1] + self._seconds(taken)
+            application.paces[asked] = rates, later
+        return application.paces[asked]
+
+    def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
+        """Return the progress per second with the requested batch, or with the best one of the validated batches."""
+        application, accelerators = self.application, sum(counts)
+        if self.batch is not None:
+            return application.goodput(epoch, counts, application.divide(self.batch, accelerators))
+        least = accelerators * application.smallest_local
+        batches = [batch for batch in application.batches if batch >= least] or [least]
+        return max(application.goodput(epoch, counts, application.divide(batch, accelerators)) for batch in batches)
+
+    def _seconds(self, taken: float) -> float:
+        return float(round(taken)) if self.whole_seconds else taken
+
+    def _epoch(self, done: float) -> int:
+        return bisect_right(self.application.boundaries, done)
+
+
+def _columns(path: Path) -> dict[str, list[float]]:
+    """Read the columns of a CSV file of numbers."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: [float(row[name]) for row in rows] for name in rows[0]}
+
 
 RESCALE_SECONDS = 30.0
 COLUMNS = {"name": name, "time": seconds, "application": folder_name, "num_replicas": count, "batch_size": count}

@@ -2,23 +2,179 @@
 
 The pattern is that of Yeung et al., "Hybrid supervised and reinforcement learning for the design and optimization of
 nanophotonic structures" (arXiv 2209.04447): supervised models first, then reinforcement learning from there.
+
+Inverse model: maps a target on a data set to choices that reach it, which initialise a policy.
+
+It has the same architecture as the policy, so that the policy starts as a copy of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shunter.extensions.nas.reinforce.actions import Actions
-from shunter.extensions.nas.reinforce.experience import History, States, pooled_levels, predicted_reward
-from shunter.extensions.nas.reinforce.inverse import InverseModel
-from shunter.extensions.nas.reinforce.policy import Policy, sample
+from shunter.extensions.nas.reinforce.experience import History, Levels, States, pooled_levels, predicted_reward
+from shunter.extensions.nas.reinforce.policy import Policy, as_states, log_probabilities, most_entropy, sample
 from shunter.extensions.nas.reinforce.surrogate import Surrogate, rank_correlation
-from shunter.search.protocol import Cost
+from shunter.search.protocol import COSTS, Cost
 
 if TYPE_CHECKING:
     from sklearn.covariance import LedoitWolf
+
+CANDIDATES = 1024
+ROUNDS = 3  # further rounds of candidates, each sampled from the value frequencies of the best so far
+PARENTS = 0.1  # share of the candidates from which the next round is sampled
+ELITES = 0.01  # share of the candidates that the inverse model imitates
+FEWEST_ELITES = 4
+COST_QUANTILES = (0.1, 0.25, 0.5, 1.0)
+INITIAL_ENTROPY = 0.3  # of the uniform distribution's entropy, as the lower bound of an initial policy
+IMITATION_STEPS = 80
+VALUE_STEPS = 40
+LEARNING_RATE = 0.04
+TARGETS = 2  # standardised NE, and standardised log cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstration:
+    """The best actions for a state with targets (actions, factors)."""
+
+    state: np.ndarray
+    actions: np.ndarray
+
+
+class InverseModel:
+    """Model that learns from the surrogate's best points which choices meet a target, on each known data set.
+
+    Args:
+        actions: Encoding of the space's points.
+        states: Vectors of meta-features, by name.
+        surrogate: Fitted surrogate.
+        cost: Cost against which NE is weighed, if any.
+        seed: Seed of the candidates and the initial weights.
+    """
+
+    def __init__(self, actions: Actions, states: States, surrogate: Surrogate, cost: Cost | None, *, seed: int) -> None:
+        self._actions, self._states, self._surrogate = actions, states, surrogate
+        self._cost: Cost | None = cost
+        self._column = None if cost is None else 1 + COSTS.index(cost)
+        self._generator = np.random.default_rng(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.policy = Policy(len(states.names) + TARGETS, actions.mask)
+
+    def fit(self, known: Sequence[Mapping[str, float]], levels: Levels, present: Mapping[str, float]) -> Tensor:
+        """Imitate the surrogate's best actions; return the state with the targets of the present search (1, n).
+
+        Args:
+            known: Meta-features of all data sets, including the present one.
+            levels: Levels of the present data, which set the weight of the cost.
+            present: Meta-features of the present data.
+        """
+        aim = self._best_by_reward(present, levels)
+        demonstrations = [aim, *(example for features in known for example in self._best_within_costs(features))]
+        states = as_states([example.state for example in demonstrations for _ in example.actions])
+        labels = torch.from_numpy(np.concatenate([example.actions for example in demonstrations]))
+        optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
+        for _ in range(IMITATION_STEPS):
+            optimizer.zero_grad()
+            choices, _ = self.policy(states)
+            (-log_probabilities(choices, labels).sum(1).mean()).backward()
+            optimizer.step()
+        state = as_states([aim.state])
+        self.policy.flatten(state, INITIAL_ENTROPY * most_entropy(self._actions.mask))
+        return state
+
+    def choices(self, state: Tensor) -> Tensor:
+        """Return the model's distribution of choices (states, factors, most values)."""
+        with torch.no_grad():
+            return self.policy(state)[0]
+
+    def fit_value(self, state: Tensor, value: float) -> None:
+        """Train the value head on the predicted reward of the choices in a state, before any real reward is known."""
+        wanted = torch.tensor([value])
+        optimizer = torch.optim.Adam(self.policy.value.parameters(), LEARNING_RATE)
+        for _ in range(VALUE_STEPS):
+            optimizer.zero_grad()
+            _, predicted = self.policy(state)
+            ((predicted - wanted) ** 2).mean().backward()
+            optimizer.step()
+
+    def _best_by_reward(self, features: Mapping[str, float], levels: Levels) -> Demonstration:
+        """Return the best actions of a data set by reward, with the targets that they reach."""
+
+        def score(figures: np.ndarray) -> np.ndarray:
+            return predicted_reward(figures, levels, self._cost)
+
+        best, figures = self._search(features, score)
+        cost = figures[:, self._column].max() if self._column else 0.0
+        return self._demonstration(features, best, figures[:, 0].mean(), cost)
+
+    def _best_within_costs(self, features: Mapping[str, float]) -> list[Demonstration]:
+        """Return the best actions of a data set within each quantile of the cost."""
+        column = self._column
+        if column is None:
+            best, figures = self._search(features, lambda figures: -figures[:, 0])
+            return [self._demonstration(features, best, figures[:, 0].mean(), 0.0)]
+        everyday, _ = self._surrogate.predict(features, self._candidates)
+        demonstrations = []
+        for most in np.quantile(everyday[:, column], COST_QUANTILES):
+
+            def score(figures: np.ndarray, most: float = most) -> np.ndarray:
+                return -figures[:, 0] - 10.0 * np.maximum(figures[:, column] - most, 0.0)
+
+            best, figures = self._search(features, score)
+            demonstrations.append(self._demonstration(features, best, figures[:, 0].mean(), most))
+        return demonstrations
+
+    def _demonstration(self, features: Mapping[str, float], best: np.ndarray, ne: float, cost: float) -> Demonstration:
+        return Demonstration(state=np.concatenate([self._states.vector(features), [ne, cost]]), actions=best)
+
+    def _search(
+        self, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the surrogate's best actions (elites, factors) and their figures, by the cross-entropy method.
+
+        For a small space the first candidates are the whole space. For a large one each round samples each factor from
+        the values of the best actions so far.
+        """
+        pool, figures = self._ranked(self._candidates, features, score)
+        for _ in range(ROUNDS if self._actions.count > CANDIDATES else 0):
+            parents = pool[: _count(len(pool), PARENTS)]
+            drawn = np.stack([self._generator.choice(column, CANDIDATES) for column in parents.T], axis=1)
+            pool, figures = self._ranked(np.concatenate([parents, drawn]), features, score)
+        elites = self._fitting(pool, _count(len(pool), ELITES))
+        return pool[elites], figures[elites]
+
+    @cached_property
+    def _candidates(self) -> np.ndarray:
+        """Sample points uniformly, and keep those that fit, if any do (candidates, factors)."""
+        drawn = np.unique(self._actions.uniform(CANDIDATES, self._generator), axis=0)
+        return drawn[self._fitting(drawn, len(drawn))]
+
+    def _fitting(self, pool: np.ndarray, most: int) -> np.ndarray:
+        """Return indices of the first actions that fit into the memory limit; of the first ones if none does."""
+        places = (place for place, action in enumerate(pool) if self._actions.fits(tuple(map(int, action))))
+        return np.array(list(islice(places, most)) or range(min(most, len(pool))))
+
+    def _ranked(
+        self, drawn: np.ndarray, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distinct actions, the best first, and their figures."""
+        pool = np.unique(drawn, axis=0)
+        figures, _ = self._surrogate.predict(features, pool)
+        order = np.argsort(-score(figures), kind="stable")
+        return pool[order], figures[order]
+
+
+def _count(candidates: int, share: float) -> int:
+    return max(FEWEST_ELITES, round(share * candidates))
+
 
 FEWEST_POINTS = 12  # fewer do not separate the effects of the factors
 LEAST_SKILL = 0.3  # rank correlation on points that a member was not trained on

@@ -7,7 +7,7 @@ from shunter.engine.config import Hyperparameters
 from shunter.engine.loop.loss import LOG_LOSS, LOSSES, load_loss, mean_losses
 from shunter.engine.overrides import read_overrides
 from shunter.errors import RequestError, UnknownNameError
-from shunter.extensions.distributed.training.losses import own_losses
+from shunter.extensions.distributed.training.loader import own_losses
 
 LOGITS, LABELS = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 0.0, 1.0])
 

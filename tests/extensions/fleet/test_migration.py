@@ -8,7 +8,7 @@ from shunter.engine.config import Execution, Schedule
 from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.ranking.config import RankingHyperparameters
-from shunter.extensions.fleet.migration import MigratingExecutor
+from shunter.extensions.fleet.better import MigratingExecutor
 from shunter.hardware.types import Placement
 from shunter.models.graph import graph_spec
 from tests.engine.ranking.data import ranking_data

@@ -17,7 +17,7 @@ from shunter.extensions.fleet.cluster import Cluster, Machine, uniform_cluster
 from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import make_policy
-from shunter.extensions.fleet.policies.shares import max_min_heterogeneous, min_makespan
+from shunter.extensions.fleet.policies.gavel import max_min_heterogeneous, min_makespan
 from shunter.extensions.fleet.policies.sia import choose_options
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.traces.gavel import read_gavel

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shunter.extensions.distributed.links.network import Link
+from shunter.extensions.distributed.links.communication import Link
 from shunter.extensions.stalls.differences import find_stalls, run_times
 from shunter.extensions.stalls.plan import StallMeasurements, Traffic
 from shunter.extensions.stalls.report import StallReport

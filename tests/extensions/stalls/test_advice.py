@@ -2,7 +2,7 @@
 
 import pytest
 
-from shunter.extensions.distributed.links.network import Link
+from shunter.extensions.distributed.links.communication import Link
 from shunter.extensions.stalls.advice import (
     advise,
     latency_seconds,

@@ -8,7 +8,7 @@ import pytest
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.errors import RequestError
-from shunter.extensions.distributed.links.network import Link, transfer_seconds
+from shunter.extensions.distributed.links.communication import Link, transfer_seconds
 from shunter.extensions.distributed.links.processes import run_group
 from shunter.extensions.distributed.training.plan import Machine, Sharding
 from shunter.extensions.stalls.plan import RUNS, StallMeasurements, StallPlan

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.extensions.distributed.links.network import WIRE_SHARES, Link, transfer_seconds, wire_bytes
+from shunter.extensions.distributed.links.communication import WIRE_SHARES, Link, transfer_seconds, wire_bytes
 
 LINK = Link(bytes_per_second=1e6, latency_seconds=0.001, machines=2)
 

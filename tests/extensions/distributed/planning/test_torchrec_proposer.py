@@ -1,4 +1,4 @@
-"""TorchRec's planner makes of a plan what `shunter.extensions.distributed.training.given` makes of it."""
+"""TorchRec's planner makes of a plan what `shunter.extensions.distributed.training.plan` makes of it."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def described(sharding: Any) -> tuple[Any, ...]:
 
 def test_torchrec_s_planner_comes_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(*PLACED)
-    monkeypatch.setattr("shunter.extensions.distributed.training.given.dist.get_world_size", lambda: len(plan.devices))
+    monkeypatch.setattr("shunter.extensions.distributed.training.plan.dist.get_world_size", lambda: len(plan.devices))
     given = [Choice(table.kind, processes=table.devices) for table in PLACED]
     sharder = build_sharder()
     expected: Any = given_plan(collection_of(plan), sharder, given, torch.device("cpu"), PER_HOST).plan[""]

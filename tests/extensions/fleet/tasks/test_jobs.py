@@ -11,8 +11,8 @@ from shunter.errors import RequestError
 from shunter.extensions.fleet.live.asked import read_fleet_jobs
 from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
 from shunter.extensions.fleet.tasks.jobs import prepare_jobs
-from shunter.extensions.fleet.tasks.result import evaluate_and_register
 from shunter.extensions.fleet.tasks.run import fleet_state, open_record
+from shunter.extensions.fleet.tasks.trainings import evaluate_and_register
 from shunter.hardware.types import Placement
 from shunter.tasks.train import train_model
 from shunter.tracking.registry.models import load_champion

@@ -6,8 +6,7 @@ import torch
 
 from shunter.extensions.nas.reinforce.actions import Actions
 from shunter.extensions.nas.reinforce.experience import History, levels_of, predicted_reward
-from shunter.extensions.nas.reinforce.guide import Guide, agrees, guide_for
-from shunter.extensions.nas.reinforce.inverse import INITIAL_ENTROPY
+from shunter.extensions.nas.reinforce.guide import INITIAL_ENTROPY, Guide, agrees, guide_for
 from shunter.extensions.nas.reinforce.learner import Tried, standardised
 from shunter.extensions.nas.reinforce.policy import entropy, log_probabilities, most_entropy
 from shunter.extensions.nas.reinforce.surrogate import rank_correlation

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import SGD, Adam
 
+from shunter.extensions.nas.reinforce.learner import CLIP, Episodes, improve
 from shunter.extensions.nas.reinforce.policy import (
     Policy,
     divergence,
@@ -20,7 +21,6 @@ from shunter.extensions.nas.reinforce.policy import (
     temperature_for,
     tempered,
 )
-from shunter.extensions.nas.reinforce.ppo import CLIP, Episodes, improve
 
 MASK = np.array([[True, True, True], [True, True, False], [False, True, True]])
 POINTS = torch.tensor([p for p in itertools.product(range(3), repeat=3) if all(MASK[f, v] for f, v in enumerate(p))])

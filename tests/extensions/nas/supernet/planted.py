@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from shunter.extensions.nas.supernet.mlp import Candidates, SuperMlp
-from shunter.extensions.nas.supernet.network import Supernet
+from shunter.extensions.nas.supernet.network import Candidates, SuperMlp, Supernet
 from shunter.extensions.nas.supernet.paths import INPUT
 from shunter.extensions.nas.supernet.space import Architecture, SupernetSpace
 from shunter.models.embeddings.mixed import MixedEmbeddings
