@@ -32,7 +32,7 @@ PROCESS_MEASUREMENTS = Registry(
             capabilities={"label": "collectives between processes"},
         ),
         "shared_vectors": Entry(
-            target="shunter.extensions.distributed.links.exchange_probe:measure_shared_vectors",
+            target="shunter.extensions.distributed.links.collectives:measure_shared_vectors",
             capabilities={"label": "pooled rows through memory that processes share"},
         ),
     },

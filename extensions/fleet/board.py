@@ -131,6 +131,19 @@ class Board:
         """Return True if a machine is down."""
         return machine in self._away
 
+    def groups(self, accelerator: str, level: int) -> list[frozenset[int]]:
+        """Return the sets of live machines within which a placement has the level: each machine, each rack, or all."""
+        found: dict[int, set[int]] = {}
+        for i in self.cluster.machines_of[accelerator]:
+            if not self.is_away(i):
+                group = i if level == MACHINE else self.cluster.rack_of[i] if level == RACK else 0
+                found.setdefault(group, set()).add(i)
+        return [frozenset(one) for one in found.values()]
+
+    def held_type(self, state: JobState) -> str | None:
+        """Return the accelerator type on which a job runs; None while it waits."""
+        return None if state.placement is None else self._types[state.placement[0][0]]
+
     def conditions(self, placement: Placement, slowdown: float = 1.0) -> Conditions:
         """Return what determines a job's speed at a placement: accelerators, distance level, network and power cap.
 

@@ -375,13 +375,7 @@ class SupernetTraining:
 
 
 def held_out(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return which rows are held out for theta: evenly distributed over the data, the same in every epoch.
-
-    Args:
-        rows: Row numbers.
-        share: Share of the rows that is held out.
-        seed: Seed of the selection.
-    """
+    """Return which rows are held out for theta: evenly distributed over the data, the same in every epoch."""
     return (rows + seed % 4096) * GOLDEN_RATIO % 1.0 < share
 
 

@@ -18,11 +18,7 @@ from shunter.files import replace_file
 
 
 class ShardedWatch:
-    """Watcher of a folder of states that reads the files that are new since the last read.
-
-    Args:
-        directory: Folder of the states.
-    """
+    """Watcher of a folder of states that reads the files that are new since the last read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

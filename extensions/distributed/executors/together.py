@@ -3,19 +3,16 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed as dist
 
-from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.executors.messages import Stop
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainingFigures
 from shunter.engine.stopping import StopKind, StopReason
 from shunter.extensions.distributed.training.agreement import from_all
-from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
 from shunter.extensions.distributed.training.folders import Folders
 from shunter.extensions.distributed.training.plan import Sharding, with_kept_machine
 from shunter.extensions.distributed.training.processes import ManyProcesses
@@ -52,23 +49,13 @@ def train_together(
         ShunterError: See `shunter.engine.loop.trainer.train`.
     """
     linked = with_kept_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
-    processes = _KeptProcesses(job.dataset, linked, folders)
+    processes = ManyProcesses(job.dataset, linked, folders)
     result = train(job, replace(hooks, should_stop=_Orders(read)), checkpointing, processes=processes)
     memory = torch.tensor([result.peak_memory_bytes])
     dist.all_reduce(memory)
     tiers = None if result.tiers is None else CacheCounts.of_all(from_all(result.tiers))
     assert processes.kept is not None, "it was made when the training began"
     return replace(result.figures, peak_memory_bytes=int(memory), tiers=tiers), processes.kept.best
-
-
-class _KeptProcesses(ManyProcesses):
-    """Process group that keeps its checkpoint, which holds the folder of the best weights."""
-
-    kept: ShardedCheckpoint | None = None
-
-    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
-        self.kept = kept = super().checkpoint(directory, identity, keeping)
-        return kept
 
 
 class _Orders:

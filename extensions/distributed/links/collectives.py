@@ -1,8 +1,11 @@
-"""Measured collective operations between processes of this machine, by message size.
+"""Measured exchanges between processes of this machine, by message size: collectives, and pooled rows in shared memory.
 
-Run as `python -m shunter.extensions.distributed.links.collectives FOLDER` in each of the processes.
+The second exchange is that of training runs in several processes of one machine, of pooled rows and their gradients
+(`shunter.extensions.distributed.tables.shared_vectors`), for tables that are sharded by table, by column or by row. Run as
+`python -m shunter.extensions.distributed.links.collectives FOLDER` in each of the processes.
 """
 
+import json
 import logging
 import os
 import tempfile
@@ -18,13 +21,18 @@ from torch import distributed as dist
 from shunter.errors import HardwareError
 from shunter.extensions.distributed.links.communication import fit_collective
 from shunter.extensions.distributed.links.processes import Report, join_group, run_group, run_member
+from shunter.extensions.distributed.tables.shared_memory import SharedMemory
+from shunter.extensions.distributed.tables.shared_vectors import Part, SharedVectors
 from shunter.hardware.probes.quantities import measured_seconds
-from shunter.hardware.types import Collective, CollectiveCost, CollectivePoint
+from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, CollectivePoint
 
 MODULE = "shunter.extensions.distributed.links.collectives"
 MESSAGE_BYTES = tuple(4**power for power in range(5, 12))  # 1 KiB to 4 MiB
+SHARED_LINK = "memory that processes share"
+SHARED_BYTES = tuple(4**power for power in range(7, 13))  # 16 KiB to 16 MiB: vectors of a step are large
+BAG_WIDTH, BAGS = 32, 8  # of each process; bags of different owners alternate, as in a sharding plan
 REPETITIONS = 15
-SIZES = "sizes.txt"
+ASKED = "asked.json"
 log = logging.getLogger(__name__)
 
 
@@ -43,14 +51,24 @@ def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_B
     Raises:
         HardwareError: the processes failed.
     """
-    durations = timed_in_group(MODULE, processes, message_bytes)
+    durations = _timed_in_group("collectives", processes, message_bytes)
     return fitted(durations, processes, "gloo over loopback", message_bytes)
 
 
-def timed_in_group(
-    module: str, processes: int, message_bytes: Sequence[int]
+def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = SHARED_BYTES) -> tuple[CollectiveCost, ...]:
+    """Time the exchange through shared memory between processes of one thread each; see `measure_collectives`.
+
+    Returns:
+        One cost for each collective that the exchange replaces; empty if processes cannot share memory here.
+    """
+    durations = _timed_in_group("shared", processes, message_bytes)
+    return fitted(durations, processes, SHARED_LINK, message_bytes, SHARED_OPERATIONS) if durations else ()
+
+
+def _timed_in_group(
+    exchange: str, processes: int, message_bytes: Sequence[int]
 ) -> dict[tuple[Collective, int], list[float]]:
-    """Run a module in processes of one thread and return the seconds of each repetition, by operation and size.
+    """Return the seconds of each repetition in processes of one thread, by operation and size.
 
     Raises:
         HardwareError: the processes failed.
@@ -62,8 +80,8 @@ def timed_in_group(
         durations[operation, size] = seconds
 
     with tempfile.TemporaryDirectory(prefix="shunter-") as name:
-        (Path(name) / SIZES).write_text(" ".join(map(str, message_bytes)))
-        run_group(module, Path(name), processes, threads=1, on_report=keep)
+        (Path(name) / ASKED).write_text(json.dumps([exchange, *message_bytes]))
+        run_group(MODULE, Path(name), processes, threads=1, on_report=keep)
     return durations
 
 
@@ -100,7 +118,8 @@ def main(folder: Path, report: Report) -> None:
     """Take part in all measurements, and report the durations of the slowest process."""
     join_group(folder)
     torch.set_num_threads(1)
-    for (operation, size), seconds in timed(list(map(int, (folder / SIZES).read_text().split()))):
+    exchange, *sizes = json.loads((folder / ASKED).read_text())
+    for (operation, size), seconds in (_timed_shared if exchange == "shared" else timed)(sizes):
         report("duration", [operation, size, seconds])
     dist.barrier()
 
@@ -109,7 +128,7 @@ def timed(message_bytes: Sequence[int] = MESSAGE_BYTES) -> Iterator[tuple[tuple[
     """Time all operations in torch's default group; yield operation and size with the slowest process's seconds."""
     for size in message_bytes:
         for operation, run in _operations(size // 4).items():
-            yield (operation, size), slowest_durations(run)
+            yield (operation, size), _slowest_durations(run)
 
 
 def _operations(floats: int) -> dict[Collective, Callable[[], object]]:
@@ -126,7 +145,7 @@ def _operations(floats: int) -> dict[Collective, Callable[[], object]]:
     }
 
 
-def slowest_durations(run: Callable[[], object]) -> list[float]:
+def _slowest_durations(run: Callable[[], object]) -> list[float]:
     """Return the seconds of the slowest process for each repetition; all processes start a repetition together."""
     for _ in range(3):
         run()
@@ -139,6 +158,48 @@ def slowest_durations(run: Callable[[], object]) -> list[float]:
     slowest: Tensor = torch.tensor(own, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return slowest.tolist()
+
+
+def _timed_shared(message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
+    """Time the exchange through shared memory as `timed` does; yield nothing if processes cannot share memory here.
+
+    The size of a message is that of torch's collectives: a process's vectors for all samples. If gradients of partial
+    sums are gathered, it is a process's vectors for its own samples.
+    """
+    memory = SharedMemory.offered()
+    if memory is None:
+        return
+    count, columns = dist.get_world_size(), BAGS * BAG_WIDTH
+    whole = SharedVectors(memory, [Part(widths=(columns,) * count)], _in_turn(count))
+    by_row = SharedVectors(memory, [Part(widths=(columns,) * count, is_summed=True)], range(columns))
+    for size in message_bytes:
+        own = max(1, size // (4 * columns))
+        forth, back = _there(whole, max(1, own // count)), _back(whole, max(1, own // count))
+        yield ("all_to_all", size), [(one + other) / 2 for one, other in zip(forth, back, strict=True)]
+        yield ("reduce_scatter", size), _there(by_row, max(1, own // count))
+        yield ("all_gather", size), _back(by_row, own)
+
+
+def _there(shared: SharedVectors, samples: int) -> list[float]:
+    """Return the seconds of exchanging the vectors of `samples` samples of each process."""
+    vectors = torch.zeros(samples * shared.count, BAGS * BAG_WIDTH)
+    return _slowest_durations(lambda: shared.gathered([vectors], samples))
+
+
+def _back(shared: SharedVectors, samples: int) -> list[float]:
+    """Return the seconds of exchanging the gradients of these vectors."""
+    gradient, like = torch.zeros(samples, shared.columns), [(samples * shared.count, BAGS * BAG_WIDTH)]
+    return _slowest_durations(lambda: shared.returned(gradient, like, samples))
+
+
+def _in_turn(count: int) -> list[int]:
+    """Return the source column of each output column: one bag of each process in turn."""
+    return [
+        (owner * BAGS + bag) * BAG_WIDTH + column
+        for bag in range(BAGS)
+        for owner in range(count)
+        for column in range(BAG_WIDTH)
+    ]
 
 
 if __name__ == "__main__":

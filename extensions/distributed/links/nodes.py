@@ -159,12 +159,7 @@ def placed(node_id: str) -> dict[str, Any]:
 
 
 def reserved(bundles: Sequence[dict[str, float]], nodes: Sequence[ClusterNode]) -> Any:
-    """Return a Ray placement group that reserves all of these resources, each on its node, or none of them.
-
-    Args:
-        bundles: Resources by name, one mapping for each bundle.
-        nodes: Node of each bundle.
-    """
+    """Return a Ray placement group that reserves all of these resources, each on its node, or none of them."""
     from ray.util.placement_group import placement_group
 
     return placement_group(list(bundles), bundle_label_selector=[{NODE_LABEL: node.node_id} for node in nodes])

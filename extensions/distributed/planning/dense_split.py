@@ -46,14 +46,7 @@ class Traffic(NamedTuple):
 
 
 def traffic_of(splits: Sequence[SplitLayer], samples: float, per_host: int, hosts: int) -> Traffic:
-    """Return the communication of divided layers, without all-reduced gradients across hosts.
-
-    Args:
-        splits: The divided layers.
-        samples: Samples of a device.
-        per_host: Devices of a host.
-        hosts: Hosts.
-    """
+    """Return the communication of divided layers, without all-reduced gradients across hosts."""
     messages, within, across = 0, 0.0, 0.0
     for layer, kind in splits:
         parts = per_host if kind in WITHIN_HOST else per_host * hosts

@@ -125,16 +125,11 @@ def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> 
         return processes_here(profiles, count, request.devices_per_host, request.network_gbit)
     per_host = request.devices_per_host or math.gcd(count, CATALOGUE_PER_HOST)
     profile = _of_catalogue(request.accelerator, profiles)
-    names = [f"{host}.{one}" for host in range(count // per_host) for one in range(per_host)]
+    memory = profile.accelerator.memory_bytes
     devices = [
-        Device(
-            name=name,
-            host=place // per_host,
-            profile=profile,
-            share=1.0,
-            memory_bytes=profile.accelerator.memory_bytes,
-        )
-        for place, name in enumerate(names)
+        Device(name=f"{host}.{one}", host=host, profile=profile, share=1.0, memory_bytes=memory)
+        for host in range(count // per_host)
+        for one in range(per_host)
     ]
     return Machine(
         devices=tuple(devices),
@@ -154,31 +149,41 @@ def processes_here(
     profile = next((one for one in profiles if one.accelerator.kind == "cuda"), profiles[0])
     if sum(one.accelerator.kind == "cuda" for one in profiles) < count:
         profile = next((one for one in profiles if one.accelerator.kind == "cpu"), profile)
-    on_cpu = profile.accelerator.kind == "cpu"
-    threads = max(1, profile.accelerator.cores // count)
-    per_host = per_host or count
-    devices = [
-        Device(
-            name=f"{'cpu' if on_cpu else 'cuda'}.{place}",
-            host=place // per_host,
-            profile=profile,
-            share=min(threads / profile.rated_cores, 1 / count) if on_cpu else 1.0,
-            memory_bytes=profile.accelerator.memory_bytes // (count if on_cpu else 1),
-        )
-        for place in range(count)
-    ]
-    measured = bool(profile.collectives)
-    return Machine(
-        devices=tuple(devices),
+    threads, per_host = max(1, profile.accelerator.cores // count), per_host or count
+    kind = "cpu" if profile.accelerator.kind == "cpu" else "cuda"
+    alike = _processes(profile, count, threads, count, name=kind, between="its processes")
+    is_shared = kind == "cpu" and per_host == count > 1
+    return replace(
+        alike,
+        devices=tuple(replace(one, host=place // per_host) for place, one in enumerate(alike.devices)),
         within=_channels(profile, per_host),
         across=_network(network_gbit) if count > per_host else None,
-        source="measured" if measured else "estimated",
-        told=f"Rates were measured on {profile.accelerator.model}, "
-        + ("messages between its processes too." if measured else "those of messages are estimated from its memory."),
-        computes_messages=on_cpu,
-        shared=_shared(profile, count) if on_cpu and per_host == count > 1 else None,
-        is_ahead=True,
+        shared=_shared(profile, count) if is_shared else None,
         key=executed_on(profile, count, threads) if per_host == count else None,
+    )
+
+
+def _processes(
+    profile: HardwareProfile, count: int, threads: int, shared_by: int, *, name: str, between: str
+) -> Machine:
+    """Return equal processes on one host, of which `shared_by` share the cores and the memory of a processor."""
+    on_cpu, measured = profile.accelerator.kind == "cpu", bool(profile.collectives)
+    device = Device(
+        name=name,
+        host=0,
+        profile=profile,
+        share=min(threads / profile.rated_cores, 1 / shared_by) if on_cpu else 1.0,
+        memory_bytes=profile.accelerator.memory_bytes // (shared_by if on_cpu else 1),
+    )
+    messages = f"messages between {between} too." if measured else "those of messages are estimated from its memory."
+    return Machine(
+        devices=tuple(replace(device, name=f"{name}.{place}") for place in range(count)),
+        within=_channels(profile, count, shared_by),
+        across=None,
+        source="measured" if measured else "estimated",
+        told=f"Rates were measured on {profile.accelerator.model}, {messages}",
+        computes_messages=on_cpu,
+        is_ahead=True,
     )
 
 
@@ -216,26 +221,9 @@ def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes
         threads: Threads of each process.
         nodes: Nodes of the processes.
     """
-    on_cpu = profile.accelerator.kind == "cpu"
-    device = Device(
-        name=profile.accelerator.name,
-        host=0,
-        profile=profile,
-        share=min(threads / profile.rated_cores, 1 / nodes.shared_by) if on_cpu else 1.0,
-        memory_bytes=profile.accelerator.memory_bytes // (nodes.shared_by if on_cpu else 1),
-    )
-    measured = bool(profile.collectives)
-    return Machine(
-        devices=tuple(replace(device, name=f"{device.name}.{place}") for place in range(count)),
-        within=_channels(profile, count, nodes.shared_by),
-        across=None,
-        source="measured" if measured else "estimated",
-        told=f"Rates were measured on {profile.accelerator.model}, "
-        + ("messages between its nodes too." if measured else "those of messages are estimated from its memory."),
-        computes_messages=on_cpu,
-        is_ahead=True,
-        key=nodes.key(profile, count, threads),
-    )
+    name = profile.accelerator.name
+    alike = _processes(profile, count, threads, nodes.shared_by, name=name, between="its nodes")
+    return replace(alike, key=nodes.key(profile, count, threads))
 
 
 def executed_on(profile: HardwareProfile, processes: int, threads: int) -> str:
@@ -255,6 +243,10 @@ class _Link(Frozen):
     between: tuple[str, str] = Field(description="Two hosts, or one host twice for its devices among themselves.")
     bytes_per_second: float = Field(gt=0, allow_inf_nan=False)
     latency_seconds: float = Field(default=NETWORK_LATENCY_SECONDS, ge=0, allow_inf_nan=False)
+
+    @property
+    def channel(self) -> Channel:
+        return Channel(latency_seconds=self.latency_seconds, bytes_per_second=self.bytes_per_second)
 
 
 class _MachineFile(Frozen):
@@ -305,8 +297,9 @@ def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
             for one in range(host.count)
         ]
         link = own.get(frozenset((host.name,)))
-        channels.append(_channels(profile, host.count) if link is None else _alike(_channel(link)))
-    between = [_channel(link) for ends, link in own.items() if len(ends) > 1]
+        alike = None if link is None else dict.fromkeys(get_args(Collective), link.channel)
+        channels.append(alike or _channels(profile, host.count))
+    between = [link.channel for ends, link in own.items() if len(ends) > 1]
     return Machine(
         devices=tuple(devices),
         within={one: max((of[one] for of in channels), key=lambda c: c.seconds(2**20)) for one in get_args(Collective)},
@@ -381,11 +374,3 @@ def _by_operation(
 
 def _network(gbit: float) -> Channel:
     return Channel(latency_seconds=NETWORK_LATENCY_SECONDS, bytes_per_second=gbit * BYTES_PER_GBIT)
-
-
-def _channel(link: _Link) -> Channel:
-    return Channel(latency_seconds=link.latency_seconds, bytes_per_second=link.bytes_per_second)
-
-
-def _alike(channel: Channel) -> dict[Collective, Channel]:
-    return dict.fromkeys(get_args(Collective), channel)

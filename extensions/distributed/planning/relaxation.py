@@ -60,11 +60,7 @@ def chains(graph: TaskGraph) -> Iterator[Chain]:
 
 
 class Relaxation:
-    """Bounds of the steps of many plans at once.
-
-    Args:
-        model: Simulator of the step.
-    """
+    """Bounds of the steps of many plans at once."""
 
     def __init__(self, model: StepModel) -> None:
         self._model, self._parts = model, model.parts_of_tasks()

@@ -107,10 +107,6 @@ def simulate(graph: TaskGraph, seconds: Sequence[float]) -> Schedule:
 class DeltaSimulator:
     """Simulator that updates the schedule of a step incrementally when durations of tasks change.
 
-    Args:
-        graph: Tasks and resources.
-        seconds: Initial duration of each task.
-
     Attributes:
         seconds: Current duration of each task.
     """

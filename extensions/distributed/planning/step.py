@@ -349,12 +349,7 @@ def _operation(phase: str, kind: Group) -> Collective:
 
 
 class SimulatedPlan:
-    """Plan that is edited table by table, with its simulated step.
-
-    Args:
-        model: Simulator of the step.
-        choices: Placement of each table.
-    """
+    """Plan that is edited table by table, with its simulated step."""
 
     def __init__(self, model: StepModel, choices: Sequence[Choice]) -> None:
         self.model, self.choices = model, list(choices)

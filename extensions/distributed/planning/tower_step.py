@@ -73,12 +73,7 @@ def tower_options(model: StepModel) -> list[list[Choice]]:
 
 
 def search_towers(model: TowerStep, seconds: float) -> tuple[list[Choice], float] | None:
-    """Return the best placement of the towers' tables by single changes, and its step; None if they do not fit.
-
-    Args:
-        model: Simulator of the step.
-        seconds: Longest search.
-    """
+    """Return the best placement of the towers' tables by single changes, and its step; None if they do not fit."""
     options = tower_options(model)
     return Search(model, options=options).improve(_balanced(model, options), seconds)
 

@@ -33,12 +33,7 @@ class Traffic:
 
 
 class Members:
-    """Group of processes that exchange data and count the traffic.
-
-    Args:
-        ranks: Ranks of the processes.
-        hosts: all of them.
-    """
+    """Group of processes that exchange data and count the traffic."""
 
     def __init__(self, ranks: Sequence[int], hosts: "Hosts") -> None:
         self.ranks = tuple(ranks)

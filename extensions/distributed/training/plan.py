@@ -172,10 +172,6 @@ class Sharding:
     def exchanged(self, rows: Sequence[int], processes: int) -> tuple[ExchangedTable, ...]:
         """Return the tables with rows replicated in every process; their other rows are exchanged one by one.
 
-        Args:
-            rows: Rows of each table.
-            processes: Number of processes.
-
         Raises:
             RequestError: A table is divided in a way that has no owner of a row.
         """

@@ -54,7 +54,12 @@ class ManyProcesses(OneProcess):
         dataset: Data set whose mean number of ids a sample is counted, for the plan.
         sharding: how the tables may be divided.
         folders: Assignment of processes to checkpoint folders; None for one shared folder.
+
+    Attributes:
+        kept: Checkpoint of the training, which holds the folder of the best weights.
     """
+
+    kept: ShardedCheckpoint | None = None
 
     def __init__(self, dataset: Dataset, sharding: Sharding, folders: Folders | None = None) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
@@ -268,7 +273,8 @@ class ManyProcesses(OneProcess):
 
     def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
         """Return the checkpoint to which every process writes its shards."""
-        return ShardedCheckpoint(directory, identity, keeping, self._folders)
+        self.kept = kept = ShardedCheckpoint(directory, identity, keeping, self._folders)
+        return kept
 
     def agree(self, decision: bool) -> bool:
         """Return whether the first process decided so in the previous call; no step waits for the message.

@@ -1,6 +1,6 @@
 """Board of a live cluster, built from the state of real machines."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from shunter.extensions.fleet.board import Board
@@ -135,12 +135,7 @@ class Ground:
         return tuple((names[machine], count) for machine, count in placement)
 
     def has_room(self, job: Job, cluster: Cluster) -> bool:
-        """Return True if the machines that are up could run a job, apart from what others use.
-
-        Args:
-            job: Job.
-            cluster: See `cluster`.
-        """
+        """Return True if the machines that are up could run a job, apart from what others use."""
         left = [machine for machine in cluster.machines if machine.name in self.up and self._left(machine.name)]
         most = largest(left, job, job.types(cluster))
         return any(count >= job.asks(kind) for kind, count in most.items())
@@ -148,30 +143,23 @@ class Ground:
     @property
     def cluster(self) -> Cluster:
         """Return all machines, without the accelerators and memory that others use."""
-        machines = [
-            Machine(
-                name=name,
-                accelerator=one.accelerator,
-                count=max(self._left(name), 1),
-                server=one.server or None,
-                memory_gib=self._memory_left(name),
-            )
-            for name, one in self._seen.items()
-        ]
-        return Cluster(machines=tuple(machines), accelerators=self._accelerators)
+        return self._cluster(lambda one: max(self._left(one.name), 1), lambda one: self._memory_left(one.name))
 
     @property
     def whole_cluster(self) -> Cluster:
         """Return all machines, including what others use."""
+        return self._cluster(lambda one: one.count, lambda one: one.memory_gib)
+
+    def _cluster(self, count: Callable[[LiveMachine], int], memory_gib: Callable[[LiveMachine], float]) -> Cluster:
         machines = [
             Machine(
-                name=name,
+                name=one.name,
                 accelerator=one.accelerator,
-                count=one.count,
+                count=count(one),
                 server=one.server or None,
-                memory_gib=one.memory_gib,
+                memory_gib=memory_gib(one),
             )
-            for name, one in self._seen.items()
+            for one in self._seen.values()
         ]
         return Cluster(machines=tuple(machines), accelerators=self._accelerators)
 

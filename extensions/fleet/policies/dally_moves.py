@@ -1,9 +1,7 @@
 """Moves of Dally: network-sensitive running jobs move to tighter placements, and less sensitive ones make room."""
 
-from collections.abc import Iterator
-
 from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.cluster import MACHINE, NETWORK, Placement
+from shunter.extensions.fleet.cluster import MACHINE, NETWORK, RACK, Placement
 from shunter.extensions.fleet.job import JobState
 
 QUANTUM_SECONDS = 600.0  # run time before a job moves for another's sake; doubles with each move
@@ -42,7 +40,10 @@ class Mover:
         assert state.placement is not None
         assert state.conditions is not None
         goal = state.job.best_level(board.cluster, state.conditions.accelerator)
-        for group in _groups(state.conditions.accelerator, goal, board):
+        groups = board.groups(state.conditions.accelerator, min(goal, RACK))
+        if goal == MACHINE:
+            groups.sort(key=lambda one: (-board.free[min(one)], min(one)))
+        for group in groups:
             victims = self._victims(state, group, board)
             if victims and self._try_swap(state, victims, goal, board):
                 for victim in victims:
@@ -146,15 +147,3 @@ def worst_sensitivity(state: JobState, board: Board) -> float:
     wide = state.ideal._replace(level=2, slowdown=board.cluster.network.congestion)
     left = state.seconds_left(wide)
     return state.seconds_left(state.ideal) / left if left else 1.0
-
-
-def _groups(accelerator: str, goal: int, board: Board) -> Iterator[frozenset[int]]:
-    """Yield sets of machines within which a placement has the given level: each machine, each rack, or all."""
-    machines = [i for i in board.cluster.machines_of[accelerator] if not board.is_away(i)]
-    if goal == MACHINE:
-        yield from (frozenset([i]) for i in sorted(machines, key=lambda i: (-board.free[i], i)))
-        return
-    racks: dict[int, set[int]] = {}
-    for i in machines:
-        racks.setdefault(board.cluster.rack_of[i], set()).add(i)
-    yield from (frozenset(rack) for rack in racks.values())

@@ -1,11 +1,11 @@
 """Reservations of Dally: the job that would end last of all is not overtaken by smaller ones forever."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nextafter
 
 from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.cluster import MACHINE, RACK, Placement
+from shunter.extensions.fleet.cluster import Placement
 from shunter.extensions.fleet.job import JobState
 from shunter.extensions.fleet.policies.role import alone
 
@@ -80,7 +80,7 @@ def reserve(state: JobState, board: Board) -> Reservation | None:
     best: tuple[float, Reservation] | None = None
     for name, seconds in _alone(state, board, board.there()).items():
         asked = state.job.asks(name)
-        for machines in _groups(name, state.job.best_level(board.cluster, name), board):
+        for machines in board.groups(name, state.job.best_level(board.cluster, name)):
             moment, free = _free_at(machines, asked, board)
             if free < asked:
                 continue
@@ -119,17 +119,3 @@ def _end(state: JobState, board: Board) -> float:
         return state.end
     assert state.placement is not None
     return board.now + state.job.move_seconds + state.seconds_left(board.conditions(state.placement))
-
-
-def _groups(accelerator: str, level: int, board: Board) -> Iterator[frozenset[int]]:
-    """Yield sets of machines within which a placement has the given level: each machine, each rack, or all."""
-    there = [machine for machine in board.cluster.machines_of[accelerator] if not board.is_away(machine)]
-    if level == MACHINE:
-        yield from (frozenset([machine]) for machine in there)
-    elif level == RACK:
-        racks: dict[int, set[int]] = {}
-        for machine in there:
-            racks.setdefault(board.cluster.rack_of[machine], set()).add(machine)
-        yield from (frozenset(rack) for rack in racks.values())
-    else:
-        yield frozenset(there)

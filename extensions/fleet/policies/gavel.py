@@ -156,8 +156,8 @@ class Gavel:
         chosen: dict[str, str] = {}
         left = board.there()
         for state in states.values():  # jobs that cannot be stopped stay
-            if state.placement is not None and not state.job.preemptible:
-                held = board.cluster.machines[state.placement[0][0]].accelerator
+            held = board.held_type(state)
+            if held is not None and not state.job.preemptible:
                 chosen[state.name] = held
                 left[held] -= state.job.asks(held)
         types = list(board.cluster.types)
@@ -194,9 +194,8 @@ class GavelFifo:
         states.sort(key=lambda state: state.placement is None or state.job.preemptible)
         left, chosen = board.there(), {}
         for state in states:
-            types = state.job.types(board.cluster)
-            if state.placement is not None and not state.job.preemptible:
-                types = (board.cluster.machines[state.placement[0][0]].accelerator,)
+            held = board.held_type(state)
+            types = state.job.types(board.cluster) if held is None or state.job.preemptible else (held,)
             fitting = [name for name in types if left[name] >= state.job.asks(name)]
             if not fitting:
                 break
@@ -220,9 +219,7 @@ def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.n
 def _move(chosen: dict[str, str], board: Board) -> None:
     """Run the chosen jobs on their types and stop all others; jobs on the right type do not move."""
     for state in list(board.running.values()):
-        assert state.placement is not None
-        held = board.cluster.machines[state.placement[0][0]].accelerator
-        if chosen.get(state.name) != held:
+        if chosen.get(state.name) != board.held_type(state):
             board.stop(state)
     waiting = [state for state in board.waiting.values() if state.name in chosen]
     for state in sorted(waiting, key=lambda state: -state.job.asks(chosen[state.name])):

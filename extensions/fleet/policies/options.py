@@ -25,7 +25,7 @@ class Option(NamedTuple):
 def options_of(state: JobState, board: Board) -> list[Option]:
     """Return the options of a job on machines that are up; for a job that cannot be stopped, its current one."""
     state.advance_to(board.now)
-    held = None if state.placement is None else board.cluster.machines[state.placement[0][0]].accelerator
+    held = board.held_type(state)
     found, there = [], board.there()
     for name in state.job.types(board.cluster):
         for count in state.job.work.counts(state.job.asks(name)):

@@ -130,8 +130,5 @@ def alone(state: JobState, board: Board, accelerator: str) -> float:
 
 def _types_by_preference(state: JobState, board: Board) -> tuple[str, ...]:
     """Return the usable types of a job, its current one first, so that running jobs keep their placements."""
-    types = state.job.types(board.cluster)
-    if state.placement is None:
-        return types
-    held = board.cluster.machines[state.placement[0][0]].accelerator
-    return (held, *(name for name in types if name != held))
+    held, types = board.held_type(state), state.job.types(board.cluster)
+    return types if held is None else (held, *(name for name in types if name != held))

@@ -1,7 +1,6 @@
 """Tiresias (Gu et al., NSDI 2019): discretised two-dimensional attained service with two queues."""
 
 from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.cluster import Placement
 from shunter.extensions.fleet.job import JobState
 from shunter.extensions.fleet.policies.role import by_priority
 
@@ -32,7 +31,7 @@ class Tiresias:
         left = board.there()
         granted: list[tuple[JobState, str]] = []
         for state in by_priority([jobs[name] for name in (*self._first, *self._second)], board):
-            held = self._held_type(state, board)
+            held = board.held_type(state)
             types = state.job.types(board.cluster) if held is None else (held,)
             fitting = [one for one in types if left[one] >= state.job.asks(one)]
             if fitting:
@@ -63,11 +62,6 @@ class Tiresias:
             del self._first[state.name]
             self._second[state.name] = None
         self._first |= {state.name: None for state in sorted(new, key=_arrival)}
-
-    @staticmethod
-    def _held_type(state: JobState, board: Board) -> str | None:
-        placement: Placement | None = state.placement
-        return None if placement is None else board.cluster.machines[placement[0][0]].accelerator
 
 
 def _arrival(state: JobState) -> float:

@@ -136,11 +136,6 @@ def run_jobs(
 def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:
     """Log the measurements of each trained job below the fleet's run, from which later fleets predict times.
 
-    Args:
-        run_id: The fleet's run.
-        jobs: The jobs by name.
-        driver: Driver of the jobs.
-
     Raises:
         TrackingError: The store cannot be reached.
     """

@@ -377,12 +377,7 @@ class Spot(NamedTuple):
 
 
 def slots_on(places: Sequence[Spot], job: FleetJob) -> list[WorkerSlot]:
-    """Return a worker slot for each process of a job, on the accelerators that its policy chose.
-
-    Args:
-        places: Accelerators by machine.
-        job: The job.
-    """
+    """Return a worker slot for each process of a job, on the accelerators that its policy chose."""
     asked, slots = sum(spot.accelerators for spot in places), []
     for spot in places:
         part = asked // job.own.processes

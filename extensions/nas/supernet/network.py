@@ -20,12 +20,7 @@ from shunter.models.spec import Features
 
 
 class Candidates(nn.Linear):
-    """Linear layers of several widths on one input, computed as one matrix product.
-
-    Args:
-        inputs: Width of the input.
-        widths: Widths of the candidates.
-    """
+    """Linear layers of several widths on one input, computed as one matrix product."""
 
     def __init__(self, inputs: int, widths: Sequence[int]) -> None:
         super().__init__(inputs, sum(widths))
@@ -229,12 +224,7 @@ def cost_of(architecture: Architecture, coding: Coding, costs: CostTable) -> flo
 
 
 class Inherited(nn.Module):
-    """One architecture with the super-net's shared weights.
-
-    Args:
-        network: Super-net.
-        architecture: Architecture of its space.
-    """
+    """One architecture with the super-net's shared weights."""
 
     def __init__(self, network: Supernet, architecture: Architecture) -> None:
         super().__init__()

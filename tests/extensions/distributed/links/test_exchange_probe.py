@@ -1,6 +1,6 @@
 """The exchange through memory that processes share, timed between real processes."""
 
-from shunter.extensions.distributed.links.exchange_probe import LINK, measure_shared_vectors
+from shunter.extensions.distributed.links.collectives import SHARED_LINK, measure_shared_vectors
 from shunter.hardware.types import SHARED_OPERATIONS
 
 
@@ -10,7 +10,7 @@ def test_the_exchange_is_timed_by_size_for_whole_tables_and_for_those_by_row() -
     assert costs, "4 MiB take longer than 16 KiB one way at least"
     for cost in costs:
         assert cost.operation in SHARED_OPERATIONS
-        assert (cost.link, cost.processes) == (LINK, 2)
+        assert (cost.link, cost.processes) == (SHARED_LINK, 2)
         assert [point.message_bytes for point in cost.points] == list(sizes)
         assert cost.bytes_per_second > 0
         assert cost.latency_seconds >= 0
