@@ -16,7 +16,7 @@ import torch
 from shunter.errors import RequestError
 from shunter.extensions.nas.architecture_search import Learned, SupernetSchedule
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
-from shunter.extensions.nas.front_pool import FrontPool
+from shunter.extensions.nas.front_pool import SHRINKAGE, FrontPool, one_hot
 from shunter.extensions.nas.supernet.masks import draw
 from shunter.extensions.nas.supernet.space import Coding
 from shunter.extensions.nas.supernet_figure import publish_supernet
@@ -30,7 +30,6 @@ Theta = Mapping[str, Sequence[float]]
 DRAWS = 30  # attempts per new architecture before the temperature rises
 FEWEST_TOLD = 6  # trials before the linear model is used
 CANDIDATES = 8  # new architectures among which the linear model selects
-SHRINKAGE = 1.0  # of the linear model: a value seen in one trial gets half of its effect
 WARMER = (1.0, 1.5, 2.0, 4.0, 8.0, 1000.0)  # temperatures of the draws; the last is nearly uniform
 
 
@@ -110,14 +109,7 @@ class Dnas:
 
     def _predictions(self, points: Sequence[Parameters]) -> np.ndarray:
         """Predict the values of points (lower is better) by a ridge regression on the trials."""
-        tried = self._one_hot([point for point, _ in self._told])
+        tried = one_hot([point for point, _ in self._told], self._space)
         values = scores([outcome for _, outcome in self._told])
         penalty = SHRINKAGE * np.eye(tried.shape[1])
-        return self._one_hot(points) @ np.linalg.solve(tried.T @ tried + penalty, tried.T @ values)
-
-    def _one_hot(self, points: Sequence[Parameters]) -> np.ndarray:
-        """Return the one-hot encoding, `[points, values of all factors]`."""
-        factors = self._space.factors()
-        return np.array(
-            [[point[name] == value for name, values in factors.items() for value in values] for point in points], float
-        )
+        return one_hot(points, self._space) @ np.linalg.solve(tried.T @ tried + penalty, tried.T @ values)

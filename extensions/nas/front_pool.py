@@ -89,19 +89,11 @@ class FrontPool:
         said = np.column_stack([np.zeros(len(log_costs)), log_costs])
         if not came_to:
             return said
-        tried, encoded = list(came_to), self._encoded()
+        tried, encoded = list(came_to), one_hot(list(self._points.values()), self._space)
         spread = log_costs.std() or 1.0
         columns = np.column_stack([(log_costs - log_costs.mean()) / spread, encoded])
         wrong = np.array(list(came_to.values())) - said[tried]
         return said + np.column_stack([ridge(encoded, tried, wrong[:, 0]), ridge(columns, tried, wrong[:, 1])])
-
-    def _encoded(self) -> np.ndarray:
-        """Return the one-hot encoding, `[architectures, values of all factors]`."""
-        factors = self._space.factors()
-        rows = [
-            [point[name] == value for name, of in factors.items() for value in of] for point in self._points.values()
-        ]
-        return np.array(rows, float)
 
     def _drawn(self, pool: int) -> dict[ModelSpec, Parameters]:
         """Return the architectures of a numbered pool; fewer if most draws are duplicates."""
@@ -125,6 +117,14 @@ class FrontPool:
                 self._points[spec] = point
                 cost = cost_of(architecture_of(point, self._space), self._coding, self._costs)
                 self._log_costs.append(math.log(cost))
+
+
+def one_hot(points: Sequence[Parameters], space: ArchitectureSpace) -> np.ndarray:
+    """Return the one-hot encoding of points, `[points, values of all factors]`."""
+    factors = space.factors()
+    return np.array(
+        [[point[name] == value for name, values in factors.items() for value in values] for point in points], float
+    )
 
 
 def ridge(columns: np.ndarray, tried: Sequence[int], values: np.ndarray) -> np.ndarray:

@@ -1,20 +1,24 @@
 """Costs of a super-net's architectures on this machine: seconds or joules per step, from measured operators."""
 
 import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.probes.steps import time_steps
 from shunter.errors import HardwareError
-from shunter.extensions.nas.operator_times import OperatorTimes, linear_work, measure_operators, module_work
 from shunter.extensions.nas.supernet.costs import cost_table
 from shunter.extensions.nas.supernet.network import Supernet
 from shunter.extensions.nas.supernet.paths import INPUT, OUTPUT, MlpPaths
+from shunter.hardware.meters.meter import measure_energy
+from shunter.hardware.probes.quantities import measured_seconds
+from shunter.hardware.probes.timing import repeat, threads
+from shunter.hardware.types import Quantity
 from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.interactions import dlrm_interaction
 from shunter.models.spec import rows_kept
@@ -25,6 +29,63 @@ Unit = Literal["seconds", "joules"]
 # A step looks up all tables in one operator; its launch cost is divided over this number of bags.
 BAGS_TOGETHER = 8
 MOST_ROWS = 1 << 20  # of a measured table; rows of larger tables come from memory too
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTimes:
+    """Times of operators.
+
+    Attributes:
+        seconds: Measured seconds of each operator.
+        watts: Mean power during the measurement, measured or estimated as given by its source; None if unknown.
+    """
+
+    seconds: dict[Any, Quantity]
+    watts: Quantity | None
+
+
+def measure_operators(
+    works: Mapping[Any, Work], accelerator: str, *, thread_count: int = 1, seconds_each: float = 0.02
+) -> OperatorTimes:
+    """Repeat each piece of work for `seconds_each` and at least three times; return its median time, and the power.
+
+    The time of a step is not quite the sum: caches hold other data within a step, and launching the step and updating
+    the layers take additional time. A prediction of a step's time also needs one measured step.
+    """
+    device = torch.device(accelerator)
+    with threads(thread_count), measure_energy(accelerator) as meter:
+        durations = {key: repeat(work, device, seconds_each) for key, work in works.items()}
+    reading = meter.reading
+    watts = None
+    if reading.mean_watts is not None and reading.method != "unavailable":
+        watts = Quantity(value=reading.mean_watts, source=reading.method)
+    return OperatorTimes(seconds={key: measured_seconds(times) for key, times in durations.items()}, watts=watts)
+
+
+def linear_work(batch_size: int, inputs: int, outputs: int, device: torch.device, *, is_first: bool = False) -> Work:
+    """Return a linear layer with its ReLU, forward and backward.
+
+    Args:
+        batch_size: Samples of a batch.
+        inputs: Width of the input.
+        outputs: Width of the output.
+        device: Device of the tensors.
+        is_first: If True, the layer is the first one, and the gradient of its input is not computed.
+    """
+    layer = nn.Linear(inputs, outputs, device=device)
+    return module_work(nn.Sequential(layer, nn.ReLU()), (batch_size, inputs), device, is_first=is_first)
+
+
+def module_work(module: nn.Module, shape: tuple[int, ...], device: torch.device, *, is_first: bool = False) -> Work:
+    """Return any module on one tensor of the given shape, forward and backward; see `linear_work`."""
+    sample = torch.randn(shape, device=device, requires_grad=not is_first)
+    gradient = torch.ones_like(module(sample))
+    wanted = [*([] if is_first else [sample]), *module.parameters()]
+
+    def work() -> object:
+        return torch.autograd.grad(module(sample), wanted, gradient, allow_unused=True)
+
+    return work
 
 
 class MeasuredCosts:
@@ -57,7 +118,7 @@ class MeasuredCosts:
     ) -> None:
         self.unit, self.base, self._scale = unit, 0.0, 1.0
         self.source = "measured"
-        self._times: OperatorTimes[Key] = measure_operators(
+        self._times: OperatorTimes = measure_operators(
             _works(network, execution), execution.device, thread_count=execution.threads
         )
         if unit == "joules":
