@@ -10,7 +10,6 @@ where `main(folder, report)` runs in each process and joins torch's default grou
 
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -19,6 +18,8 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -127,20 +128,16 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
         ShunterError: A process raised it.
         HardwareError: A process failed in another way; the message quotes its last output line or error.
     """
-    reading, writing = os.pipe()
-    try:
+    ours, theirs = Pipe(duplex=False)
+    with ours:
+        with theirs:  # closed once the processes have it, so that its end is theirs
+            group = Group(module, folder, processes, threads=threads, descriptor=theirs.fileno())
         try:
-            group = Group(module, folder, processes, threads=threads, descriptor=writing)
-        finally:
-            os.close(writing)  # close once: another thread may reuse the descriptor number
-        try:
-            _follow(group, reading, on_report)
+            _follow(group, ours, on_report)
             if group.has_failed:
                 raise group.error() or _failure(group)
         finally:
             group.end()
-    finally:
-        os.close(reading)
 
 
 def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
@@ -148,7 +145,7 @@ def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
 
     Args:
         main: Called with the folder that the processes of the group share, and with a function that reports a name and
-            a JSON value to the process that started the group. Only the reports of the first process are sent.
+            a value to the process that started the group. Only the reports of the first process are sent.
     """
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     end_process(folder, rank, lambda: main(folder, _reporter(rank)))
@@ -231,19 +228,17 @@ def _environment(rank: int, processes: int, report: int) -> dict[str, str]:
     }
 
 
-def _follow(group: Group, reading: int, on_report: Report) -> None:
+def _follow(group: Group, reports: Connection, on_report: Report) -> None:
     """Pass reports to `on_report` until all processes have ended or one has failed."""
-    rest = b""
     while True:
-        ready, _, _ = select.select([reading], [], [], POLL_SECONDS)
-        if ready:
-            received = os.read(reading, 1 << 16)
-            *lines, rest = (rest + received).split(b"\n")
-            for line in lines:
-                on_report(*json.loads(line))
-            if received:
-                continue
+        report = None
+        try:
+            report = reports.recv() if reports.poll(POLL_SECONDS) else None
+        except (EOFError, OSError):  # the first process has closed its end
             group.wait(POLL_SECONDS)
+        if report is not None:
+            on_report(*report)
+            continue
         if group.has_failed:
             group.wait(LAST_WORDS_SECONDS)
             return
@@ -263,12 +258,10 @@ def _failure(group: Group) -> ShunterError:
 def _reporter(rank: int) -> Report:
     if rank:
         return lambda kind, value: None
-    descriptor = int(os.environ[REPORT_DESCRIPTOR])
+    reports = Connection(int(os.environ[REPORT_DESCRIPTOR]), readable=False)
 
     def report(kind: str, value: Any) -> None:
-        with suppress(BrokenPipeError):  # the reader has closed the pipe
-            line = json.dumps([kind, value]).encode() + b"\n"
-            while line:
-                line = line[os.write(descriptor, line) :]
+        with suppress(BrokenPipeError):  # the reader has closed its end
+            reports.send((kind, value))
 
     return report

@@ -17,17 +17,7 @@ def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]
         sizes: Bytes of each table.
         room: Bytes of each device.
     """
-    load, left = [0.0] * len(room), list(room)
-    found = [0] * len(loads)
-    for table in sorted(range(len(loads)), key=lambda one: (-loads[one], -sizes[one], one)):
-        fitting = [device for device in range(len(room)) if sizes[table] <= left[device]]
-        if not fitting:
-            return None
-        device = min(fitting, key=lambda one: (load[one], one))
-        found[table] = device
-        load[device] += loads[table]
-        left[device] -= sizes[table]
-    return found
+    return earliest_end([[load] * len(room) for load in loads], sizes, room)
 
 
 def differencing(loads: Sequence[float], devices: int) -> list[int]:
