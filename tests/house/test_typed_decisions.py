@@ -13,7 +13,7 @@ SEARCHES = frozenset(("startswith", "endswith", "find", "index", "removeprefix")
 SENTENCE_SPACES = 2  # a literal with as many is a sentence
 # Texts that people or other programs write: requests, files, other libraries' errors, runs of earlier versions.
 READERS_OF_FOREIGN_TEXTS = {
-    "extensions/distributed/executors/ray/group.py": "torch says that a process is gone by a message alone",
+    "extensions/distributed/executors/ray/training.py": "torch says that a process is gone by a message alone",
     "engine/overrides.py": "values that a user types",
     "engine/memory.py": "torch says that memory ran out by a RuntimeError's message alone",
     "engine/stopping_text.py": "earlier versions kept the text of a reason alone",
