@@ -81,7 +81,6 @@ class Iterations:
     """Work of equal iterations, each with compute and communication.
 
     Attributes:
-        count: Number of iterations.
         compute_seconds: Compute time of one iteration by accelerator type; the type "" applies to any.
         communication_seconds: Communication time of one iteration by accelerator type, within a machine, within a rack,
             and across racks, on the requested number of accelerators.
@@ -263,7 +262,6 @@ class JobState:
     """Job with its progress. Only the simulator or the live driver changes it.
 
     Attributes:
-        job: Job.
         done: Progress, in the units of its work.
         saved: Progress at its last checkpoint.
         placement: Accelerators that it holds; None while it waits.
@@ -276,7 +274,6 @@ class JobState:
         run_seconds: Seconds for which it has held accelerators, over all its starts.
         service_seconds: Accelerator-seconds that it has held.
         ideal_seconds: Time of the same progress under ideal conditions.
-        starts: Number of starts.
         preemptions: Number of stops after which it waited.
         migrations: Number of moves.
         overhead_left: Remaining seconds of starting or restoring.

@@ -19,7 +19,6 @@ class PastJob(Frozen):
     Attributes:
         training: Key of the training, by `shunter.extensions.fleet.own_training.key_of`.
         accelerator: Accelerator type.
-        accelerators: Number of accelerators.
         train_seconds: From its first step to its end, without starts and moves.
         start_seconds: From the decision to start it to its first step.
         checkpoint_seconds: From the decision to stop it until it had released its accelerators.

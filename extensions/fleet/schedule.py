@@ -11,10 +11,6 @@ class Span:
     """Period in which a job held accelerators.
 
     Attributes:
-        job: Name of the job.
-        placement: Accelerators that it held.
-        begin_seconds: Begin of the period.
-        end_seconds: End of the period.
         level: Distance level of the placement.
         power_share: Power draw under the caps of its machines, relative to that without caps.
     """

@@ -131,9 +131,7 @@ class SupernetTraining:
     Args:
         network: Network on the device of `execution`.
         dataset: Data set; only its training part is read.
-        hyperparameters: Hyperparameters of the weights.
         execution: Device, threads, precision and batch size.
-        schedule: Training schedule.
         seed: Seed of the split of the rows, the order of batches, and the masks.
 
     Attributes:

@@ -37,7 +37,6 @@ class Dnas:
     """Search method that samples architectures from a super-net (Krishna et al., arXiv 2110.14812), each once.
 
     Args:
-        context: Context of the search.
         schedule: Schedule of the super-net; None for the default.
 
     Raises:

@@ -37,7 +37,6 @@ class FrontPool:
         context: Context of a search that weighs NE against a cost.
         space: Search space of the context.
         stages: Learned theta at each weight of the cost.
-        schedule: Schedule of the super-net.
     """
 
     def __init__(

@@ -42,8 +42,6 @@ class Group:
     Args:
         module: Module that each process runs, with the folder as its argument.
         folder: Empty folder for the rendezvous file, output and errors; access by other users is removed.
-        processes: Number of processes.
-        threads: Threads of each process.
         descriptor: Open file for reports, inherited by the first process.
     """
 

@@ -175,7 +175,6 @@ class ExecutedPlan(Frozen):
     Attributes:
         key: Unique key, so that the plan counts once.
         measured_seconds: Measured time of a step.
-        step: Simulated step of the plan.
     """
 
     key: str

@@ -102,7 +102,6 @@ class TableCosts:
 
     Args:
         machine: Devices and links.
-        demand: The model.
         batch_size: Samples of a step of all devices together.
         precision: Precision in which pooled rows travel.
         samples: Samples of a step of each device; if omitted, equal parts of the batch.

@@ -33,7 +33,6 @@ class TableDemand:
 
     Attributes:
         name: Field that owns the table.
-        rows: Number of rows.
         width: Numbers in a row.
         bags: Pooled vectors that a sample takes from this table.
         ids_per_sample: Ids of a sample in all its bags.
@@ -127,9 +126,6 @@ class ModelDemand:
     """A model and its data.
 
     Attributes:
-        family: Family of the model.
-        data: Name of the data.
-        tables: The tables.
         workload: Demand of a sample; only its dense part is used.
         layers: Linear layers that may be divided; only simulated.
     """

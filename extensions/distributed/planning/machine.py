@@ -49,7 +49,6 @@ class Device:
     """Device of a machine.
 
     Attributes:
-        name: Name of the device.
         host: Number of the device's host.
         profile: Measured or published performance.
         share: Share of the profile's cores that the device has, because processes share a processor.

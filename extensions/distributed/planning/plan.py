@@ -72,7 +72,6 @@ class Plan(Frozen):
         data: Data set that the plan was made for.
         fingerprint: Fingerprint of the names and shapes of the tables, because a plan fits no other model.
         batch_size: Samples of a step of all devices together, for which it was searched.
-        devices: Names of the devices.
         devices_per_host: Devices of each host; `devices` lists them host by host.
         precision: Precision in which pooled rows and their gradients travel.
         tables: Placement of each table by its field's name.

@@ -38,7 +38,6 @@ class TableReport(Frozen):
 
     Attributes:
         name: Field that owns the table.
-        rows: Number of rows.
         width: Numbers in a row.
         placement: Placement of the table, as text.
         why: Step time if the table had another placement, as text.
@@ -66,7 +65,6 @@ class Proposal(Frozen):
     """Proposal that makes training faster but changes the trained model.
 
     Attributes:
-        name: Name of the change.
         option: Option that allows the change.
         step_seconds: Simulated step time.
         speedup: Samples a second, relative to the plan.
@@ -88,7 +86,6 @@ class PlanReport(Frozen):
     """Plan with its simulated step.
 
     Attributes:
-        plan: The plan.
         step_seconds: Simulated step time.
         bound_seconds: Lower bound of the step time of all plans in the search space.
         rivals: Simulated step time of the plans that the search began from, by name.
@@ -99,7 +96,6 @@ class PlanReport(Frozen):
         memory_bytes: Memory that each device needs.
         events: All tasks of the simulated step.
         told: Source of the figures.
-        simulations: Number of simulated plans.
         search_seconds: Duration of the search.
         is_optimal: Whether it is proven that no plan in the search space is faster.
         proof: Method of the proof.

@@ -133,8 +133,6 @@ class ScalePoint(Frozen):
     """Point of the curves: one number of hosts.
 
     Attributes:
-        hosts: Hosts.
-        devices: Devices of all hosts.
         step_seconds: Simulated step of each way. `searched` is absent if it was not requested, `towers` on one host or
             without such a model.
         exchange_share: Share of the flat step that the exchange of vectors takes.

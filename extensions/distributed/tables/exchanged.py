@@ -35,7 +35,6 @@ class ExchangedTable:
 
     Attributes:
         number: Number of the table in the model.
-        rows: Rows of the table.
         replicated_rows: Number of first rows that are copied to every process.
         owners: Processes that own the other rows, in blocks of equal size and in this order.
     """
@@ -80,11 +79,8 @@ class RowExchange:
     """Tables of one width with row exchange; every process must call each method at the same time.
 
     Args:
-        tables: The tables.
-        width: Width of a row.
         table_of: Table of each bag of a sample, as an index into `tables`.
         learning_rate: Step size of the row-wise Adagrad.
-        device: Device of this process.
 
     Attributes:
         traffic: Statistics of requested rows and sent bytes of this process.

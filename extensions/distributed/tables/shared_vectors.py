@@ -45,11 +45,9 @@ class _Run:
     """Adjacent columns with one source.
 
     Attributes:
-        part: Number of the part.
         owner: Process that looks up the columns; 0 if all do.
         start: First column in the lookup of the owner.
         first: First column in the output.
-        width: Number of columns.
     """
 
     part: int

@@ -55,7 +55,6 @@ class TorchRecTables:
         tables: Number in the model, rows and width of each table.
         table_of: Table of each bag of a sample, as an index into `tables`.
         learning_rate: Step size of the row-wise Adagrad.
-        device: Device of this process.
         make_plan: Decides how the tables are divided; equal in every process.
         precision: Data type of pooled rows and gradients that are sent.
         shares_memory: Whether processes of one machine exchange pooled rows through memory.

@@ -33,7 +33,6 @@ class CompiledSharedStep:
         model: Model in training mode, on the processor, whose layers keep nothing but weights.
         optimizer: Optimiser of its layers.
         execution: Precision, and the batch size of all processes.
-        processes: Number of processes.
     """
 
     def __init__(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution, processes: int) -> None:

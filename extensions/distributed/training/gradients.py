@@ -20,7 +20,6 @@ class GradientBuckets:
 
     Args:
         parameters: The parameters, in the order of the forward pass.
-        processes: Number of processes.
         bucket_bytes: Least size of a bucket but for the last.
     """
 

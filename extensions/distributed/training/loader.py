@@ -67,7 +67,6 @@ class ShareLoader(BatchLoader):
     """Loader that reads one process's part of each batch.
 
     Args:
-        rank: number of the process.
         processes: how many there are.
         arguments: Arguments of `BatchLoader`.
         options: likewise.

@@ -31,7 +31,6 @@ class OwnRows:
 
     Attributes:
         content: Which rows.
-        bits: Bits of a number.
         left_out: Rule by which rows that were never looked up are drawn, because the part leaves them out; empty if it
             leaves out none.
         pieces: Its rows; pieces of live tables are generated lazily.

@@ -11,7 +11,6 @@ class Pool(NamedTuple):
     """Pool of machines of one accelerator type.
 
     Attributes:
-        accelerator: Accelerator type.
         pace: Relative speed of the slowest machine.
         machines: Indices of the machines, the slowest first.
         accelerators: Number of their accelerators, free or not.

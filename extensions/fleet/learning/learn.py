@@ -289,7 +289,6 @@ class Traces:
 
     Args:
         jobs: The user's jobs.
-        length: Number of jobs in a trace.
         spread: Standard deviation of the log factor on the gaps of a trace, and on each gap.
     """
 

@@ -33,8 +33,6 @@ class Stretch(Frozen):
     Attributes:
         machine: Machine of the accelerators, or the first of several.
         accelerators: Number of accelerators on all machines together.
-        begin_seconds: Begin of the period.
-        end_seconds: End of the period.
         others: Further machines, with the number of accelerators on each.
     """
 
@@ -70,8 +68,6 @@ class JobRecord(Frozen):
     """Record of one job.
 
     Attributes:
-        name: Name of the job.
-        status: Status of the job.
         share: Share of its longest schedule at its last checkpoint.
         pace: Measured seconds of the whole job by accelerator type.
         stretches: Periods in which it held accelerators.
@@ -108,7 +104,6 @@ class FleetRecord(Frozen):
     Attributes:
         begun_at: Begin of the fleet, in seconds since 1970; all its times are relative to this.
         run_id: Its run in MLflow.
-        jobs: Records of its jobs.
     """
 
     begun_at: float

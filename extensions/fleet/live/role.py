@@ -82,7 +82,6 @@ class Finished(NamedTuple):
     """Event: a job has completed, including the evaluation of its model.
 
     Attributes:
-        job: Name of the job.
         figures: Metrics of its model, by their names in MLflow.
     """
 

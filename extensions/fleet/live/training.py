@@ -19,7 +19,6 @@ class Pace:
     """Speed measurement of one job, on one accelerator type at a time.
 
     Attributes:
-        predicted: Predicted work of the job.
         measured: Seconds of the whole job by accelerator type, for types on which it has run.
     """
 
@@ -128,9 +127,7 @@ class LiveJob:
     """Job with its state for the policy, and additional state of a live fleet.
 
     Attributes:
-        state: State for the policy.
         pace: Measured speed.
-        status: Status of the job.
         following: Next placement once the job has stopped; None to wait.
         granted_at: Time since which it holds its accelerators; None until Ray has room for it.
         places: Machines on which it was started.

@@ -20,8 +20,6 @@ class Reservation:
     """Machines that are reserved for a job.
 
     Attributes:
-        job: Name of the job.
-        machines: Reserved machines.
         moment: Time at which enough of their accelerators will be free.
         spare: Number of their accelerators that the job will not need then.
     """

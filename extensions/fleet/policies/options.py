@@ -11,7 +11,6 @@ class Option(NamedTuple):
 
     Attributes:
         accelerator: Accelerator type.
-        accelerators: Number of accelerators.
         goodput: Share of its remaining work that it would do per second in a consolidated placement.
         is_kept: True for the job's current type and number.
     """

@@ -44,7 +44,6 @@ class FleetEnd:
 
     Attributes:
         schedule: Measured schedule, without the jobs that failed.
-        jobs: Result of each job.
         times: Predicted time of each job, with its source.
     """
 

@@ -115,7 +115,6 @@ class RayTrainings:
         cluster: Connected cluster.
         address: Address of the cluster, to find new nodes.
         resource: If given, only nodes that were started with this resource are used.
-        jobs: Jobs by name.
         directory: Folder with a subfolder for each job.
         run_id: MLflow run that becomes the parent of each job's run.
         checkpoint_seconds: Longest time between two checkpoints of a training run.
@@ -360,7 +359,6 @@ class Spot(NamedTuple):
 
     Attributes:
         node: Node that contains the machine.
-        accelerators: Number of accelerators.
         on_gpu: True for GPUs, False for cores.
     """
 

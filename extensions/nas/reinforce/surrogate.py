@@ -22,7 +22,6 @@ class Ensemble(nn.Module):
     """Five MLPs with one hidden layer, computed together in batched matrix products.
 
     Args:
-        inputs: Number of inputs.
         generator: Generator of the initial weights.
     """
 

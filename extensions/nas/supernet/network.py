@@ -49,8 +49,6 @@ class SuperMlp(nn.Module):
 
     Args:
         paths: Choices of the MLP.
-        inputs: Width of the input.
-        outputs: Width of the output.
         rectified: If True, apply a ReLU to the output, which is then an inner layer of a larger model.
     """
 
@@ -126,7 +124,6 @@ class SuperInteraction(nn.Module):
     Args:
         dim: Width of the vectors.
         vectors: Number of vectors of a sample.
-        names: Names of the interactions.
 
     Attributes:
         count: Number of outputs.
@@ -153,7 +150,6 @@ class Supernet(nn.Module):
         features: Input features.
         seed: Seed of the initial weights.
         embedding_learning_rate: Step size of the tables, which are updated in the backward pass.
-        device: Device of the model.
         kernel: Library of the lookups.
 
     Attributes:

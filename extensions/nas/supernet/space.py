@@ -20,7 +20,6 @@ class Architecture:
     Attributes:
         bottom: Hidden width of each layer on the dense features, 0 if omitted.
         top: Hidden width of each layer on the interaction, 0 if omitted.
-        interaction: Name of the interaction.
         dims: Width of each table.
         shares: Share of each table's ids with a row of their own.
     """
@@ -41,7 +40,6 @@ class SupernetSpace:
             that of the widest table.
         bottom: Widths of each layer on the dense features, with 0 if it may be omitted; empty without dense features.
         top: Widths of each layer on the interaction, with 0 if it may be omitted.
-        interactions: Names of the interactions.
         dims: Candidate widths of each table.
         shares: Candidate shares of each table.
     """
@@ -69,7 +67,6 @@ class Coding:
     """Choices of a space.
 
     Args:
-        space: Space of the choices.
         features: Input features; without dense features there is no bottom MLP.
 
     Attributes:

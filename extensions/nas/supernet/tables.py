@@ -35,7 +35,6 @@ class _Lookup(NamedTuple):
         table: Table whose ids are looked up.
         number: Index of the candidate.
         bag: Bag of the sample.
-        rows: Number of rows of the candidate.
     """
 
     table: int

@@ -66,7 +66,6 @@ class Cluster:
         nodes: Nodes in the order of preference without other information.
 
     Attributes:
-        nodes: Nodes by name.
         ledger: Energy used by the nodes.
         moves: Sentences on each move of a training run and its reason.
         nodes_together: Nodes of the processes of one training run, in the order of their first use.

@@ -181,7 +181,6 @@ class Membership:
 
     Attributes:
         name: Unique name of the group.
-        rank: Number of the process.
         keepers: For each process, the first rank on its node.
         host: Address at which the first process waits for the others.
         port: Port at the address.

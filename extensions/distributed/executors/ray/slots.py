@@ -23,7 +23,6 @@ class WorkerSlot:
     """Worker slot of one process of a training run.
 
     Attributes:
-        node: Its node.
         placement: Its accelerator on the node, with the threads of this process alone.
         shared_by: Processes of the training run on that node.
         memory_bytes: Predicted memory on the node; 0 if unknown.
@@ -183,7 +182,6 @@ class FlowMeter:
 
     Args:
         here: entered meter of this process.
-        ledger: Ledger of the nodes.
     """
 
     def __init__(self, here: EnergyMeter, ledger: Ledger) -> None:

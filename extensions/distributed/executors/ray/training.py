@@ -163,7 +163,6 @@ class _Channel:
 
     Args:
         actors: Ray's handles of the processes, in their order.
-        slots: Worker slots of the processes.
     """
 
     def __init__(self, actors: Sequence[Any], slots: Sequence[WorkerSlot]) -> None:
