@@ -38,19 +38,20 @@ from shunter.engine.memory import available_memory_bytes
 from shunter.errors import CheckpointError, ShunterError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.agreement import all_do, from_all
-from shunter.extensions.distributed.training.blocks import Block, StoredBlocks, fill_shards
-from shunter.extensions.distributed.training.folder_writer import FolderWriter
-from shunter.extensions.distributed.training.folders import Folders, files_in
+from shunter.extensions.distributed.training.folders import Folders, FolderWriter, files_in
 from shunter.extensions.distributed.training.host_model import HostModel
 from shunter.extensions.distributed.training.stored import (
     BEST,
     DENSE,
     LAYERS,
+    Block,
+    StoredBlocks,
     StoredLayout,
     bytes_in,
     checkpoint_name,
     checkpoints,
     file_of,
+    fill_shards,
     number_of,
     parts_of,
     read_index,

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.executors.role import Choice
@@ -20,18 +20,20 @@ def nowhere(totals: Mapping[str, float], here: str, progress: TrainingProgress) 
     """Return None: the `SelectUpgrade` of a training run that stays."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Placements on which a flow's training runs may run.
+    """Placements of a cluster on which a flow's training runs may run, and the search for free and better ones.
 
     Attributes:
+        slots: Function that returns the worker slots of a placement.
         all: The placements, best first.
         select_upgrade: Decides whether a running job moves.
         may_begin_elsewhere: Whether a training run may begin on another free placement while the best is in use.
         memory_bytes: Predicted memory of a process on its node, which Ray then reserves; 0 if unknown.
     """
 
-    all: Sequence[Choice] = field(default=())
+    slots: Callable[[Placement], list[WorkerSlot]]
+    all: Sequence[Choice] = ()
     select_upgrade: SelectUpgrade = nowhere
     may_begin_elsewhere: bool = False
     memory_bytes: int = 0
@@ -52,23 +54,11 @@ class Choices:
         own = next((one.total for one in self.all if one.placement == there), math.inf)
         return {one.placement.node: one.total for one in self.alike(placement)} | {placement.node: own}
 
-
-class Elsewhere:
-    """Search for free placements of a cluster, and for better ones among them.
-
-    Args:
-        choices: Choices of the flow.
-        slots: Function that returns the worker slots of a placement.
-    """
-
-    def __init__(self, choices: Choices, slots: Callable[[Placement], list[WorkerSlot]]) -> None:
-        self.choices, self._slots = choices, slots
-
     def begin(self, placement: Placement) -> Placement | None:
         """Return where a run begins if its placement is in use; None if it is free, or nothing else is free."""
-        if not self.choices.may_begin_elsewhere or are_free(self._slots(placement)):
+        if not self.may_begin_elsewhere or are_free(self.slots(placement)):
             return None
-        return next((one for one in self._others(placement) if are_free(self._slots(one))), None)
+        return next((one for one in self._others(placement) if are_free(self.slots(one))), None)
 
     def better(self, here: Placement, slots: Sequence[WorkerSlot], progress: TrainingProgress) -> Placement | None:
         """Return where a training run continues after releasing its current placement; None if it stays.
@@ -78,20 +68,20 @@ class Elsewhere:
             slots: Current worker slots; all processes wait for the slowest.
             progress: Progress of the training run.
         """
-        totals = self.choices.totals(here)
+        totals = self.totals(here)
         found = {one.accelerator: one for one in self._others(here)}
-        free = {name: there for name, one in found.items() if are_free(there := self._slots(one), slots)}
+        free = {name: there for name, one in found.items() if are_free(there := self.slots(one), slots)}
         taking = {name: _slowest(there, totals) for name, there in free.items()}
         finite = {name: total for name, total in taking.items() if math.isfinite(total)}
         own = _slowest(slots, totals)
         if not finite or not math.isfinite(own) or own <= 0:
             return None
-        name = self.choices.select_upgrade({**finite, here.accelerator: own}, here.accelerator, progress)
+        name = self.select_upgrade({**finite, here.accelerator: own}, here.accelerator, progress)
         return None if name is None else found[name]
 
     def _others(self, placement: Placement) -> list[Placement]:
         processes = {"processes": placement.processes}
-        return [one.placement.model_copy(update=processes) for one in self.choices.alike(placement)]
+        return [one.placement.model_copy(update=processes) for one in self.alike(placement)]
 
 
 def _slowest(slots: Sequence[WorkerSlot], totals: Mapping[str | None, float]) -> float:

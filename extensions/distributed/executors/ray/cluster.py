@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +19,7 @@ from shunter.engine.job import Hooks
 from shunter.engine.probes.measurement import Measurement
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import HardwareError, first_line
-from shunter.extensions.distributed.executors.ray.choices import Choices, Elsewhere, SelectUpgrade, are_free, nowhere
+from shunter.extensions.distributed.executors.ray.choices import Choices, SelectUpgrade, are_free, nowhere
 from shunter.extensions.distributed.executors.ray.data import find_dataset, read_pieces, write_piece
 from shunter.extensions.distributed.executors.ray.network import network_between
 from shunter.extensions.distributed.executors.ray.node_trainer import measure_there
@@ -76,7 +75,7 @@ class Cluster:
         self.ledger = Ledger()
         self.moves: list[str] = []
         self.nodes_together: list[str] = []
-        self._elsewhere = Elsewhere(Choices(), self.slots)
+        self._choices = Choices(slots=self.slots)
         self._division: Division | None = None
 
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
@@ -137,9 +136,13 @@ class Cluster:
         memory_bytes: int = 0,
     ) -> None:
         """Set the alternatives if a training run's node dies or a better node becomes free; see `Choices`."""
-        asked = Choices(tuple(one for one in choices if one.placement.node in self.nodes), select_upgrade or nowhere)
-        asked = replace(asked, may_begin_elsewhere=may_begin_elsewhere, memory_bytes=memory_bytes)
-        self._elsewhere = Elsewhere(asked, self.slots)
+        self._choices = Choices(
+            slots=self.slots,
+            all=tuple(one for one in choices if one.placement.node in self.nodes),
+            select_upgrade=select_upgrade or nowhere,
+            may_begin_elsewhere=may_begin_elsewhere,
+            memory_bytes=memory_bytes,
+        )
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
         """Return the executor of one run, on the placement's node and further nodes that its processes need."""
@@ -181,7 +184,7 @@ class Cluster:
             placement = self._begun_at(placement)
         while True:
             slots = self.slots(placement)
-            watch = MoveMonitor(partial(self._elsewhere.better, placement, slots))
+            watch = MoveMonitor(partial(self._choices.better, placement, slots))
             on_begin = _nothing if are_free(slots) else watch.begin
             watched = hooks if task.checkpointing is None else watch.watching(hooks)
             try:
@@ -201,7 +204,7 @@ class Cluster:
 
     def _begun_at(self, placement: Placement) -> Placement:
         """Return the first placement of training runs: theirs, unless it is in use and another is free."""
-        free = self._elsewhere.begin(placement)
+        free = self._choices.begin(placement)
         if free is None:
             return placement
         self._note_move(f"{self._label(placement)} is taken: it begins at {self._label(free)}.")
@@ -269,13 +272,13 @@ class Cluster:
         """
         up = {node["NodeID"] for node in alive_nodes()}
         alive = [name for name, node in self.nodes.items() if node.node_id in up or name == placement.node]
-        best = [one.placement.node for one in self._elsewhere.choices.all]
+        best = [one.placement.node for one in self._choices.all]
         alive.sort(key=lambda name: best.index(name) if name in best else len(best))
         nodes = {name: self.nodes[name] for name in alive}
         places = [place for place, _ in spread(placement, placement.processes, nodes, PROCESSES)]
         names = [str(place.node) for place in places]
         ordered = sorted(places, key=lambda place: names.index(str(place.node)))
-        memory = self._elsewhere.choices.memory_bytes
+        memory = self._choices.memory_bytes
         return [WorkerSlot(nodes[str(place.node)], place, names.count(str(place.node)), memory) for place in ordered]
 
     def _note_move(self, move: str) -> None:
@@ -299,7 +302,7 @@ class Cluster:
         if placement.node in alive and placement.node != exclude:
             return placement
         elsewhere = [name for name in alive if name != exclude] or alive
-        choices = [one.placement for one in self._elsewhere.choices.all]
+        choices = [one.placement for one in self._choices.all]
         others = [one for one in choices if one.node in elsewhere and one.precision == placement.precision]
         if others:
             return placement.model_copy(update={"accelerator": others[0].accelerator, "threads": others[0].threads})

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from shunter.engine.executors.ledger import Ledger, LedgerMeter
 from shunter.engine.executors.messages import Done, Task, with_model
@@ -52,24 +52,12 @@ class WorkerSlot:
         return max(1, next(one.cores for one in self.node.accelerators if one.kind == "cpu") // self.shared_by)
 
 
-class Asked(NamedTuple):
-    """Wording for errors about parallel training runs.
-
-    Attributes:
-        what: Noun in the plural.
-        option: Option that sets the number.
-    """
-
-    what: str
-    option: str
-
-
-TRIALS = Asked("trials at a time", "--parallel-trials")
-PROCESSES = Asked("processes", "--processes")
+TRIALS = ("trials at a time", "--parallel-trials")
+PROCESSES = ("processes", "--processes")
 
 
 def spread(
-    placement: Placement, count: int, nodes: Mapping[str, ClusterNode], asked: Asked = TRIALS
+    placement: Placement, count: int, nodes: Mapping[str, ClusterNode], asked: tuple[str, str] = TRIALS
 ) -> list[tuple[Placement, int]]:
     """Return the placement of each of `count` parallel training runs, and how many share its node's processor.
 
@@ -80,7 +68,7 @@ def spread(
         placement: the chosen placement, which comes first.
         count: number of training runs.
         nodes: Nodes of the cluster, by name.
-        asked: Noun for messages: trials, or the processes of one training run.
+        asked: Noun in the plural, and option, for messages: trials, or the processes of one training run.
 
     Raises:
         RequestError: there are fewer GPUs of that model than training runs.
@@ -96,8 +84,8 @@ def spread(
     alike.sort(key=lambda name: name != placement.accelerator)
     if placement.device != "cpu" and count > len(alike):
         raise RequestError(
-            f"{count} {asked.what} want a GPU each, and the cluster has {len(alike)} of the model {model}: lower "
-            f"{asked.option} to {len(alike)}."
+            f"{count} {asked[0]} want a GPU each, and the cluster has {len(alike)} of the model {model}: lower "
+            f"{asked[1]} to {len(alike)}."
         )
     shared_by = -(-count // len(alike))
     threads = max(1, placement.threads // shared_by)

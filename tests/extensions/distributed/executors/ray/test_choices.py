@@ -6,7 +6,7 @@ import pytest
 
 from shunter.engine.executors.move_monitor import TrainingProgress
 from shunter.engine.executors.role import Choice
-from shunter.extensions.distributed.executors.ray.choices import Choices, Elsewhere
+from shunter.extensions.distributed.executors.ray.choices import Choices
 from shunter.extensions.distributed.executors.ray.slots import WorkerSlot
 from shunter.extensions.distributed.links.nodes import ClusterNode
 from shunter.hardware.types import Placement
@@ -46,10 +46,10 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, float]]:
     return found
 
 
-def elsewhere(*, may_begin_elsewhere: bool = True) -> Elsewhere:
+def elsewhere(*, may_begin_elsewhere: bool = True) -> Choices:
     choices = [Choice(at(name), total) for name, total in TOTALS.items()]
     choices += [Choice(at("fast", batch_size=128), 0.1)]
-    return Elsewhere(Choices(tuple(choices), fastest, may_begin_elsewhere), slots)
+    return Choices(slots=slots, all=tuple(choices), select_upgrade=fastest, may_begin_elsewhere=may_begin_elsewhere)
 
 
 def test_it_moves_to_the_best_that_has_room(free: dict[str, dict[str, float]]) -> None:
