@@ -34,7 +34,7 @@ from shunter.engine.loop.loss import mean_losses, task_weights, weighted_sum
 from shunter.engine.loop.step import applied, autocast, build_dense_optimizer, prefetch, seeded
 from shunter.engine.stopping import ShouldStop, StopReason
 from shunter.errors import RequestError, TrainingError
-from shunter.extensions.nas.supernet.costs import CostTable
+from shunter.extensions.nas.supernet.costs import CostTable, expected_cost
 from shunter.extensions.nas.supernet.masks import Masks
 from shunter.extensions.nas.supernet.network import Supernet
 
@@ -300,7 +300,7 @@ class SupernetTraining:
         reference = self.reference_cost(costs)
 
         def loss(ne: Tensor, masks: Masks) -> Tensor:
-            logarithm = (self.network.expected_cost(masks, costs) / reference).log()
+            logarithm = (expected_cost(self.network.coding, masks, costs) / reference).log()
             if self.schedule.form == "linear":
                 return ne + weight * logarithm.mean()
             return ne * (weight * logarithm).exp().mean()
@@ -312,7 +312,7 @@ class SupernetTraining:
         """Return the expected cost of an architecture with equally likely candidates."""
         choices = self.network.choices
         uniform = torch.zeros_like(choices.theta).masked_fill(~choices.exists, -torch.inf).softmax(1)
-        return float(self.network.expected_cost(choices.masks(uniform.unsqueeze(0)), costs))
+        return float(expected_cost(self.network.coding, choices.masks(uniform.unsqueeze(0)), costs))
 
     @torch.no_grad()
     def _report(
@@ -324,7 +324,7 @@ class SupernetTraining:
             temperature=temperature,
             weights_ne=weights_ne,
             theta_ne=theta_ne,
-            cost=None if costs is None else float(self.network.expected_cost(likely, costs)),
+            cost=None if costs is None else float(expected_cost(self.network.coding, likely, costs)),
             probabilities=choices.probabilities(),
         )
 

@@ -14,8 +14,8 @@ import torch
 
 from shunter.extensions.nas.architecture_search import Learned, SupernetSchedule
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
+from shunter.extensions.nas.supernet.costs import cost_of
 from shunter.extensions.nas.supernet.masks import draw
-from shunter.extensions.nas.supernet.network import cost_of
 from shunter.extensions.nas.supernet.space import Coding
 from shunter.extensions.nas.supernet_search import architecture_of, point_of, supernet_costs, supernet_space
 from shunter.models.spec import ModelSpec

@@ -12,7 +12,7 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.probes.steps import time_steps
 from shunter.errors import HardwareError
-from shunter.extensions.nas.supernet.costs import cost_table
+from shunter.extensions.nas.supernet.costs import cost_of, cost_table
 from shunter.extensions.nas.supernet.network import Supernet
 from shunter.extensions.nas.supernet.paths import INPUT, OUTPUT, MlpPaths
 from shunter.hardware.meters.meter import measure_energy
@@ -127,7 +127,7 @@ class MeasuredCosts:
                 raise HardwareError("The power is unknown here, so architectures have no energy: weigh time.")
             self._scale, self.source = watts.value, watts.source
         architecture = network.coding.decode(dict.fromkeys(network.coding.sizes, 0))
-        known = network.cost(architecture, cost_table(network, self))
+        known = cost_of(architecture, network.coding, cost_table(network, self))
         timing = time_steps(dataset, network.space.spec(architecture), hyperparameters, execution)
         self.base = max(0.0, timing.step_seconds * self._scale - known)
 

@@ -5,14 +5,63 @@ The costs may be of any additive quantity: bytes and FLOPs are counted here, sec
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from shunter.extensions.nas.supernet.cost_table import CostTable, OperatorCosts
+from torch import Tensor
+
+from shunter.extensions.nas.supernet.masks import Choices, Masks
 from shunter.extensions.nas.supernet.network import Supernet
 from shunter.extensions.nas.supernet.paths import INPUT, OUTPUT, LayerCosts, MlpPaths
+from shunter.extensions.nas.supernet.space import INTERACTION, Architecture, Coding
+from shunter.extensions.nas.supernet.tables import dim_choice, share_choice
 from shunter.models.counting import count_model
 from shunter.models.counts import FLOAT_BYTES, ModelCounts
 from shunter.models.spec import rows_kept
+
+
+class OperatorCosts(Protocol):
+    """Cost of each operator, including forward, backward and update."""
+
+    unit: str
+    base: float
+
+    def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
+        """Return the cost of a linear layer; the first layer of the model has no input gradient."""
+        ...
+
+    def table(self, rows: int, width: int) -> float:
+        """Return the cost of a table and its lookups."""
+        ...
+
+    def interaction(self, name: str) -> float:
+        """Return the cost of an interaction."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostTable:
+    """Cost of every operator that an architecture of a super-net may have.
+
+    Attributes:
+        unit: Unit of all costs.
+        bottom: Cost of the linear layer between two widths of the bottom MLP, see `paths`.
+        top: Cost of the linear layer between two widths of the top MLP, see `paths`.
+        interactions: Cost of each interaction.
+        tables: Cost of each table, by the index of its share and of its width.
+        base: Cost that all architectures have in common.
+        largest: Cost of the most expensive architecture.
+        smallest: Cost of the cheapest architecture.
+    """
+
+    unit: str
+    bottom: LayerCosts
+    top: LayerCosts
+    interactions: tuple[float, ...]
+    tables: tuple[tuple[tuple[float, ...], ...], ...]
+    base: float
+    largest: float
+    smallest: float
 
 
 def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
@@ -45,6 +94,24 @@ def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
         largest=extreme(max),
         smallest=extreme(min),
     )
+
+
+def expected_cost(coding: Coding, masks: Masks, costs: CostTable) -> Tensor:
+    """Return the mean cost of the mixed architectures, `[batch]`; for one-hot masks that of the architecture."""
+    total = masks[INTERACTION] @ masks.values.new_tensor(costs.interactions) + costs.base
+    if coding.bottom:
+        total = total + coding.bottom.expected_cost(masks, costs.bottom)
+    total = total + coding.top.expected_cost(masks, costs.top)
+    for table, of_table in enumerate(costs.tables):
+        of_share = masks[dim_choice(table)] @ masks.values.new_tensor(of_table).t()
+        total = total + (of_share * masks[share_choice(table)]).sum(1)
+    return total
+
+
+def cost_of(architecture: Architecture, coding: Coding, costs: CostTable) -> float:
+    """Return the exact cost of an architecture."""
+    masks = Choices(coding.sizes).one_hot(coding.encode(architecture))
+    return float(expected_cost(coding, replace(masks, values=masks.values.double()), costs))
 
 
 def _of_layers(paths: MlpPaths, inputs: int, outputs: int, costs: OperatorCosts, *, is_first: bool) -> LayerCosts:

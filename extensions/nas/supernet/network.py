@@ -1,16 +1,14 @@
 """Super-net of a DLRM: tables, MLPs and interactions in every form that an architecture may have."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from shunter.extensions.nas.supernet.cost_table import CostTable
 from shunter.extensions.nas.supernet.masks import Choices, Masks
 from shunter.extensions.nas.supernet.paths import INPUT, SKIP, MlpPaths
 from shunter.extensions.nas.supernet.space import INTERACTION, Architecture, Coding, SupernetSpace
-from shunter.extensions.nas.supernet.tables import SuperTables, dim_choice, share_choice
+from shunter.extensions.nas.supernet.tables import SuperTables
 from shunter.models.embeddings.request import Kernel
 from shunter.models.interactions import DlrmInteraction, dlrm_interaction, pair_count
 from shunter.models.layers import initialise_linear
@@ -191,32 +189,6 @@ class Supernet(nn.Module):
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
         """Score a batch with the mixture given by the masks; see `shunter.models.recommender.Recommender`."""
         return self.layers(dense, self.tables(values, offsets, masks), masks)
-
-    def expected_cost(self, masks: Masks, costs: CostTable) -> Tensor:
-        """Return the mean cost of the mixed architectures, `[batch]`; for one-hot masks that of the architecture."""
-        return expected_cost(self.coding, masks, costs)
-
-    def cost(self, architecture: Architecture, costs: CostTable) -> float:
-        """Return the exact cost of an architecture."""
-        return cost_of(architecture, self.coding, costs)
-
-
-def expected_cost(coding: Coding, masks: Masks, costs: CostTable) -> Tensor:
-    """Return the same as `Supernet.expected_cost`, without needing its weights."""
-    total = masks[INTERACTION] @ masks.values.new_tensor(costs.interactions) + costs.base
-    if coding.bottom:
-        total = total + coding.bottom.expected_cost(masks, costs.bottom)
-    total = total + coding.top.expected_cost(masks, costs.top)
-    for table, of_table in enumerate(costs.tables):
-        of_share = masks[dim_choice(table)] @ masks.values.new_tensor(of_table).t()
-        total = total + (of_share * masks[share_choice(table)]).sum(1)
-    return total
-
-
-def cost_of(architecture: Architecture, coding: Coding, costs: CostTable) -> float:
-    """Return the same as `Supernet.cost`, without needing its weights."""
-    masks = Choices(coding.sizes).one_hot(coding.encode(architecture))
-    return float(expected_cost(coding, replace(masks, values=masks.values.double()), costs))
 
 
 class Inherited(nn.Module):

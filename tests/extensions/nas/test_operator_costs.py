@@ -7,7 +7,7 @@ import pytest
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.extensions.nas.operator_costs import MeasuredCosts
-from shunter.extensions.nas.supernet.costs import cost_table
+from shunter.extensions.nas.supernet.costs import cost_of, cost_table
 from shunter.extensions.nas.supernet.network import Supernet
 from tests.engine.synthetic import write_dataset
 from tests.extensions.nas.supernet.planted import SPACE
@@ -22,8 +22,8 @@ def test_every_architecture_has_a_measured_cost(tmp_path: Path) -> None:
     assert (costs.unit, costs.source) == ("seconds", "measured")
     table = cost_table(network, costs)
     architecture = network.coding.decode(dict.fromkeys(network.coding.sizes, 0))
-    operators = network.cost(architecture, cost_table(network, _without_base(costs)))
-    assert network.cost(architecture, table) == pytest.approx(operators + costs.base)
+    operators = cost_of(architecture, network.coding, cost_table(network, _without_base(costs)))
+    assert cost_of(architecture, network.coding, table) == pytest.approx(operators + costs.base)
     assert 0 < table.smallest < table.largest
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shunter.extensions.nas.supernet.costs import CountedBytes, CountedFlops, cost_table
+from shunter.extensions.nas.supernet.costs import CountedBytes, CountedFlops, cost_of, cost_table, expected_cost
 from shunter.extensions.nas.supernet.masks import draw
 from shunter.extensions.nas.supernet.network import Inherited, Supernet
 from shunter.extensions.nas.supernet.tables import share_choice
@@ -57,14 +57,14 @@ def test_the_cost_of_an_architecture_is_the_counted_one(network: Supernet, count
     for architecture in some(4):
         counts = count_model(SPACE.spec(architecture), FEATURES)
         exact = counts.parameter_bytes if counted is CountedBytes else counts.matmul_flops_per_sample
-        assert network.cost(architecture, costs) == pytest.approx(exact, rel=1e-12)
+        assert cost_of(architecture, network.coding, costs) == pytest.approx(exact, rel=1e-12)
 
 
 def test_the_extremes_are_those_of_all_architectures() -> None:
     space = replace(SPACE, bottom=((4, 0),), top=((8, 16), (4, 16, 0)), interactions=("linear", "cross"))
     network = Supernet(space, FEATURES, kernel="torch")
     costs = cost_table(network, CountedBytes(network))
-    every = [network.cost(architecture, costs) for architecture in architectures(space)]
+    every = [cost_of(architecture, network.coding, costs) for architecture in architectures(space)]
     assert (costs.smallest, costs.largest) == (min(every), max(every))
 
 
@@ -75,8 +75,10 @@ def test_the_expected_cost_is_the_mean_over_what_is_drawn() -> None:
     costs = cost_table(network, CountedBytes(network))
     mixed = network.choices.masks(network.choices.logits().softmax(1).unsqueeze(0))
     theta, generator = network.choices.values(), torch.Generator().manual_seed(2)
-    drawn = torch.tensor([network.cost(network.coding.decode(draw(theta, generator)), costs) for _ in range(200)])
-    expected = float(network.expected_cost(mixed, costs).detach())
+    drawn = torch.tensor(
+        [cost_of(network.coding.decode(draw(theta, generator)), network.coding, costs) for _ in range(200)]
+    )
+    expected = float(expected_cost(network.coding, mixed, costs).detach())
     assert abs(float(drawn.mean()) - expected) < 4 * float(drawn.std()) / 200**0.5
 
 
