@@ -1,6 +1,6 @@
 """Costs of a super-net's architectures: a cost for each operator, whose sum is an architecture's cost.
 
-The costs may be of any additive quantity: bytes and FLOPs are counted here, seconds and joules are measured
+The costs may be of any additive quantity: bytes are counted here, seconds and joules are measured
 (`shunter.extensions.nas.operator_costs`); all implement `OperatorCosts`.
 """
 
@@ -16,7 +16,7 @@ from shunter.extensions.nas.supernet.paths import INPUT, OUTPUT, LayerCosts, Mlp
 from shunter.extensions.nas.supernet.space import INTERACTION, Architecture, Coding
 from shunter.extensions.nas.supernet.tables import dim_choice, share_choice
 from shunter.models.counting import count_model
-from shunter.models.counts import FLOAT_BYTES, ModelCounts
+from shunter.models.counts import FLOAT_BYTES
 from shunter.models.spec import rows_kept
 
 
@@ -136,7 +136,7 @@ class CountedBytes:
     base = 0.0
 
     def __init__(self, network: Supernet) -> None:
-        self._of_interactions = _without_layers(network, self, lambda counts: counts.dense_parameter_bytes)
+        self._of_interactions = _bytes_of_interactions(network, self)
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
         """Return the bytes of weights and biases."""
@@ -151,41 +151,14 @@ class CountedBytes:
         return self._of_interactions[name]
 
 
-class CountedFlops:
-    """FLOPs of the matrix products of a step per sample, as `models.counting.ModelCounts.matmul_flops_per_sample`.
-
-    Args:
-        network: The super-net.
-    """
-
-    unit = "FLOPs"
-    base = 0.0
-
-    def __init__(self, network: Supernet) -> None:
-        self._of_interactions = _without_layers(network, self, lambda counts: counts.matmul_flops_per_sample)
-
-    def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
-        """Return the FLOPs of the output, the weight gradient and, except for the first layer, the input gradient."""
-        return float(2 * inputs * outputs * (2 if is_first else 3))
-
-    def table(self, rows: int, width: int) -> float:
-        """Return 0: a table has no matrix product."""
-        return 0.0
-
-    def interaction(self, name: str) -> float:
-        """Return the FLOPs of the interaction's products."""
-        return self._of_interactions[name]
-
-
-def _without_layers(
-    network: Supernet, costs: CountedBytes | CountedFlops, figure: Callable[[ModelCounts], float]
-) -> dict[str, float]:
-    """Return the cost of each interaction: that of a model without hidden layers, minus its two output layers."""
+def _bytes_of_interactions(network: Supernet, costs: CountedBytes) -> dict[str, float]:
+    """Return the bytes of each interaction: those of a model without hidden layers, minus its two output layers."""
     space, features = network.space, network.features
     outputs = costs.linear(network.layers.top_inputs, features.outputs, is_first=False)
     if features.dense:
         outputs += costs.linear(len(features.dense), space.base.embedding_dim, is_first=True)
     bare = replace(space.base, bottom_widths=(), top_widths=(), table_dims=(), table_shares=())
     return {
-        name: figure(count_model(replace(bare, interaction=name), features)) - outputs for name in space.interactions
+        name: count_model(replace(bare, interaction=name), features).dense_parameter_bytes - outputs
+        for name in space.interactions
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shunter.extensions.nas.supernet.costs import CountedBytes, CountedFlops, cost_of, cost_table, expected_cost
+from shunter.extensions.nas.supernet.costs import CountedBytes, cost_of, cost_table, expected_cost
 from shunter.extensions.nas.supernet.masks import draw
 from shunter.extensions.nas.supernet.network import Inherited, Supernet
 from shunter.extensions.nas.supernet.tables import share_choice
@@ -51,12 +51,10 @@ def test_every_architecture_is_one_path(network: Supernet) -> None:
         assert network.coding.decode(picked) == architecture
 
 
-@pytest.mark.parametrize("counted", [CountedBytes, CountedFlops])
-def test_the_cost_of_an_architecture_is_the_counted_one(network: Supernet, counted: type) -> None:
-    costs = cost_table(network, counted(network))
+def test_the_cost_of_an_architecture_is_the_counted_one(network: Supernet) -> None:
+    costs = cost_table(network, CountedBytes(network))
     for architecture in some(4):
-        counts = count_model(SPACE.spec(architecture), FEATURES)
-        exact = counts.parameter_bytes if counted is CountedBytes else counts.matmul_flops_per_sample
+        exact = count_model(SPACE.spec(architecture), FEATURES).parameter_bytes
         assert cost_of(architecture, network.coding, costs) == pytest.approx(exact, rel=1e-12)
 
 
