@@ -314,7 +314,6 @@ def trained(
     shares_memory: bool = True,
 ) -> TrainingFigures[Any, Any]:
     """Train by processes of this machine, each table where it was chosen to be."""
-    given = tuple(Choice(one.kind, processes=one.devices, replicated_rows=one.replicated_rows) for one in choices)
     placement = Placement(
         accelerator="cpu",
         threads=job.execution.threads,
@@ -322,5 +321,5 @@ def trained(
         batch_size=job.execution.batch_size,
         processes=processes,
     )
-    sharding = Sharding(machine=memory_of(profile, processes), given=given, shares_memory=shares_memory)
+    sharding = Sharding(machine=memory_of(profile, processes), given=tuple(choices), shares_memory=shares_memory)
     return ProcessGroup(placement, sharding).figures(job)

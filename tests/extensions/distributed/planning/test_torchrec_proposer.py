@@ -7,8 +7,9 @@ import torch
 
 from shunter.errors import RequestError
 from shunter.extensions.distributed.planning.plan import Plan, TablePlacement
-from shunter.extensions.distributed.tables.sharding_types import Choice, given_plan
+from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.extensions.distributed.tables.torchrec_tables import build_sharder, table_collection, table_name
+from shunter.extensions.distributed.training.plan import given_plan
 
 pytest.importorskip("torchrec")
 WIDTH, PER_HOST = 16, 2
@@ -71,7 +72,7 @@ def described(sharding: Any) -> tuple[Any, ...]:
 def test_torchrec_s_planner_comes_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(*PLACED)
     monkeypatch.setattr("shunter.extensions.distributed.training.plan.dist.get_world_size", lambda: len(plan.devices))
-    given = [Choice(table.kind, processes=table.devices) for table in PLACED]
+    given = [Choice(table.kind, table.devices) for table in PLACED]
     sharder = build_sharder()
     expected: Any = given_plan(collection_of(plan), sharder, given, torch.device("cpu"), PER_HOST).plan[""]
     found = planned(plan)
