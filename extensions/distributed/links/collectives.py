@@ -1,7 +1,7 @@
 """Measured exchanges between processes of this machine, by message size: collectives, and pooled rows in shared memory.
 
-The second exchange is that of training runs in several processes of one machine, of pooled rows and their gradients
-(`shunter.extensions.distributed.tables.shared_vectors`), for tables that are sharded by table, by column or by row.
+The second exchange is that of multi-process training on one machine: of pooled rows and their gradients
+(`shunter.extensions.distributed.tables.shared_vectors`). Tables are sharded by table, by column or by row.
 Run as `python -m shunter.extensions.distributed.links.collectives FOLDER` in each of the processes.
 """
 
