@@ -105,8 +105,9 @@ SLOW = (
     "tests/tracking",
 )
 
-# How long an example takes is said by the machine and what else runs on it: nothing fails for it.
-settings.register_profile("shunter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes is said by the machine and what else runs on it: nothing fails for it. Each run of the tests
+# draws other examples, so half of Hypothesis' number in each find as much in two.
+settings.register_profile("shunter", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shunter")
 # No server of a test outlives it; what one does that stays has tests of its own.
 os.environ["SHUNTER_SERVER_IDLE_MINUTES"] = "0"
@@ -260,6 +261,18 @@ def warm_processes(warm_starter: SimpleNamespace) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shunter.hardware.devices.python_process.start_python", warm_starter.start_python)
         yield
+
+
+@pytest.fixture(scope="session")
+def database_of_revision(made_once: Callable[[str, Callable[[Path], Any]], Path]) -> Callable[[str], Path]:
+    """Returns MLflow's tables as a version of MLflow made them, by the revision of their schema; made once for each."""
+
+    def database_of(revision: str) -> Path:
+        from shunter.tracking.store_schema import upgrade
+
+        return made_once(f"mlflow-{revision}", lambda folder: upgrade(folder / "mlflow.db", revision)) / "mlflow.db"
+
+    return database_of
 
 
 @pytest.fixture(scope="session")

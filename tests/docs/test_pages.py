@@ -31,16 +31,27 @@ FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
 RATINGS = 20_000  # of 100,000; of half as many no model is surely better than the base rate
 SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 WALKTHROUGHS = {str(page.relative_to(DOCS)): page for page in PAGES if "\n```sh\n" in page.read_text()}
-# Pages of minutes: what they command is tried by tests of its own, and that it is understood by `test_truth`.
+# Pages that command Shunter, which takes minutes: `tests/faults/test_opened_databases.py` and tests of its own run each
+# command, and `test_truth` reads its options, its request and the job files of the page.
 LONG = {
     *("how-to/accelerators.md", "how-to/large-tables.md", "how-to/run-services.md", "how-to/search.md"),
-    *("how-to/share-a-cluster.md", "tutorials/nightly.md", "tutorials/own-data.md", "tutorials/python.md"),
+    *("how-to/share-a-cluster.md", "tutorials/first-training.md", "tutorials/nightly.md", "tutorials/own-data.md"),
+    "tutorials/python.md",
 }
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
     """Language and text of each block."""
     return BLOCK.findall(page.read_text())
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files that a page shows."""
+    for language, text in blocks_of(page):
+        name = FILE_NAME.match(text)
+        if language != "sh" and name:
+            (folder / name[1]).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name[1]).write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +61,9 @@ def shunter_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def environment_of(home: Path, program: Path) -> dict[str, str]:
+def environment_of(home: Path, *programs: Path) -> dict[str, str]:
     """As a reader's shell would be with the environment activated, and a home of its own."""
-    paths = [str(program), str(Path(sys.executable).parent), os.environ["PATH"]]
+    paths = [*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
     return {**kept, "PATH": os.pathsep.join(paths), "SHUNTER_HOME": str(home), "COLUMNS": "120"}
 
@@ -89,22 +100,19 @@ def home(furnished_home: Path, movielens: Path) -> Path:
     ],
 )
 def test_every_command_of_a_page_runs(
-    page: Path, tmp_path: Path, home: Path, prefect_server: str, shunter_program: Path
+    page: Path, tmp_path: Path, shunter_home: Path, request: pytest.FixtureRequest
 ) -> None:
-    commands = []
-    for language, text in blocks_of(page):
-        name = FILE_NAME.match(text)
-        if language == "sh":
-            commands.append(text)
-        elif name:
-            (tmp_path / name[1]).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name[1]).write_text(text)
-    assert commands
-    script, environment = "set -eo pipefail\n" + "\n".join(commands), environment_of(home, shunter_program)
-    if "shunter up" in script:
-        script = "trap 'shunter down >/dev/null 2>&1 || true' EXIT\n" + script
+    write_files(page, tmp_path)
+    script = "\n".join(["set -eo pipefail", *(text for language, text in blocks_of(page) if language == "sh")])
+    if str(page.relative_to(DOCS)) not in LONG:
+        assert "shunter " not in script, "it takes minutes"
+        environment = environment_of(shunter_home)
     else:
-        environment["PREFECT_API_URL"] = prefect_server
+        environment = environment_of(*map(request.getfixturevalue, ("home", "shunter_program")))
+        if "shunter up" in script:
+            script = f"trap 'shunter down >/dev/null 2>&1 || true' EXIT\n{script}"
+        else:
+            environment["PREFECT_API_URL"] = request.getfixturevalue("prefect_server")
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,

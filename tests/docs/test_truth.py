@@ -14,8 +14,11 @@ from typer.main import get_command
 
 from shunter.errors import RequestError
 from shunter.flows.command.cli import app
+from shunter.flows.command.options import JOB_REQUESTS, requested
+from shunter.requests import Request
 from shunter.settings import PROJECT_ROOT
 from shunter.tracking.store import EXPERIMENTS
+from tests.docs.test_pages import write_files
 
 PAGES = [
     *(
@@ -141,12 +144,23 @@ def test_the_page_on_architecture_names_every_folder_of_code() -> None:
 
 
 @pages
-def test_every_command_that_is_shown_is_understood(page: Path) -> None:
-    """Its options exist and their values are such as they take; that they do what is said, `test_pages` shows."""
+def test_every_command_that_is_shown_is_understood(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its options exist, values and job files make a request; that they do what is said, `test_pages` shows."""
+    write_files(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
     for block in COMMAND.findall(page.read_text()):
         words = shlex.split(block.replace("\\\n", " "), comments=True)
         context = understood(get_command(app), list(takewhile(lambda word: word not in SHELL, words)))
         assert context.args == []
+        if context.info_name in JOB_REQUESTS.names:
+            request_of(context)
+
+
+def request_of(context: Context) -> Request:
+    """Return the request that a command makes of its options and its job file."""
+    model = JOB_REQUESTS.load(str(context.info_name))
+    options = {name: value for name, value in context.params.items() if name in {*model.options(), "config"}}
+    return requested(model, {**options, "context": context})
 
 
 def understood(command: Command, words: list[str], parent: Context | None = None) -> Context:
@@ -168,3 +182,10 @@ def test_a_command_that_would_be_refused_is_found() -> None:
     for words in (["trian"], ["train", "--modle", "dnn"], ["train", "--trials", "few"], ["report", "a", "b"]):
         with pytest.raises((UsageError, RequestError)):
             understood(get_command(app), words)
+
+
+def test_a_job_file_that_would_be_refused_is_found(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("search: {trails: 2}\n")
+    with pytest.raises(RequestError):
+        request_of(understood(get_command(app), ["train", "--config", str(job)]))

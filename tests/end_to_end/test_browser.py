@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,11 @@ class Servers:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path]) -> Iterator[Servers]:
     """Everything that `shunter up` starts, with a home of its own."""
     folder = tmp_path_factory.mktemp("operated")
     ports = free_port(), free_port()
-    environment = {**os.environ, "SHUNTER_HOME": str(folder / "home")}
+    environment = {**os.environ, "SHUNTER_HOME": str(furnish(folder / "home"))}
 
     def shunter(*arguments: str) -> None:
         command = [str(Path(sys.executable).with_name("shunter")), *arguments]

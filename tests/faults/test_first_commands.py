@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from benchmarks.faults.first_commands import KILLED, KILLED_IN_WRITE, FirstComma
 from shunter.database import template_path
 from shunter.errors import TrackingError
 from shunter.tracking.store import open_store
-from shunter.tracking.store_schema import newest_revision, revision_of, upgrade
+from shunter.tracking.store_schema import newest_revision, revision_of
 
 
 @pytest.fixture(params=["template", "no template"])
@@ -74,16 +75,22 @@ HALF_MADE = {
 }
 
 
-def leave_half_made(database: Path, kind: str) -> None:
-    revision, statement = HALF_MADE[kind]
-    database.parent.mkdir(parents=True)
-    upgrade(database, revision)
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute(statement)
+@pytest.fixture
+def leave_half_made(database_of_revision: Callable[[str], Path]) -> Callable[[Path, str], None]:
+    def leave(database: Path, kind: str) -> None:
+        revision, statement = HALF_MADE[kind]
+        database.parent.mkdir(parents=True)
+        shutil.copy(database_of_revision(revision), database)
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute(statement)
+
+    return leave
 
 
 @pytest.mark.parametrize("kind", HALF_MADE)
-def test_a_home_that_was_left_half_made_is_repaired(command: FirstCommand, kind: str) -> None:
+def test_a_home_that_was_left_half_made_is_repaired(
+    command: FirstCommand, kind: str, leave_half_made: Callable[[Path, str], None]
+) -> None:
     database = tables(command.home)
     leave_half_made(database, kind)
     assert run(replace(command, as_mlflow=True)) == [1]
@@ -92,7 +99,9 @@ def test_a_home_that_was_left_half_made_is_repaired(command: FirstCommand, kind:
 
 
 @pytest.mark.parametrize("kind", HALF_MADE)
-def test_a_half_made_store_with_runs_is_left_as_it_is_and_named(shunter_home: Path, kind: str) -> None:
+def test_a_half_made_store_with_runs_is_left_as_it_is_and_named(
+    shunter_home: Path, kind: str, leave_half_made: Callable[[Path, str], None]
+) -> None:
     database = tables(shunter_home)
     leave_half_made(database, kind)
     with closing(sqlite3.connect(database)) as connection, connection:

@@ -1,6 +1,8 @@
 """Stores of an older MLflow: migrated in one step, with all runs and a copy of what was there before."""
 
+import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,23 +12,21 @@ import pytest
 from benchmarks.faults.first_commands import KILLED, KILLED_IN_WRITE, FirstCommand, run
 from shunter.errors import TrackingError
 from shunter.tracking.store import open_store
-from shunter.tracking.store_schema import newest_revision, revision_of, upgrade
+from shunter.tracking.store_schema import newest_revision, revision_of
 
 MLFLOW_2 = "acf3f17fdcc7"
 MLFLOW_3 = "1b5f0d9ad7c1"
 
 
 @pytest.fixture(params=[MLFLOW_2, MLFLOW_3])
-def older(request: pytest.FixtureRequest, shunter_home: Path) -> Path:
+def older(request: pytest.FixtureRequest, shunter_home: Path, database_of_revision: Callable[[str], Path]) -> Path:
     """Database of a home with a run and a metric, in an older schema."""
-    database = shunter_home / "mlflow" / "mlflow.db"
-    write_older_store(database, request.param)
-    return database
+    return write_older_store(shunter_home / "mlflow" / "mlflow.db", database_of_revision(request.param))
 
 
-def write_older_store(database: Path, revision: str) -> None:
+def write_older_store(database: Path, empty: Path) -> Path:
     database.parent.mkdir(parents=True)
-    upgrade(database, revision)
+    shutil.copy(empty, database)
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executescript(
             """
@@ -39,6 +39,7 @@ def write_older_store(database: Path, revision: str) -> None:
                 VALUES ('mine', 'auc', 0.75, 7, 3, 0);
             """
         )
+    return database
 
 
 def copies(database: Path) -> list[Path]:
@@ -59,12 +60,13 @@ def test_a_migration_keeps_the_runs_and_leaves_a_copy(older: Path) -> None:
     assert (revision_of(copy), auc(copy), copy.stat().st_mode & 0o777) == (former, [0.75], 0o600)
 
 
-def test_a_migration_that_is_killed_at_any_statement_has_not_begun(tmp_path: Path) -> None:
+def test_a_migration_that_is_killed_at_any_statement_has_not_begun(
+    tmp_path: Path, database_of_revision: Callable[[str], Path]
+) -> None:
     kills = 0
     for number in range(3, 5_000, 60):
         command = FirstCommand(home=tmp_path / str(number), prefix=tmp_path / "environment", kill_at_statement=number)
-        database = command.home / "mlflow" / "mlflow.db"
-        write_older_store(database, MLFLOW_3)
+        database = write_older_store(command.home / "mlflow" / "mlflow.db", database_of_revision(MLFLOW_3))
         [code] = run(command)
         if code == 0:
             break
@@ -111,9 +113,10 @@ def test_a_store_of_an_unknown_schema_is_refused_as_it_is(older: Path) -> None:
     assert copies(older) == []
 
 
-def test_a_database_that_the_user_has_named_is_migrated_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = tmp_path / "named" / "mlflow.db"
-    write_older_store(database, MLFLOW_3)
+def test_a_database_that_the_user_has_named_is_migrated_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_of_revision: Callable[[str], Path]
+) -> None:
+    database = write_older_store(tmp_path / "named" / "mlflow.db", database_of_revision(MLFLOW_3))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     open_store()
     assert (revision_of(database), auc(database)) == (newest_revision(), [0.75])

@@ -2,11 +2,12 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect import Flow, get_client
+from prefect import get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
@@ -45,9 +46,10 @@ EXPECTED = (
 )
 
 
-def form(flow: Flow[..., Any]) -> dict[str, Any]:
-    """The JSON schema that the UI makes a form of."""
-    return parameter_schema(flow.fn).model_dump()
+@cache
+def form(name: str) -> dict[str, Any]:
+    """The JSON schema that the UI makes a form of; nobody changes it."""
+    return parameter_schema(FLOWS[name].fn).model_dump()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_every_flow_of_a_user_is_deployed() -> None:
 
 @pytest.mark.parametrize("name", sorted(FLOWS))
 def test_every_field_of_every_form_is_described_and_none_must_be_filled_in(name: str) -> None:
-    schema = form(FLOWS[name])
+    schema = form(name)
     assert schema.get("required", []) == []
     for parameter, field in schema["properties"].items():
         assert field.get("description"), f"{parameter} of {name}"
@@ -92,8 +94,8 @@ def test_no_form_shows_null(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(REQUESTS.keys() & FLOWS.keys()))
 def test_groups_come_in_the_order_of_their_use_and_bear_their_titles(name: str) -> None:
-    request = form(FLOWS[name])["properties"]["request"]["$ref"].rpartition("/")[2]
-    fields = form(FLOWS[name])["definitions"][request]["properties"].values()
+    request = form(name)["properties"]["request"]["$ref"].rpartition("/")[2]
+    fields = form(name)["definitions"][request]["properties"].values()
     titles = [field["title"] for field in sorted(fields, key=lambda field: field["position"])]
     essential = [title for title in ("Data", "Model", "Limits", "Search", "Ensemble") if title in titles]
     assert [title for title in titles if title in essential] == essential
@@ -102,7 +104,7 @@ def test_groups_come_in_the_order_of_their_use_and_bear_their_titles(name: str) 
 
 
 def test_titles_are_the_options_of_the_command_and_choices_are_drop_downs() -> None:
-    definitions = form(FLOWS["train"])["definitions"]
+    definitions = form("train")["definitions"]
     limits, model = definitions["Limits"]["properties"], definitions["ModelRequest"]["properties"]["model"]
     assert {field["title"] for field in limits.values()} == {option_name(name) for name in limits}
     assert set(model["enum"]) == {AUTO, *MODEL_FAMILIES.names, *RANKING_MODELS.names}
@@ -112,7 +114,7 @@ def test_titles_are_the_options_of_the_command_and_choices_are_drop_downs() -> N
 
 
 def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> None:
-    definitions = form(FLOWS["train"])["definitions"]
+    definitions = form("train")["definitions"]
     assert definitions["Billing"]["enum"] == list(Billing)
     request = definitions["TrainRequest"]["properties"]
     source, search = (definitions[name]["properties"] for name in ("PartsRequest", "SearchRequest"))
@@ -128,12 +130,12 @@ def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> N
 
 
 def test_what_the_form_shows_at_first_is_the_request_of_the_command_without_options() -> None:
-    default = form(FLOWS["train"])["properties"]["request"]["default"]
+    default = form("train")["properties"]["request"]["default"]
     assert TrainRequest.model_validate(default) == TrainRequest()
 
 
 def test_flat_options_are_accepted_with_the_same_bounds_though_the_form_shows_groups() -> None:
-    definitions = form(FLOWS["train"])["definitions"]
+    definitions = form("train")["definitions"]
     accepted = definitions["TrainRequest"]["patternProperties"]
     for group in ("PartsRequest", "SearchRequest", "TrainingEffort", "EnsembleRequest", "ClusterRequest", "Pricing"):
         for name, field in definitions[group]["properties"].items():
@@ -145,7 +147,7 @@ def test_flat_options_are_accepted_with_the_same_bounds_though_the_form_shows_gr
 def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
     from prefect.utilities.schema_tools.validation import validate
 
-    schema = form(FLOWS[name])
+    schema = form(name)
     request = REQUESTS[name]()
     assert name == "profile" or validate({"request": request.flat()}, schema) == []  # which is stored nowhere
     assert validate({"request": request.model_dump(mode="json", exclude_none=True)}, schema) == []
@@ -315,7 +317,7 @@ def schedule() -> DeploymentSchedule:
 
 @pytest.mark.parametrize("name", sorted(REQUESTS.keys() & FLOWS.keys()))
 def test_the_texts_of_a_form_name_options_that_are_fields_of_a_form(name: str) -> None:
-    definitions = form(FLOWS[name])["definitions"]
+    definitions = form(name)["definitions"]
     fields = [field for one in definitions.values() for field in one.get("properties", {}).values()]
     texts = [re.sub("`[^`]*`", "", field.get("description", "")) for field in fields]  # without quoted commands
     named = {option for text in texts for option in re.findall(r"--[a-z][a-z-]*[a-z]", text)}
