@@ -152,13 +152,13 @@ def test_every_command_that_is_shown_is_understood(page: Path, tmp_path: Path, m
         words = shlex.split(block.replace("\\\n", " "), comments=True)
         context = understood(get_command(app), list(takewhile(lambda word: word not in SHELL, words)))
         assert context.args == []
-        if context.info_name in JOB_REQUESTS.names:
+        if context.command.name in JOB_REQUESTS.names:
             request_of(context)
 
 
 def request_of(context: Context) -> Request:
     """Return the request that a command makes of its options and its job file."""
-    model = JOB_REQUESTS.load(str(context.info_name))
+    model = JOB_REQUESTS.load(str(context.command.name))
     options = {name: value for name, value in context.params.items() if name in {*model.options(), "config"}}
     return requested(model, {**options, "context": context})
 

@@ -67,14 +67,19 @@ LATER = {
 }
 
 
+@pytest.fixture(scope="module")
+def house() -> House:
+    """The product as its gauges read it: from the files, without loading them."""
+    return House.read()
+
+
 @pytest.mark.parametrize("module", LATER)
-def test_a_start_loads_nothing_that_is_needed_later(module: str) -> None:
+def test_a_start_loads_nothing_that_is_needed_later(module: str, house: House) -> None:
     script = "import importlib, sys\nimportlib.import_module(sys.argv[1])\nprint(*sys.modules, sep='\\n')"
     program = [sys.executable, "-c", script, module]
     loaded = subprocess.run(program, capture_output=True, text=True, check=True, cwd=PROJECT_ROOT).stdout.split()
     assert module in loaded
     assert not LATER[module] & set(loaded)
-    house = House.read()  # the gauges read the files instead of loading them
     packages = {"shunter.extensions"}  # empty; a registry loads it to look for an extension
     assert house.loaded_by(module) | packages == house.product.keys() & set(loaded) | packages
 
