@@ -1,22 +1,47 @@
 """The examples run, one after another in one home, as a reader would start them."""
 
+import ast
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import shunter
+from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
 
 EXAMPLES = PROJECT_ROOT / "examples"
+SOURCES = sorted((*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb")))
 SECONDS = 900  # with a script that hangs
 Run = Callable[..., str]
 
-pytestmark = pytest.mark.slow
+
+def code_of(example: Path) -> str:
+    """Return the Python of a script or of a notebook."""
+    if example.suffix == ".py":
+        return example.read_text()
+    cells = json.loads(example.read_text())["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def calls_of(code: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each function of `shunter` that is called, with its keywords."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("shunter."):
+            yield ast.unparse(node.func).split(".")[1], {one.arg for one in node.keywords if one.arg}
+
+
+@pytest.mark.parametrize("example", SOURCES, ids=lambda path: path.name)
+def test_an_example_calls_functions_and_options_that_there_are(example: Path) -> None:
+    for function, keywords in calls_of(code_of(example)):
+        assert callable(getattr(shunter, function))
+        if function in ("train", "tune"):
+            assert keywords <= {*TrainRequest.options(), *TrainRequest.model_fields}, function
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +69,13 @@ def run(home: Path, prefect_server: str, tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.long  # the other examples train on less data
 def test_first_training(run: Run) -> None:
     run(EXAMPLES / "first_training.py")
 
 
+@pytest.mark.slow
 def test_own_csv_and_serving(run: Run) -> None:
     run(EXAMPLES / "own_csv.py")
     scores = [float(line.split(": ")[1]) for line in run(EXAMPLES / "serving.py", "shop").splitlines()]
@@ -56,6 +83,8 @@ def test_own_csv_and_serving(run: Run) -> None:
     assert all(0 < score < 1 for score in scores)
 
 
+@pytest.mark.slow
+@pytest.mark.long  # `tests/extensions/test_plugin.py` trains with the same package
 def test_plugin_loss(run: Run, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "plugin", tmp_path / "source")
     install = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", tmp_path / "site")
@@ -63,13 +92,14 @@ def test_plugin_loss(run: Run, tmp_path: Path) -> None:
     assert "focal" in run(EXAMPLES / "plugin_loss.py", PYTHONPATH=str(tmp_path / "site"))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_nightly_by_a_server_of_its_own(run: Run) -> None:
     assert len(run(EXAMPLES / "nightly.py", PREFECT_API_URL="").splitlines()) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.long  # `tests/flows/test_tuning.py` searches, and `tests/flows/test_api.py` reads the history
 @pytest.mark.parametrize("name", ["search_report", "compare_runs"])
 def test_notebooks(run: Run, name: str) -> None:
-    cells = json.loads((EXAMPLES / f"{name}.ipynb").read_text())["cells"]
-    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    run("-c", code, PYTHONPATH=str(EXAMPLES), MPLBACKEND="agg")
+    run("-c", code_of(EXAMPLES / f"{name}.ipynb"), PYTHONPATH=str(EXAMPLES), MPLBACKEND="agg")
