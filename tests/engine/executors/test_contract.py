@@ -86,8 +86,8 @@ ON_CLUSTER = {"node": 1, "two nodes": 2}
     scope="module",
     params=[
         *EXECUTORS,
-        pytest.param("node", marks=pytest.mark.slow),
-        pytest.param("two nodes", marks=pytest.mark.long),  # `ray.test_group` shows the most of it
+        # `test_cluster` and `test_group` of Ray show the most of it in clusters of their own.
+        *(pytest.param(name, marks=pytest.mark.long) for name in ON_CLUSTER),
     ],
 )
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:

@@ -258,7 +258,6 @@ def test_a_budget_here_ends_the_training_there(cluster: Cluster, dataset: Datase
     assert result.stop_reason == ENOUGH
 
 
-@pytest.mark.long
 def test_ctrl_c_here_saves_the_state_there_and_the_next_attempt_resumes(
     cluster: Cluster, dataset: Dataset, tmp_path: Path
 ) -> None:
