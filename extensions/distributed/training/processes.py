@@ -59,7 +59,7 @@ class ManyProcesses(OneProcess):
         kept: Checkpoint of the training, which holds the folder of the best weights.
     """
 
-    kept: ShardedCheckpoint | None = None
+    kept: ShardedCheckpoint
 
     def __init__(self, dataset: Dataset, sharding: Sharding, folders: Folders | None = None) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
@@ -273,8 +273,8 @@ class ManyProcesses(OneProcess):
 
     def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
         """Return the checkpoint to which every process writes its shards."""
-        self.kept = kept = ShardedCheckpoint(directory, identity, keeping, self._folders)
-        return kept
+        self.kept = ShardedCheckpoint(directory, identity, keeping, self._folders)
+        return self.kept
 
     def agree(self, decision: bool) -> bool:
         """Return whether the first process decided so in the previous call; no step waits for the message.

@@ -18,12 +18,13 @@ from shunter.engine.results import TrainResult
 from shunter.errors import InfeasibleError
 from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader
 from shunter.extensions.distributed.training.plan import Sharding
+from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.extensions.towers.dmt import DmtSpec
 from shunter.extensions.towers.host_recommender import HostRecommender
 from shunter.models.registry import build_model
 from tests.engine.synthetic import write_dataset
-from tests.extensions.distributed.training.ranks import MACHINE, KeptProcesses, curve, run
+from tests.extensions.distributed.training.ranks import MACHINE, curve, run
 
 PROCESSES, PER_HOST = 4, 2
 # Towers of one and two fields on the first host and one of two on the second, none in the order of the data.
@@ -72,7 +73,7 @@ def gradient_gap(dataset: Dataset, rank: int) -> float:
 
 
 def train_here(dataset: Dataset, directory: Path, stop_at: int | None = None) -> dict[str, Any] | None:
-    processes = KeptProcesses(dataset, Sharding(machine=MACHINE, processes_per_node=PER_HOST))
+    processes = ManyProcesses(dataset, Sharding(machine=MACHINE, processes_per_node=PER_HOST))
 
     def interrupt(done: int, _: int) -> None:
         if done == stop_at:

@@ -14,14 +14,12 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training import Machine, Sharding
-from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
 from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.extensions.distributed.training.stored import latest_checkpoint
 from shunter.models.registry import model_spec
@@ -83,7 +81,7 @@ def train_here(dataset: Dataset, directory: Path, **options: Any) -> dict[str, A
     """Train in this process's group; returns what a test may compare."""
     sharding = Sharding(machine=MACHINE, **options.pop("sharding", {}))
     arguments = {"spec": SPEC, "hyperparameters": RATES, "execution": EXECUTION, "schedule": SCHEDULE, **options}
-    processes = KeptProcesses(dataset, sharding)
+    processes = ManyProcesses(dataset, sharding)
     result = train(*parts_of(dataset, checkpoint_directory=directory, **arguments), processes=processes)
     tables = result.model.embeddings
     shards = list(tables.shards())
@@ -95,16 +93,6 @@ def train_here(dataset: Dataset, directory: Path, **options: Any) -> dict[str, A
         "types": types_of(tables) if isinstance(tables, ShardedEmbeddings) else [],
         "tiers": result.tiers,
     }
-
-
-class KeptProcesses(ManyProcesses):
-    """Remembers the checkpoint, for where the best weights lie."""
-
-    kept: ShardedCheckpoint
-
-    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
-        self.kept = super().checkpoint(directory, identity, keeping)
-        return self.kept
 
 
 def types_of(embeddings: ShardedEmbeddings) -> list[str]:

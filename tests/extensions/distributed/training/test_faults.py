@@ -28,6 +28,7 @@ from shunter.errors import HardwareError, ProcessLostError, RequestError, Shunte
 from shunter.extensions.distributed.executors.process_group import KEPT_LOG, ProcessGroup, group_failure
 from shunter.extensions.distributed.links.processes import Group
 from shunter.extensions.distributed.training import Sharding
+from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.extensions.distributed.training.stored import checkpoints, latest_checkpoint
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
@@ -39,7 +40,6 @@ from tests.extensions.distributed.training.ranks import (
     RATES,
     SCHEDULE,
     SPEC,
-    KeptProcesses,
     curve,
     kill_at_random,
     run,
@@ -151,7 +151,7 @@ def test_all_processes_name_the_newest_file_where_every_checkpoint_is_damaged(
 
 def slowly_kept(dataset: Dataset, directory: Path) -> tuple[dict[str, Any], CheckpointFigures]:
     """Train while the writers are held up; with the figures of the checkpoints."""
-    processes = KeptProcesses(dataset, SHARDING)
+    processes = ManyProcesses(dataset, SHARDING)
     job = {"spec": SPEC, "hyperparameters": RATES, "execution": EXECUTION, "schedule": SCHEDULE}
     keeping = Keeping(policy="auto", bits=32, bytes_per_second=60_000)
     parts = parts_of(dataset, checkpoint_directory=directory, checkpoint_steps=1, keeping=keeping, **job)
