@@ -122,6 +122,23 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Where several workers run, add up what each file takes."""
+    if hasattr(config, "workerinput") or config.getoption("numprocesses", default=None):
+        from tests.processor_seconds import ProcessorSeconds
+
+        config.pluginmanager.register(ProcessorSeconds())
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before workers begin, rewrite the assertions of changed files, which each of them would do by itself."""
+    config = session.config
+    if config.getoption("numprocesses", default=None) and not hasattr(config, "workerinput"):
+        from tests.rewriting import rewrite_assertions
+
+        rewrite_assertions(config)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect the tests without a look for garbage: what is loaded stays, and is never looked through again."""
