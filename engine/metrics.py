@@ -179,9 +179,15 @@ def _compute_numbers(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarra
         calibration=float(shares @ (errors + labels)) / mean if mean else math.nan,
         rows=len(labels),
         base_rate=mean,
-        rmse=math.sqrt(float(shares @ errors**2)),
+        rmse=root_mean_square(errors, shares),
         mae=float(shares @ np.abs(errors)),
     )
+
+
+def root_mean_square(values: np.ndarray, shares: np.ndarray | None = None) -> float:
+    """Return the root of the mean square, weighted by shares whose sum is 1 if they are given."""
+    squares = values.astype(np.float64) ** 2
+    return math.sqrt(float(squares.mean() if shares is None else shares @ squares))
 
 
 def row_losses(labels: np.ndarray, logits: np.ndarray, number: NumberLabel | None = None) -> np.ndarray:

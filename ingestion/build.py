@@ -97,7 +97,8 @@ def build(
     statistics = found.split_statistics()
     if (loss := source.schema.label.loss) is not None:
         labels = {name: read_array(directory / f"{name}.label.npy") for name in SPLITS}
-        number = describe_label(loss, np.asarray(labels["train"]), source.schema.label.column)
+        known = source.number if isinstance(source, DaysSource) else None
+        number = known or describe_label(loss, np.asarray(labels["train"]), source.schema.label.column)
         features = replace(features, number=number)
         means = {name: float(values.mean(dtype=np.float64)) for name, values in labels.items()}
         statistics = {name: replace(one, positives=0, mean=means[name]) for name, one in statistics.items()}

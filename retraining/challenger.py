@@ -397,4 +397,6 @@ def record_version(tonight: Tonight, registered: RegisteredModel, run_id: str, r
 def _figures(trained: TrainedModel, judgement: Judgement) -> dict[str, float]:
     """Return the metrics that MLflow shows for the version."""
     quality = {name: float(value) for name, value in quality_metrics(trained.validation).items()}
-    return {**quality, "quality.test.logloss": judgement.challenger_logloss}
+    rmse = judgement.challenger_rmse
+    judged = {"logloss": judgement.challenger_logloss} if rmse is None else {"rmse": rmse}
+    return {**quality, **{f"quality.test.{name}": value for name, value in judged.items()}}

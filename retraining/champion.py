@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.scoring import described
 from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
@@ -15,8 +15,9 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import most_columns_differ
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.days import DayLog
+from shunter.label_losses import LOG_LOSS, parse_loss
 from shunter.models.spec import ModelSpec
-from shunter.retraining.losses import losses_of
+from shunter.retraining.losses import losses_of, number_of
 from shunter.tracking.convention import model_params
 from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.registry.versions import ModelFiles, Version, download
@@ -82,15 +83,16 @@ def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
     """Raise if the champion was trained on another log: most of its columns are not in the schema of the days.
 
     Raises:
-        RequestError: The log differs, and the message names the columns; or the champion predicts a number.
+        RequestError: The log differs, and the message names the columns; or its label is another number, or none.
         DataError: The encoder of the champion is damaged.
         CheckpointError: The description of the champion is damaged.
     """
-    number = read_json(champion.files.model / "model.json")["features"].get("number")
-    if number is not None:
+    number = number_of(champion.files)
+    theirs, ours = number.loss if number else LOG_LOSS, schema.label.loss or LOG_LOSS
+    if parse_loss(theirs) != parse_loss(ours):
         raise RequestError(
-            f"The champion of {name!r}, version {champion.version.version}, predicts a number by the loss "
-            f"{number['loss']}, which nightly runs do not learn: name another model with --register-as."
+            f"The champion of {name!r}, version {champion.version.version}, learns the label by the loss {theirs}, and "
+            f"these days by {ours}: give --loss {theirs}, or name another model with --register-as."
         )
     encoder = Encoder.load(champion.files.encoder)
     here = schema.feature_columns
@@ -159,11 +161,11 @@ def _hyperparameters(version: Version, spec: ModelSpec) -> Hyperparameters | Non
     ]
     if not members:
         return None
-    return parse_hyperparameters(min(members, key=_normalised_entropy).params)
+    return parse_hyperparameters(min(members, key=_relative_loss).params)
 
 
-def _normalised_entropy(run: TrackedRun) -> float:
-    return run.metrics.get("quality.ne", float("inf"))
+def _relative_loss(run: TrackedRun) -> float:
+    return next((run.metrics[one] for one in ("quality.ne", "quality.relative_loss") if one in run.metrics), inf)
 
 
 def parse_hyperparameters(params: Mapping[str, str]) -> Hyperparameters:

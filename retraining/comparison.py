@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.engine.metrics import area_under_roc, row_losses
+from shunter.engine.metrics import area_under_roc, constant_losses, predict, root_mean_square, row_losses
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
-from shunter.retraining.losses import Keep, scores_of
+from shunter.retraining.losses import Keep, number_of, scores_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.statistics.bootstrap import resampled_block_means
 from shunter.tracking.registry.judgement import Judgement, compare_losses
@@ -41,7 +41,8 @@ def compare(
     keep = kept_back(log, request.seed) if only_kept_back else None
     labels, of_champion, _ = scores_of(champion, log, keep)
     _, of_challenger, _ = scores_of(challenger, log, keep)
-    before, now = row_losses(labels, of_champion), row_losses(labels, of_challenger)
+    number = number_of(champion)  # that of the challenger too, which learns on the champion's scale
+    before, now = row_losses(labels, of_champion, number), row_losses(labels, of_challenger, number)
     judgement = compare_losses(
         before,
         now,
@@ -49,7 +50,11 @@ def compare(
         confidence=request.promotion.promotion_confidence,
         seed=request.seed,
     )
-    if 0 < labels.mean() < 1:
+    if number is not None:
+        rmse = [root_mean_square(predict(outputs, number) - labels) for outputs in (of_champion, of_challenger)]
+        constant = constant_losses(labels, np.ones(len(labels)), number)
+        judgement = judgement.of_numbers(constant, champion_rmse=rmse[0], challenger_rmse=rmse[1])
+    elif 0 < labels.mean() < 1:
         aucs = {"champion_auc": of_champion, "challenger_auc": of_challenger}
         known = {name: area_under_roc(labels, logits) for name, logits in aucs.items()}
         judgement = judgement.model_copy(update={**known, "base_rate": float(labels.mean())})

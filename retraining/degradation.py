@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import date
-from math import isfinite
+from math import inf, isfinite
 from statistics import mean, stdev
 
-from shunter.engine.metrics import binary_entropy
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.retraining.findings import Finding
@@ -18,6 +17,7 @@ from shunter.tracking.registry.versions import Version, roll_back
 from shunter.tracking.runs import open_run
 
 CHAMPION_NE = "nightly.champion_ne"  # metric of a night
+CHAMPION_RELATIVE_LOSS = "nightly.champion_relative_loss"  # the same of numbers
 CHAMPION_NDCG = "nightly.champion_ndcg20"
 LEAST_NIGHTS = 5  # past nights needed to know the usual NE
 DEVIATIONS = 3.0  # standard deviations above the mean of past nights, from which a day is unusual
@@ -29,9 +29,10 @@ class Degradation(Frozen):
     Attributes:
         version: Version that was judged.
         day: The judged day.
-        ne: NE on the day; 1 is always predicting the base rate.
+        ne: NE on the day, or the relative loss of numbers; 1 is the best constant prediction.
         ne_low: Lower bound of the NE with the confidence of the promotion.
         usual: Upper limit of the NE by past nightly runs; None if the champion is no better than the base rate.
+        is_number: Whether labels are numbers.
     """
 
     version: int
@@ -39,14 +40,18 @@ class Degradation(Frozen):
     ne: float
     ne_low: float
     usual: float | None = None
+    is_number: bool = False
 
     @property
     def finding(self) -> Finding:
         """Finding of the nightly run."""
-        limit = "always predicting the base rate has NE 1" if self.usual is None else f"usual is up to {self.usual:.4f}"
+        figure, constant = ("relative loss", "best constant") if self.is_number else ("NE", "base rate")
+        limit = f"always predicting the {constant} has {figure} 1"
+        if self.usual is not None:
+            limit = f"usual is up to {self.usual:.4f}"
         sentence = (
-            f"Version {self.version} is degraded on {self.day}: NE {self.ne:.4f} (at least {self.ne_low:.4f}), and "
-            f"{limit}. Compare the day's columns and labels with those before, or put another version back with "
+            f"Version {self.version} is degraded on {self.day}: {figure} {self.ne:.4f} (at least {self.ne_low:.4f}), "
+            f"and {limit}. Compare the day's columns and labels with those before, or put another version back with "
             "`shunter rollback`."
         )
         return Finding(day=self.day, kind="degraded", words=sentence)
@@ -90,16 +95,16 @@ def find_degradation(
         base_rate: Share of positives on the day.
         past: NE of the champion of each past nightly run, on its judged day.
     """
-    entropy = binary_entropy(base_rate)
-    if not entropy:
+    constant, is_number = judgement.loss_of_constant(base_rate), judgement.constant_loss is not None
+    if not constant:
         return None
-    ne, low = judgement.champion_logloss / entropy, judgement.champion_low / entropy
+    ne, low = judgement.champion_logloss / constant, judgement.champion_low / constant
     if low >= 1:
-        return Degradation(version=version, day=day, ne=ne, ne_low=low)
-    if len(past) < LEAST_NIGHTS:
+        return Degradation(version=version, day=day, ne=ne, ne_low=low, is_number=is_number)
+    usual = mean(past) + DEVIATIONS * stdev(past) if len(past) >= LEAST_NIGHTS else inf
+    if low <= usual:
         return None
-    usual = mean(past) + DEVIATIONS * stdev(past)
-    return Degradation(version=version, day=day, ne=ne, ne_low=low, usual=usual) if low > usual else None
+    return Degradation(version=version, day=day, ne=ne, ne_low=low, usual=usual, is_number=is_number)
 
 
 def degradation_of(
@@ -110,9 +115,10 @@ def degradation_of(
     Raises:
         TrackingError: The store fails.
     """
-    past = [run.metrics[CHAMPION_NE] for run in nights_of(champion.name) if CHAMPION_NE in run.metrics]
+    metric = CHAMPION_NE if judgement.constant_loss is None else CHAMPION_RELATIVE_LOSS
+    past = [run.metrics[metric] for run in nights_of(champion.name) if metric in run.metrics]
     if isfinite(ne := judgement.champion_ne(base_rate)):
-        open_run(run_id).log_figures("degradation", {CHAMPION_NE: ne})
+        open_run(run_id).log_figures("degradation", {metric: ne})
     return find_degradation(judgement, champion.version, day, base_rate, past)
 
 

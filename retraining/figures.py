@@ -130,7 +130,8 @@ class DayFigures(Frozen):
         rejected: Unreadable rows.
         positives: Rows with a positive label.
         first_rejection: The first unreadable row, and the reason; empty if there is none.
-        fields: Statistics of each feature by name.
+        fields: Statistics of each feature by name, and of a label that is a number.
+        number: Name of the label if it is a number, whose days have no positives; empty for clicks.
     """
 
     format: int = FORMAT
@@ -140,6 +141,7 @@ class DayFigures(Frozen):
     positives: int
     first_rejection: str = ""
     fields: dict[str, FieldFigures]
+    number: str = ""
 
     @property
     def base_rate(self) -> float:
@@ -194,11 +196,16 @@ def describe(log: DayLog) -> DayFigures:
     single = [KeySketch() for _ in schema.categorical]
     multi = [KeySketch() for _ in schema.multi_valued]
     filled = np.zeros(len(schema.multi_valued), np.int64)
+    number = schema.label.column if schema.label.loss is not None else ""
+    labels = ValueSample()
     numbers, lengths = [ValueSample() for _ in schema.numeric], [ValueSample() for _ in schema.multi_valued]
     for batch in log.batches():
         columns = batch.columns
         rows += columns.rows
-        positives += int(batch.labels.reshape(columns.rows, -1)[:, 0].sum()) if columns.rows else 0
+        if number:
+            labels.add(batch.labels)
+        elif columns.rows:
+            positives += int(batch.labels.reshape(columns.rows, -1)[:, 0].sum())
         rejected += len(batch.rejected)
         if batch.rejected and not first:
             first = f"line {batch.rejected[0].line} of {batch.rejected[0].source}: {batch.rejected[0].reason}"
@@ -219,9 +226,10 @@ def describe(log: DayLog) -> DayFigures:
         fields[field.field] = _field(sketch, 1 - sketch.values / max(rows, 1))
     for field, sketch, there, sample in zip(schema.multi_valued, multi, filled, lengths, strict=True):
         fields[field.column] = _field(sketch, 1 - int(there) / max(rows, 1), sample)
-    return DayFigures(
-        day=log.day, rows=rows, rejected=rejected, positives=positives, first_rejection=first, fields=fields
-    )
+    if number:
+        fields[number] = _field(KeySketch(), 0.0, labels, values=rows)
+    counted = {"rows": rows, "rejected": rejected, "positives": positives, "first_rejection": first}
+    return DayFigures(day=log.day, **counted, fields=fields, number=number)
 
 
 def _field(

@@ -35,7 +35,19 @@ class Finding(Frozen):
 
 
 def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) -> Finding | None:
-    """Return a finding if the base rate of a day is unusual: such labels are often wrong, so the day is quarantined."""
+    """Return a finding if the base rate of a day is unusual: such labels are often wrong, so the day is quarantined.
+
+    Labels that are numbers are unusual if they are all equal.
+    """
+    if figures.number:
+        labels = figures.fields[figures.number].quantiles
+        if labels and labels[0] < labels[-1]:
+            return None
+        sentence = (
+            f"Every label of {figures.day} is equal: the day is excluded, neither learned nor judged on. Check the "
+            f"column {figures.number}."
+        )
+        return Finding(day=figures.day, kind="base rate", words=sentence, column=figures.number)
     rate, ratio = figures.base_rate, limits.max_base_rate_ratio
     if figures.rows < LEAST_ROWS and 0 < figures.positives < figures.rows:
         return None
@@ -61,7 +73,7 @@ def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: Dri
         return []
     found: list[Finding] = []
     comparisons = 1 + sum(field.sampled > 0 for field in newest.fields.values())
-    if (drift := label_drift(newest, before, comparisons)) is not None:
+    if not newest.number and (drift := label_drift(newest, before, comparisons)) is not None:
         usual = sum(day.positives for day in before) / sum(day.rows for day in before)
         sentence = (
             f"Of {newest.day} {newest.base_rate:.2%} of the labels are positive, of the days before {usual:.2%} "

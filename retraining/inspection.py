@@ -119,8 +119,8 @@ def _opened(
 
 
 def _open(day: date, paths: Sequence[Path], request: NightlyRequest, without: Collection[str] = ()) -> DayLog:
-    source = request.source
-    return open_day(day, paths, source.format, source.schema_file, without=without, where=source.where)
+    asked, loss = request.source, request.architecture.loss
+    return open_day(day, paths, asked.format, asked.schema_file, without=without, where=asked.where, loss=loss)
 
 
 def _kinds(log: DayLog, inspected: InspectedDays) -> dict[str, Kind] | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.engine.checkpoint.scoring import memory_for_tables
+from shunter.engine.checkpoint.scoring import described, memory_for_tables
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.metrics import row_losses
 from shunter.engine.table_files import TABLES_IN_FILES
@@ -18,6 +18,7 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.row_filter import with_negatives
 from shunter.ingestion.sources.days import DayLog, arrange_for
 from shunter.models.ensemble import Ensemble
+from shunter.models.spec import NumberLabel
 from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.registry.versions import ModelFiles
 
@@ -27,7 +28,7 @@ Keep = Callable[[RawBatch], NDArray[np.bool_]]
 def losses_of(
     files: ModelFiles, log: DayLog, keep: Keep | None = None, member: int | None = None
 ) -> NDArray[np.float64]:
-    """Return the log loss of each row of a day, in the order of its files: the same rows for every model.
+    """Return the loss of each row of a day, in the order of its files: the same rows for every model.
 
     Args:
         files: Files of the model, with its encoder; columns that the day lacks count as missing.
@@ -36,20 +37,29 @@ def losses_of(
         member: Number of the only member of an ensemble to score; None scores the whole ensemble.
 
     Returns:
-        Log losses in nats, float64 `[rows]`.
+        Log losses in nats, or losses of numbers, float64 `[rows]`.
 
     Raises:
         CheckpointError: The model is damaged.
         DataError: The encoder or the day cannot be read.
     """
     labels, logits, _ = scores_of(files, log, keep, member)
-    return row_losses(labels, logits)
+    return row_losses(labels, logits, number_of(files))
+
+
+def number_of(files: ModelFiles) -> NumberLabel | None:
+    """Return the label that a model predicts if it is a number; None for clicks.
+
+    Raises:
+        CheckpointError: The description of the model is damaged.
+    """
+    return described(files.model / "model.json")[0].number
 
 
 def scores_of(
     files: ModelFiles, log: DayLog, keep: Keep | None = None, member: int | None = None, *, unit: str | None = None
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.uint64] | None]:
-    """Return labels and predicted log odds of each row of a day, for the main label; see `losses_of`.
+    """Return labels and outputs, such as log odds, of each row of a day, for the main label; see `losses_of`.
 
     Args:
         files: Files of the model.
@@ -59,7 +69,7 @@ def scores_of(
         unit: Column of the independent units, such as users.
 
     Returns:
-        Labels and log odds, each `[rows]`, and the key of each row's unit; None if the day has no such column.
+        Labels and outputs, each `[rows]`, and the key of each row's unit; None if the day has no such column.
     """
     encoder = Encoder.load(files.encoder)
     log = log.as_read_by(encoder).with_crosses_of(encoder)

@@ -36,6 +36,7 @@ from shunter.retraining.nights import (
 )
 from shunter.retraining.plan import NightPlan, yesterday
 from shunter.retraining.ranker_challenger import challenge_ranker, check_night_of_rankers
+from shunter.retraining.trend import LABELS
 from shunter.settings import Settings
 from shunter.tasks.events import announce
 from shunter.tasks.evidence import recorded_run
@@ -177,7 +178,7 @@ def _first_night(tonight: Tonight) -> Night:
     summary = train_on(request.first_training(files), dataset, StepClock())
     open_run(run_id).set_tags({"nightly.training_run": summary.run_id})
     if isinstance(summary.result, EnsembleResult):
-        test = {"auc": summary.result.test.auc, "ne": summary.result.test.ne}
+        test = {name: value for name, value in summary.result.test.figures.items() if name in LABELS}
         open_run(run_id).log_metrics({f"nightly/challenger_{name}": value for name, value in test.items()})
     version = version_of_run(request.registered_name, summary.run_id)
     assert version is not None, "a training run that ends without an error has registered its model"
@@ -199,6 +200,8 @@ def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
     """Return the figure of the test part by which nightly runs judge, as text."""
     if isinstance(result, TrainedRanker):
         return f"NDCG@20 {result.test.ndcg20:.4f}"
+    if result.test.rmse is not None:
+        return f"RMSE {result.test.rmse:.4f}"
     return f"log loss {result.test.logloss:.5f}"
 
 

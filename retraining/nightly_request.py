@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from shunter.label_losses import is_for_numbers
 from shunter.requests.groups import Group
 from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.source import DataRequest
@@ -86,7 +85,7 @@ class Promotion(Group, frozen=True, title="Promotion"):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Share of the champion's log loss that a challenger must save to replace it.",
+        description="Share of the champion's loss that a challenger must save to replace it.",
     )
     promotion_confidence: float = Field(
         default=0.95, gt=0.5, lt=1, description="Probability with which the saving must exceed the margin."
@@ -163,12 +162,6 @@ class NightlyRequest(JobRequest, frozen=True):
     if TYPE_CHECKING:
 
         def __init__(self, **options: Any) -> None: ...
-
-    @model_validator(mode="after")
-    def _check_loss(self) -> Self:
-        if is_for_numbers(self.architecture.loss):
-            raise ValueError(f"--loss {self.architecture.loss} is for numbers, which nightly runs do not learn")
-        return self
 
     @property
     def registered_name(self) -> str:

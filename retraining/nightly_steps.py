@@ -17,11 +17,13 @@ from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.reporting.page.publish import PAGE, build_report
 from shunter.retraining import days
 from shunter.retraining.comparison import compare
+from shunter.retraining.losses import number_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightPlan
 from shunter.retraining.trend import build_trend, trend_table
 from shunter.settings import Settings
 from shunter.tasks.ingest_progress import ingest_progress
+from shunter.tasks.recipes import check_label
 from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.tracking.registry.versions import ModelFiles
@@ -72,7 +74,8 @@ def ingest_days(
     if encoder is not None and request.days.relearn:  # rows of these days would count twice
         encoder.statistics = tuple(replace(one, counts=None) for one in encoder.statistics)
     days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
-    source = DaysSource(request.registered_name, days_read, held_out=held_out, base=encoder)
+    number = None if base is None else number_of(base)
+    source = DaysSource(request.registered_name, days_read, held_out=held_out, base=encoder, number=number)
     with ingest_progress() as on_progress:
         dataset, report = ingest_source(
             source,
@@ -82,6 +85,7 @@ def ingest_days(
             on_progress=on_progress,
         )
     get_run_logger().info("Ingested %s rows of %s day(s)", f"{report.rows:,}", len(logs))
+    check_label(request, dataset)
     return dataset
 
 
@@ -95,7 +99,7 @@ def judge_challenger(
     *,
     only_kept_back: bool = False,
 ) -> Judgement:
-    """Compare the log loss of champion and challenger on the rows of a day.
+    """Compare the loss of champion and challenger on the rows of a day.
 
     The mean savings of all bootstrap resamples are written to the file `gains`. With `only_kept_back`, only the rows
     are scored that a training run on this day holds out as its test part.

@@ -23,7 +23,8 @@ def draw_judgement(
     if isinstance(judgement, RankingJudgement):
         low, count, label = judgement.gain_low, f"{judgement.users:,} users", "NDCG@20 gained by the challenger"
     else:
-        low, count, label = judgement.saving_low, f"{judgement.rows:,} rows", "log loss saved by the challenger"
+        what = "log loss" if judgement.constant_loss is None else "loss"
+        low, count, label = judgement.saving_low, f"{judgement.rows:,} rows", f"{what} saved by the challenger"
     return draw_gains(
         gains,
         path,

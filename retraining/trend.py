@@ -1,6 +1,7 @@
 """Page of the nightly runs of a model: quality of champions and challengers by day, outcomes and findings.
 
-The quality of a click model is NE and AUC, that of a ranking model NDCG@20, beside the order by popularity.
+The quality of a click model is NE and AUC, of numbers RMSE, that of a ranking model NDCG@20, beside the order by
+popularity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,11 @@ from shunter.tracking.history import TrackedRun, read_runs
 
 MOST_LISTED = 14  # nights in Prefect's table
 SIDES = ("champion", "challenger", "popularity")
-LABELS = {"ne": "NE", "auc": "AUC", "ndcg20": "NDCG@20"}
+LABELS = {"ne": "NE", "auc": "AUC", "rmse": "RMSE", "ndcg20": "NDCG@20"}
 FIGURES = {
     "ne": "NE on the judged day (below 1 beats the base rate)",
     "auc": "AUC on the judged day",
+    "rmse": "RMSE on the judged day, in the unit of the label",
     "ndcg20": "NDCG@20 on the judged day, of users that both models know",
 }
 

@@ -26,7 +26,7 @@ from shunter.reporting.card.baselines import TrainedBaseline
 from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise, measure_promise
 from shunter.reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
-from shunter.requests import TrainRequest
+from shunter.requests import JobRequest, TrainRequest
 from shunter.requests.support import UnsuitableOptionError, check_support
 from shunter.search.job import SearchJob
 from shunter.search.minutes import BASELINES, MEMBERS, Minutes
@@ -342,7 +342,7 @@ def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
     )
 
 
-def check_label(request: TrainRequest, dataset: Dataset) -> None:
+def check_label(request: JobRequest, dataset: Dataset) -> None:
     """Raise if an option does not suit the loss by which the schema says that the label is a number.
 
     Raises:

@@ -71,7 +71,7 @@ PREDICTED = ("job_seconds", "job_seconds_low", "job_seconds_high")  # of the who
 # Of a nightly run: findings, and the comparison of champion and challenger.
 NIGHTLY = (
     *("findings", "saving", "saving_low", "saving_high", "needed", "gain", "gain_low", "gain_high"),
-    *("champion_logloss", "challenger_logloss", "champion_ne"),
+    *("champion_logloss", "challenger_logloss", "champion_ne", "champion_relative_loss"),
     *("champion_ndcg20", "challenger_ndcg20", "popularity_ndcg20"),
 )
 TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
@@ -98,7 +98,7 @@ HEADLINES = {
     **{PART_JOULES.format(part): (f"energy/{part}_kilojoules", 1e-3) for part in ("start", "work", "report")},
     **{f"prediction.{name}": (f"prediction/{name}", 1.0) for name in PREDICTED},
     "search.complete_trials": ("search/complete_trials", 1.0),
-    "search.best_ne": ("search/best_ne", 1.0),
+    **{f"search.best_{name}": (f"search/best_{name}", 1.0) for name in ("ne", "relative_loss")},
     **{f"nightly.{name}": (f"nightly/{name}", 1.0) for name in NIGHTLY},
 }
 WATTS = "energy/watts"  # of a parent run over time; `energy.watts` of a child run

@@ -29,6 +29,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "accelerator": ("params", "placement.accelerator"),
     "test_auc": ("metrics", "quality/auc", "quality.test.auc"),
     "test_ne": ("metrics", "quality/ne", "quality.test.ne"),
+    "test_rmse": ("metrics", "quality/rmse"),
+    "test_mae": ("metrics", "quality/mae"),
     "validation_auc": ("metrics", "quality/validation_auc", "quality.auc"),
     "validation_ne": ("metrics", "quality/validation_ne", "quality.ne"),
     "total_seconds": ("metrics", "time/total_seconds", "time.total_seconds"),
@@ -38,7 +40,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 # The same for a model version: figures of the run that produced the version.
 VERSION_COLUMNS = {
-    **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "total_seconds", "energy_joules")},
+    **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "test_rmse", "test_mae")},
+    **{name: COLUMNS[name] for name in ("total_seconds", "energy_joules")},
     "test_ndcg20": ("metrics", "quality/ndcg20", "quality.test.ndcg20"),
     "energy_source": COLUMNS["energy_source"],
     "families": ("tags", "model.families"),

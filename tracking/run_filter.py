@@ -30,6 +30,8 @@ QUANTITIES = {
     "started": Quantity("started", is_best_high=True),
     "auc": Quantity("test_auc", is_best_high=True),
     "ne": Quantity("test_ne"),
+    "rmse": Quantity("test_rmse"),
+    "mae": Quantity("test_mae"),
     "time": Quantity("total_seconds", {"s": 1.0, "min": 60.0, "h": 3600.0}),
     "energy": Quantity("energy_joules", {"J": 1.0, "kJ": 1e3, "Wh": 3.6e3, "kWh": 3.6e6}),
     "auc-per-kj": Quantity("auc_per_kilojoule", is_best_high=True),

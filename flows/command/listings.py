@@ -10,6 +10,8 @@ from shunter.flows.command.rendering import TextTable, duration, energy, number,
 from shunter.settings import Settings
 
 MOST_COMPARED = 10_000  # newest runs that are filtered and sorted
+OF_NUMBERS = {"test_rmse": "RMSE", "test_mae": "MAE"}
+BY_KIND = {"test_ndcg20": "NDCG@20", "test_rmse": "RMSE", "test_auc": "AUC"}  # figure of a version
 STATUSES = {"SCHEDULED": "interrupted"}  # of MLflow, with another name here
 
 if TYPE_CHECKING:
@@ -99,13 +101,14 @@ def selected_runs(limit: int, sort: str, where: str | None) -> list[dict[str, An
 
 def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:
     """Return past runs, as `shunter.tracking.listing.list_trainings` gives them."""
+    shown = {"test_ne": "NE", "test_auc": "AUC"}  # those of numbers only beside runs that predict numbers
+    shown |= {key: name for key, name in OF_NUMBERS.items() if any(run[key] is not None for run in trainings)}
     rows = [
         (
             str(run["run_id"])[:8],
             f"{_time(run['started']):%m-%d %H:%M}",
             run["data"] or "",
-            quality(run["test_ne"]),
-            quality(run["test_auc"]),
+            *(quality(run[key]) for key in shown),
             duration(run["total_seconds"]),
             energy(run["energy_joules"], run["energy_source"]),
             number(run["auc_per_kilojoule"]) if run["auc_per_kilojoule"] is not None else "",
@@ -114,8 +117,8 @@ def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:
         )
         for run in trainings
     ]
-    columns = ("run", "start (UTC)", "data", "NE", "AUC", "time", "energy", "gain/kJ", "placement", "outcome")
-    caption = "NE and AUC on the test part; gain/kJ: AUC above 0.5 by kilojoule; ~ estimated"
+    columns = ("run", "start (UTC)", "data", *shown.values(), "time", "energy", "gain/kJ", "placement", "outcome")
+    caption = "Quality on the test part; gain/kJ: AUC above 0.5 by kilojoule; ~ estimated"
     return TextTable(columns, rows, caption=caption)
 
 
@@ -127,7 +130,7 @@ def models_table(versions: Sequence[dict[str, Any]]) -> TextTable:
             " ".join(one["aliases"]),
             one["data"] or "",
             one["model"] or "",
-            f"NDCG@20 {quality(one['test_ndcg20'])}" if one["test_ndcg20"] is not None else _auc(one["test_auc"]),
+            next((f"{name} {quality(one[key])}" for key, name in BY_KIND.items() if one[key] is not None), ""),
             duration(one["total_seconds"]),
             energy(one["energy_joules"], one["energy_source"]),
             f"{_time(one['registered_at']):%y-%m-%d}",
@@ -137,10 +140,6 @@ def models_table(versions: Sequence[dict[str, Any]]) -> TextTable:
     ]
     columns = ("model", "alias", "data", "family", "test quality", "time", "energy", "date (UTC)", "run")
     return TextTable(columns, rows, caption="~ estimated")
-
-
-def _auc(value: float | None) -> str:
-    return "" if value is None else f"AUC {quality(value)}"
 
 
 def _time(seconds: float) -> datetime:

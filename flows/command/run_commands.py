@@ -30,7 +30,8 @@ def datasets(as_json: AsJson = False) -> None:
 def runs(
     limit: Annotated[int, typer.Option(min=1, help="Most runs to show.")] = 20,
     sort: Annotated[
-        str, typer.Option(help="Order: started (newest first), auc, ne, time, energy or auc-per-kj, best first.")
+        str,
+        typer.Option(help="Order: started (newest first), auc, ne, rmse, mae, time, energy or auc-per-kj, best first."),
     ] = "started",
     where: Annotated[
         str | None, typer.Option(help="Show only these runs, such as 'auc > .8 and energy < 2 kJ'.")

@@ -18,8 +18,10 @@ from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.number_label import with_loss
 from shunter.ingestion.sources.open import source_of
 from shunter.ingestion.sources.tabular import TableSource
+from shunter.models.spec import NumberLabel
 
 Column = TypeVar("Column", bound=Categorical)
 
@@ -76,6 +78,7 @@ def open_day(
     *,
     without: Collection[str] = (),
     where: str | None = None,
+    loss: str | None = None,
 ) -> DayLog:
     """Open the files of one day; the time column is dropped, since the day is known.
 
@@ -86,18 +89,19 @@ def open_day(
         schema_file: Schema file, see `shunter.ingestion.sources.open`.
         without: Features that this day lacks.
         where: Predicate on the rows, beside that of the schema.
+        loss: Requested loss, see `shunter.ingestion.sources.number_label`.
 
     Raises:
-        DataError: The format is unknown, or the schema is missing, invalid, names sequences or a number as the label.
+        DataError: The format is unknown, or the schema is missing, invalid or names sequences.
+        RequestError: The loss does not suit the label.
     """
     schema_file = schema_file and local_path(schema_file)
     source = source_of(day.isoformat(), tuple(paths), data_format, schema_file, where=where)
+    source = with_loss(source, loss)
     if source.schema.sequences:
         raise DataError(
             f"The schema {schema_file} names sequences, which are not read day by day: leave `sequences` out."
         )
-    if source.schema.label.loss is not None:
-        raise DataError(f"The schema {schema_file} says that the label is a number, which is not learned day by day.")
     schema = source.schema.model_copy(update={"time": None, "part": None})
     left = schema.model_copy(
         update={
@@ -194,12 +198,15 @@ class DaysSource:
         held_out: Day of the test split; None to split all days by hash.
         base: Encoder to extend. Its numeric scales are reused, and new values are added to its vocabularies. None fits
             a new encoder.
+        number: Loss and scale of a label that is a number, to reuse like the numeric scales; None describes the label
+            by the training split.
     """
 
     name: str
     days: tuple[DayLog, ...]
     held_out: date | None = None
     base: Encoder | None = None
+    number: NumberLabel | None = None
 
     @property
     def schema(self) -> Schema:
@@ -218,7 +225,8 @@ class DaysSource:
             (log.day.isoformat(), len(log.source.paths), log.source.identity, _names(log.source.schema))
             for log in self.days
         ]
-        return f"days:{days}:{self.held_out}:{self.base.digest() if self.base else None}"
+        scale = "" if self.number is None else f":{self.number.to_dict()}"
+        return f"days:{days}:{self.held_out}:{self.base.digest() if self.base else None}{scale}"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
         """Yield units of the files, day after day."""

@@ -72,7 +72,7 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
         "search.pruned_trials": result.pruned_trials,
         "search.failed_trials": result.failed_trials,
         "search.infeasible_trials": sum(not setting.is_feasible for setting in result.settings),
-        "search.best_ne": result.best.validation_ne,
+        f"search.best_{'relative_loss' if result.is_number else 'ne'}": result.best.validation_ne,
         "search.seconds": result.seconds,
         "search.joules": result.joules,
     }

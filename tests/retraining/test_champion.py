@@ -13,6 +13,7 @@ from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.days import DaysSource, open_day
+from shunter.ingestion.sources.number_label import numbered
 from shunter.models.registry import model_spec
 from shunter.models.spec import NumberLabel
 from shunter.requests import Promote
@@ -94,6 +95,9 @@ def test_a_champion_of_another_log_is_not_gone_on_from(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="version 3, was trained on the columns price, user, item, and these days"):
         check_same_log(champion, other, "shop")
     of_number = replace(dataset.features, number=NumberLabel(loss="mse"))
-    write_json(files.model / "model.json", json.dumps({"features": of_number.to_dict()}))
+    write_json(files.model / "model.json", json.dumps({"features": of_number.to_dict(), "members": []}))
     with pytest.raises(RequestError):  # its outputs are no log odds
         check_same_log(champion, log.schema, "shop")
+    check_same_log(champion, numbered(log.schema, "mse"), "shop")
+    with pytest.raises(RequestError):
+        check_same_log(champion, numbered(log.schema, "huber"), "shop")

@@ -12,6 +12,7 @@ import pytest
 
 from shunter.engine.checkpoint.storage import save_model
 from shunter.errors import TrackingError
+from shunter.flows.command.listings import runs_table, selected_runs
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
@@ -43,6 +44,7 @@ def filled(tracking_root: Path, tmp_path: Path) -> list[str]:
     open_run(runs[0]).log_metrics(
         {"quality.test.auc": 0.75, "time.total_seconds": 61.0, "quality.test.ne": float("nan")}
     )
+    open_run(runs[1]).log_figures("quality", {"quality.test.rmse": 1.25, "quality.test.mae": 1.0})
     open_run(runs[0]).set_tags({"energy.source": "estimated"})
     finish(runs[0])
     registry = open_registry()
@@ -70,6 +72,11 @@ def test_what_is_read_from_the_tables_is_what_mlflow_says(filled: list[str], mon
         "FINISHED",
         "synthetic",
     )
+    [of_numbers] = [run for run in trainings if run["run_id"] == filled[1]]
+    assert (of_numbers["test_rmse"], of_numbers["test_mae"], of_numbers["test_auc"]) == (1.25, 1.0, None)
+    assert {"RMSE", "MAE"} <= {*runs_table(trainings).columns}
+    assert "RMSE" not in runs_table([first]).columns
+    assert [one["run_id"] for one in selected_runs(9, "rmse", "rmse < 2 and mae < 2")] == [filled[1]]
     assert [(one["version"], one["aliases"]) for one in versions] == [(2, ["champion"]), (1, ["previous"])]
     assert (versions[0]["test_auc"], versions[0]["energy_source"]) == (0.75, "estimated")
 

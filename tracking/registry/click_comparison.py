@@ -124,7 +124,7 @@ def compare_models(
     if number is None:
         return judgement
     weights = np.ones(len(labels)) if of_champion.weights is None else of_champion.weights
-    return judgement.against_constant(_counted(of_champion, constant_losses(labels, weights, number)))
+    return judgement.of_numbers(_counted(of_champion, constant_losses(labels, weights, number)))
 
 
 def _counted(evaluation: Evaluation, losses: np.ndarray) -> np.ndarray:

@@ -31,6 +31,8 @@ class Judgement(Frozen):
         challenger_auc: AUC of the challenger; None if the rows have one class.
         base_rate: Share of positives among the rows; None if they have one class.
         constant_loss: Mean loss of the best constant prediction, if labels are numbers; None for clicks.
+        champion_rmse: RMSE of the champion, if labels are numbers; None for clicks.
+        challenger_rmse: RMSE of the challenger, if labels are numbers; None for clicks.
 
     If labels are numbers, the losses are those of the numbers instead of log losses.
     """
@@ -49,13 +51,25 @@ class Judgement(Frozen):
     challenger_auc: float | None = None
     base_rate: float | None = None
     constant_loss: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    champion_rmse: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    challenger_rmse: float | None = Field(default=None, exclude_if=lambda value: value is None)
 
-    def against_constant(self, losses: NDArray[np.float64]) -> Self:
+    def of_numbers(self, constant: NDArray[np.float64], **rmse: float) -> Self:
         """Return the judgement of models of numbers, with the loss of each row by the best constant prediction."""
-        return self.model_copy(update={"constant_loss": float(losses.mean())})
+        return self.model_copy(update={"constant_loss": float(constant.mean()), **rmse})
 
     def headline(self) -> dict[str, float]:
-        """Return AUC and NE of both models, with the names by which runs are compared; empty if unknown."""
+        """Return AUC and NE, or RMSE and relative loss, of both models by the names of runs; empty if unknown."""
+        if self.constant_loss and self.champion_rmse is not None and self.challenger_rmse is not None:
+            relative = self.challenger_logloss / self.constant_loss
+            return {
+                "quality/rmse": self.challenger_rmse,
+                "quality/relative_loss": relative,
+                "nightly/challenger_rmse": self.challenger_rmse,
+                "nightly/challenger_relative_loss": relative,
+                "nightly/champion_rmse": self.champion_rmse,
+                "nightly/champion_relative_loss": self.champion_logloss / self.constant_loss,
+            }
         if self.base_rate is None or self.champion_auc is None or self.challenger_auc is None:
             return {}
         ne = self.challenger_logloss / binary_entropy(self.base_rate)
@@ -74,8 +88,12 @@ class Judgement(Frozen):
         Args:
             base_rate: Share of positives among the rows.
         """
-        constant = binary_entropy(base_rate) if self.constant_loss is None else self.constant_loss
+        constant = self.loss_of_constant(base_rate)
         return self.champion_logloss / constant if constant else math.inf
+
+    def loss_of_constant(self, base_rate: float) -> float:
+        """Return the mean loss of the best constant prediction; for clicks that is the entropy of the base rate."""
+        return binary_entropy(base_rate) if self.constant_loss is None else self.constant_loss
 
     def is_overtaken(self, base_rate: float) -> bool:
         """Return True if the base rate is as good as the champion, and the challenger is better by any amount.
@@ -92,6 +110,12 @@ class Judgement(Frozen):
 
     def sides(self) -> list[dict[str, Any]]:
         """Return a row of figures for each model, with their labels."""
+        if self.constant_loss is not None:
+            columns = {"RMSE": "rmse", "loss": "logloss"}
+            return [
+                {"name": side, **{title: getattr(self, f"{side}_{name}") for title, name in columns.items()}}
+                for side in ("champion", "challenger")
+            ]
         return [
             {
                 "name": side,
