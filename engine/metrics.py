@@ -333,6 +333,41 @@ def grouped_area_under_roc(
     return float(rows[judged] @ (won[judged] / pairs[judged]) / rows[judged].sum()) if judged.any() else math.nan
 
 
+def grouped_ranking(labels: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+    """Return NDCG and mean reciprocal rank of the rows within each group, the mean over groups with both labels.
+
+    A positive gains 1, discounted by the logarithm of its rank. Rows of equal scores share the mean discount of their
+    ranks. The reciprocal rank is that of the first positive; a negative with an equal score counts half a rank.
+
+    Args:
+        labels: 0 or 1, `[rows]`.
+        scores: Scores that grow with the predicted probability, `[rows]`.
+        groups: Id of the group of each row, `[rows]`.
+
+    Returns:
+        nan, nan if no group has both labels, or a score is nan.
+    """
+    if not len(labels) or np.isnan(scores).any():
+        return math.nan, math.nan
+    order = np.lexsort((-scores, groups))
+    labels, scores, groups = labels[order] > 0, scores[order], groups[order]
+    is_first = np.concatenate([[True], groups[1:] != groups[:-1]])
+    group, starts = is_first.cumsum() - 1, np.flatnonzero(is_first)
+    rank = np.arange(len(labels)) - starts[group]
+    tie = np.concatenate([[True], (scores[1:] != scores[:-1]) | is_first[1:]]).cumsum() - 1
+    discounts = 1 / np.log2(rank + 2)
+    gains = np.bincount(tie, discounts)[tie] / np.bincount(tie)[tie] * labels
+    positives, rows = np.bincount(group, labels), np.bincount(group)
+    best = np.concatenate([[0.0], (1 / np.log2(np.arange(2, rows.max() + 2))).cumsum()])[positives.astype(int)]
+    tied_negatives, first_of_tie = np.bincount(tie, ~labels)[tie], np.unique(tie, return_index=True)[1][tie]
+    first_rank = np.where(labels, first_of_tie - starts[group] + tied_negatives / 2 + 1, np.inf)
+    judged = (positives > 0) & (positives < rows)
+    if not judged.any():
+        return math.nan, math.nan
+    ndcg = np.bincount(group, gains)[judged] / best[judged]
+    return float(ndcg.mean()), float((1 / np.minimum.reduceat(first_rank, starts)[judged]).mean())
+
+
 def binary_entropy(rate: float) -> float:
     """Return the entropy in nats of a Bernoulli variable that is 1 with probability `rate`."""
     return -sum(share * math.log(share) for share in (rate, 1 - rate) if share > 0)

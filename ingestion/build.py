@@ -85,7 +85,7 @@ def build(
             features,
             spill.is_weighted,
             _timed_splits(source.schema, splitter) if spill.is_timed else (),
-            user_column=_user_column(source.schema),
+            user_column=_group_column(source.schema),
             folds=folds,
             compared_share=min(1.0, MOST_COMPARED / good_rows) if isinstance(splitter, GivenSplit) else 0.0,
         )
@@ -115,6 +115,7 @@ def build(
         quarantined_rows=quarantine.rows,
         user=source.schema.user,
         item=source.schema.item,
+        group=source.schema.group,
         is_weighted=source.schema.weight is not None,
         time_range=by_time and by_time.time_range,
         time_cuts=by_time and by_time.cuts,
@@ -169,10 +170,10 @@ def _timed_splits(schema: Schema, splitter: Splitter) -> tuple[str, ...]:
     return SPLITS if is_in_order is False and schema.user is not None else SPLITS[1:]
 
 
-def _user_column(schema: Schema) -> int | None:
-    """Return the index of the user column among the single-valued columns; None without a user column."""
-    names = [column.field for column in schema.categorical]
-    return names.index(schema.user) if schema.user in names else None
+def _group_column(schema: Schema) -> int | None:
+    """Return the index of the group, else of the user, among the single-valued columns; None if none is named."""
+    names, group = [column.field for column in schema.categorical], schema.group or schema.user
+    return names.index(group) if group in names else None
 
 
 def _fit(

@@ -183,6 +183,11 @@ class Schema(Options, TextForm):
     )
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
     item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
+    group: str | None = Field(
+        default=None,
+        description="Which of them says which rows compete, such as a session or a query; if omitted, the user.",
+        exclude_if=is_default,
+    )
     value_form: ValueForm = Field(
         default=ValueForm.CANONICAL,
         description="Version of the canonical form of values; set to 1 to read a log as a model of before does.",
@@ -321,7 +326,7 @@ class Schema(Options, TextForm):
 
     @model_validator(mode="after")
     def _check_sides(self) -> Self:
-        for side in ("user", "item"):
+        for side in ("user", "item", "group"):
             if (name := getattr(self, side)) is not None and name not in self._with_values:
                 raise ValueError(f"the {side} column {name} has to be one of categorical")
         if self.split.per_user and (self.user is None or self.time is None or self.part is not None):

@@ -37,7 +37,7 @@ class Target:
         features: Features of a row.
         is_weighted: Whether rows have weights.
         timed: Splits whose rows are stored with their times.
-        user_column: Index of the user column among the single-valued columns; None without a user column.
+        user_column: Index of the column of users or other groups among the single-valued ones; None without.
         folds: Target encodings of the training rows, out of fold.
         compared_share: Share of the rows, 0 to 1, whose hashes are compared with those of the training split.
     """

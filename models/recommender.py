@@ -10,7 +10,8 @@ from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.positions import Positions
 from shunter.models.spec import Features, ModelSpec
 
-LabelLosses = Callable[[Tensor, Tensor], Tensor]  # arguments: logits and labels, `[batch]` or `[batch, tasks]`
+# Arguments: logits and labels, `[batch]` or `[batch, tasks]`; groups `[batch]` of a loss that compares groups.
+LabelLosses = Callable[..., Tensor]
 
 
 class Recommender(nn.Module):

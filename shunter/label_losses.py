@@ -8,15 +8,19 @@ from shunter.registry import Entry, Registry
 
 LOG_LOSS, CLICK = "log_loss", "click"
 MODULE = "shunter.engine.loop.loss"
+GROUPS = "shunter.engine.loop.group_losses"
 NUMBERS = "shunter.engine.number_losses"
 # `labels`: kind of the labels, one of `LABELS`. Predictions of clicks are probabilities, and every loss of clicks is
 # judged by the log loss; other labels are numbers, which are predicted and judged by their loss. `parameter`: default
-# of the number that may follow the name, as in `focal:2`; 0 if the loss takes none.
+# of the number that may follow the name, as in `focal:2`; 0 if the loss takes none. `compares_groups`: whether the loss
+# is a function of the rows' groups too.
 LOSSES = Registry(
     "loss",
     {
         LOG_LOSS: Entry(target=f"{MODULE}:log_losses"),
         "focal": Entry(target=f"{MODULE}:focal_losses", capabilities={"parameter": 2.0}),
+        "bpr": Entry(target=f"{GROUPS}:bpr_losses", capabilities={"parameter": 1.0, "compares_groups": True}),
+        "softmax": Entry(target=f"{GROUPS}:softmax_losses", capabilities={"parameter": 1.0, "compares_groups": True}),
         "mse": Entry(target=f"{NUMBERS}:SquaredError", capabilities={"labels": "number"}),
         "huber": Entry(target=f"{NUMBERS}:Huber", capabilities={"labels": "number", "parameter": 1.0}),
         "quantile": Entry(target=f"{NUMBERS}:Quantile", capabilities={"labels": "number", "parameter": 0.5}),
@@ -25,7 +29,7 @@ LOSSES = Registry(
         "ordinal": Entry(target=f"{NUMBERS}:Ordinal", capabilities={"labels": "level"}),
     },
     group="shunter.losses",
-    defaults={"labels": CLICK, "parameter": 0.0},
+    defaults={"labels": CLICK, "parameter": 0.0, "compares_groups": False},
 )
 
 LABELS = {  # what a label of each kind has to be
@@ -80,6 +84,11 @@ def is_for_numbers(loss: str | None) -> bool:
     """Return True if a loss is known to be for labels that are numbers; an unknown one is refused when a run starts."""
     name = (loss or LOG_LOSS).partition(":")[0]
     return LOSSES.stated(name).get("labels", CLICK) != CLICK
+
+
+def compares_groups(loss: str) -> bool:
+    """Return True if a loss compares the rows of a group; raises as `parse_loss`."""
+    return bool(LOSSES.capability(parse_loss(loss).name, "compares_groups"))
 
 
 def predicts_probability(loss: str) -> bool:

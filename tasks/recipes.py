@@ -20,6 +20,7 @@ from shunter.engine.stopping import StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
+from shunter.label_losses import LOG_LOSS
 from shunter.model_families import MODEL_FAMILIES, is_ranking, is_solved
 from shunter.models.graph import graph_spec, learned_model, learns_in_steps
 from shunter.reporting.card.baselines import TrainedBaseline
@@ -343,11 +344,14 @@ def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
 
 
 def check_label(request: JobRequest, dataset: Dataset) -> None:
-    """Raise if an option does not suit the loss by which the schema says that the label is a number.
+    """Raise if the requested loss does not suit the data, or an option the loss by which the label is a number.
 
     Raises:
-        RequestError: An option needs a probability, or the model ranks items.
+        RequestError: An option needs a probability, the model ranks items, or the loss needs groups.
     """
+    from shunter.engine.loop.loss import group_field  # imports torch
+
+    group_field(request.architecture.loss or LOG_LOSS, dataset)
     if dataset.features.number is None:
         return
     try:

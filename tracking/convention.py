@@ -80,7 +80,7 @@ PART_JOULES = "energy.{}_joules"  # of each part of a command; the tag `energy.<
 WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the start of its process to the end of its flow
 STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
 # Metrics of the test and the validation part by which runs are compared: of clicks, rankings and numbers.
-TESTED = (*QUALITY_METRICS, "gauc", "ndcg20", "recall20", "rmse", "mae", "relative_loss")
+TESTED = (*QUALITY_METRICS, "gauc", "ndcg", "mrr", "ndcg20", "recall20", "rmse", "mae", "relative_loss")
 VALIDATED = ("auc", "ne", "ndcg20", "recall20")
 # Figure of a parent run -> the metric by which runs are compared, and its factor. A parent run has at most 40 metrics;
 # all its figures are in the artifacts `details/*.json`.

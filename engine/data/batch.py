@@ -43,6 +43,7 @@ class Batch:
         offsets: int32 `[fields * batch + 1]`, start of each bag in `values`, and the end.
         weights: float32 `[ids]`, weight of each id in its bag, 1 in fields without weights; None if no field has
             weights.
+        groups: int32 `[batch]`, group of each sample for a loss that compares groups, -1 for none; None otherwise.
         labels: float32 `[batch]`, or `[batch, tasks]` with several tasks; 0 for a missing label.
         shares: float32 like `labels`: share of each label in the mean loss of its task, 0 for a missing label. The
             shares sum to one over the whole batch, of which other processes may hold parts. None: all shares are equal.
@@ -57,6 +58,7 @@ class Batch:
     shares: Tensor | None = None
     totals: tuple[float, ...] | None = None
     weights: Tensor | None = None
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -75,7 +77,7 @@ class Batch:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors of the batch that are on a device."""
-        every = self.dense, self.values, self.offsets, self.labels, self.shares, self.weights
+        every = self.dense, self.values, self.offsets, self.labels, self.shares, self.weights, self.groups
         return tuple(tensor for tensor in every if tensor is not None)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Self:
@@ -99,6 +101,7 @@ class Batch:
             labels=change(self.labels),
             shares=None if self.shares is None else change(self.shares),
             weights=None if self.weights is None else change(self.weights),
+            groups=None if self.groups is None else change(self.groups),
         )
 
 

@@ -108,6 +108,7 @@ class Dataset:
         quarantined_rows: Rows rejected while reading.
         user: Name of the user field, for graph models; None if the schema does not name it.
         item: Name of the item field.
+        group: Name of the field whose rows compete, such as a session; None if the schema does not name it.
         is_weighted: Whether samples have weights.
         time_range: First and last time of all rows, in the unit of the time column (dates in microseconds since 1970);
             None if rows are not split by time.
@@ -133,6 +134,7 @@ class Dataset:
     quarantined_rows: int
     user: str | None = None
     item: str | None = None
+    group: str | None = None
     is_weighted: bool = False
     time_range: tuple[float, float] | None = None
     time_cuts: tuple[float, float] | None = None
@@ -147,6 +149,11 @@ class Dataset:
     versions: tuple[str, ...] = ()
 
     @property
+    def grouped_by(self) -> str | None:
+        """Field of the groups within which rows are ranked: that of the schema, else the user."""
+        return self.group or self.user
+
+    @property
     def rows(self) -> int:
         """Rows of all splits."""
         return sum(split.rows for split in self.splits.values())
@@ -155,7 +162,8 @@ class Dataset:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
         del values["directory"], values["versions"]  # equal content of two versions is one data set
-        for name in ("unmatched_rows", "left_out_rows", "where", "negative_rate", "varying_columns", "derived_from"):
+        optional = ("unmatched_rows", "left_out_rows", "where", "negative_rate", "varying_columns", "derived_from", "group")
+        for name in optional:
             if not values[name]:
                 del values[name]
         if self.features.number is None:

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
+import torch
 
 from shunter.engine.data.arrays import LazyArray, map_array, read_array
 from shunter.engine.data.batch import Bags, Batch, Targets, make_batch
@@ -26,13 +28,22 @@ class BatchLoader:
         batch_size: Samples per batch.
         shuffle: Whether to permute the rows anew in each epoch.
         seed: Seed of the permutations.
+        grouped_by: Single-valued field whose rows are put side by side in each window after the permutation; a row of
+            id 0, an unknown value, has no group. None puts no rows side by side.
 
     Raises:
         DataError: An array is missing or of another size than the description states.
     """
 
     def __init__(
-        self, dataset: Dataset, split: SplitName, batch_size: int, *, shuffle: bool = False, seed: int = 0
+        self,
+        dataset: Dataset,
+        split: SplitName,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        grouped_by: str | None = None,
     ) -> None:
         self.features = dataset.features
         self.rows = dataset.splits[split].rows
@@ -40,6 +51,7 @@ class BatchLoader:
         self.shuffle = shuffle
         self.seed = seed
         self._arrays = _SplitArrays(dataset, split)
+        self._groups = None if grouped_by is None else self._arrays.ids_of(grouped_by)
 
     def __len__(self) -> int:
         return math.ceil(self.rows / self.batch_size)
@@ -65,9 +77,10 @@ class BatchLoader:
         skip = start_batch * self.batch_size
         remainder = np.empty(0, dtype=np.int64)
         for window in shuffled_windows(self.rows, seed=self.seed, epoch=epoch):
-            skipped = min(skip, len(window))
+            rows = window if self._groups is None else side_by_side(window, self._groups)
+            skipped = min(skip, len(rows))
             skip -= skipped
-            order = np.concatenate([remainder, window[skipped:]])
+            order = np.concatenate([remainder, rows[skipped:]])
             full = len(order) - len(order) % self.batch_size
             for start in range(0, full, self.batch_size):
                 yield order[start : start + self.batch_size]
@@ -77,7 +90,11 @@ class BatchLoader:
 
     def read(self, rows: slice | np.ndarray) -> Batch:
         """Read one batch, from rows of `rows_of_batches`; safe to call in several threads at a time."""
-        return self._arrays.read(rows)
+        batch = self._arrays.read(rows)
+        if self._groups is None:
+            return batch
+        groups = np.where(self._groups[rows] == 0, -1, self._groups[rows]).astype(np.int32)
+        return replace(batch, groups=torch.from_numpy(groups))
 
     def targets(self) -> Targets:
         """Return labels and weights of the whole split, in the order of its rows."""
@@ -100,6 +117,17 @@ def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray
         window = window[window < rows]
         generator.shuffle(window)
         yield window
+
+
+def side_by_side(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return shuffled rows with those of a group side by side, the groups in the order of their first rows.
+
+    Args:
+        rows: Row numbers in random order.
+        groups: Group of each row of the split.
+    """
+    _, first, group = np.unique(groups[rows], return_index=True, return_inverse=True)
+    return rows[np.argsort(first[group], kind="stable")]
 
 
 def mean_ids_per_sample(dataset: Dataset) -> dict[str, float]:
@@ -142,6 +170,12 @@ class _SplitArrays:
                 bag, ids = f"{split}.bag{position}", (int(offsets[-1]),)
                 weights = map_array(directory / f"{bag}.weights.npy", ids) if field.is_weighted else None
                 self.bags.append((map_array(directory / f"{bag}.values.npy", ids), offsets, weights))
+
+    def ids_of(self, field: str) -> np.ndarray:
+        """Return the ids of a single-valued field, int32 `[rows]`."""
+        assert self.categorical is not None, "the field is one of the single-valued ones"
+        single = [one.name for one in self.features.categorical if not one.multi_valued]
+        return np.array(self.categorical[:, single.index(field)])
 
     def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
         """Return a batch of the chosen rows; `whole` are all rows of the batch if `rows` are this process's part."""

@@ -6,8 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from shunter.errors import RequestError
-from shunter.label_losses import LOG_LOSS, LOSSES, parse_loss
+from shunter.engine.data.dataset import Dataset
+from shunter.errors import RequestError, UnsupportedError
+from shunter.label_losses import LOG_LOSS, LOSSES, compares_groups, parse_loss
 from shunter.models.recommender import LabelLosses
 
 
@@ -26,6 +27,22 @@ def load_loss(text: str) -> LabelLosses | None:
     return partial(loss, parameter=parameter) if parameter else loss
 
 
+def group_field(loss: str, dataset: Dataset) -> str | None:
+    """Return the field of the groups that a loss compares; None for a loss of single rows.
+
+    Raises:
+        UnsupportedError: The schema names neither a group nor a user, or several labels or a number.
+    """
+    if not compares_groups(loss):
+        return None
+    single = [field.name for field in dataset.features.categorical if not field.multi_valued]
+    if dataset.grouped_by not in single:
+        raise UnsupportedError(f"learn by the loss {loss}", dataset.name, "a schema that names `group` or `user`")
+    if len(dataset.features.tasks) > 1 or dataset.features.number is not None:
+        raise UnsupportedError(f"learn by the loss {loss}", dataset.name, "a single label that is a click")
+    return dataset.grouped_by
+
+
 def log_losses(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the log loss of each label."""
     return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
@@ -42,7 +59,13 @@ def focal_losses(logits: Tensor, labels: Tensor, parameter: float) -> Tensor:
     return missed.clamp_min(torch.finfo(missed.dtype).tiny) ** parameter * log_loss  # a root has no slope at 0
 
 
-def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, loss: LabelLosses | None = None) -> Tensor:
+def mean_losses(
+    logits: Tensor,
+    labels: Tensor,
+    shares: Tensor | None,
+    loss: LabelLosses | None = None,
+    groups: Tensor | None = None,
+) -> Tensor:
     """Return the mean loss of a batch over the labels present, weighted where samples have weights.
 
     Args:
@@ -50,13 +73,14 @@ def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None, loss: Lab
         labels: Labels of the samples, of the same shape as the logits; see `shunter.engine.data.batch.Batch`.
         shares: Share of each label in the mean; None weights all labels alike.
         loss: Loss of each label; None: the log loss.
+        groups: Group of each sample, for a loss that compares the samples of a group.
 
     Returns:
         `[]`, or `[tasks]`; 0 for a task without a label in the batch.
     """
     if shares is None and logits.ndim == 1 and loss is None:
         return nn.functional.binary_cross_entropy_with_logits(logits, labels)
-    losses = (loss or log_losses)(logits, labels)
+    losses = (loss or log_losses)(logits, labels, *(() if groups is None else (groups,)))
     return losses.mean(0) if shares is None else (losses * shares).sum(0)
 
 

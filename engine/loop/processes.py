@@ -60,9 +60,9 @@ class OneProcess:
             cache=cache,
         )
 
-    def loader(self, dataset: Dataset, batch_size: int, seed: int) -> BatchLoader:
+    def loader(self, dataset: Dataset, batch_size: int, seed: int, grouped_by: str | None = None) -> BatchLoader:
         """Return a loader of the shuffled training part that yields this process's share of each batch."""
-        return BatchLoader(dataset, "train", batch_size, shuffle=True, seed=seed)
+        return BatchLoader(dataset, "train", batch_size, shuffle=True, seed=seed, grouped_by=grouped_by)
 
     def compile(
         self,

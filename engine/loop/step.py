@@ -80,7 +80,7 @@ def plain_step(
         around_forward = model.around_forward() if model.around_forward else nullcontext()
         with autocast(batch.labels.device, precision), around_forward:
             logits = model(*batch.inputs)
-        losses = mean_losses(logits, batch.labels, batch.shares, model.loss)
+        losses = mean_losses(logits, batch.labels, batch.shares, model.loss, batch.groups)
         weighted_sum(losses, weights).backward()
     model.embeddings.after_backward()
     optimizer.step()

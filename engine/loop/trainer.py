@@ -23,7 +23,7 @@ from shunter.engine.data.vectors import begin_with_given
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.interrupt import deferred_interrupt
 from shunter.engine.loop.learning_rates import LearningRates
-from shunter.engine.loop.loss import load_loss, task_weights
+from shunter.engine.loop.loss import group_field, load_loss, task_weights
 from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.snapshots import snapshot_folder
@@ -224,7 +224,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)
         super().__init__(model, optimizer, schedule, losses, _State(), hooks=hooks)
-        self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
+        groups = group_field(job.hyperparameters.loss, dataset)
+        self.loader = processes.loader(dataset, execution.batch_size, schedule.seed, groups)
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.tasks = dataset.features.tasks
         self.task_weights = task_weights(job.hyperparameters.task_weights, self.tasks, execution.device)
@@ -239,8 +240,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.epochs_of_cycle = schedule.max_epochs // cycles if cycles > 1 else None
         self.rates_vary = not job.hyperparameters.has_constant_rates
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
-        self.processes.record_steps(model, optimizer, execution)
-        self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
+        if groups is None:  # a recorded step reads no groups
+            self.processes.record_steps(model, optimizer, execution)
+        self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled and groups is None else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
         self.logits = self.best_logits = None  # validation logits of the last and of the best weights
 

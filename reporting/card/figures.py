@@ -42,7 +42,9 @@ class TaskQuality(Frozen):
         rows: Number of scored rows.
         positives: Number of positives among the scored rows.
         gauc: AUC by user, weighted by the rows of each user (`shunter.engine.metrics.grouped_area_under_roc`); None if
-            the schema names no user, or no user has both classes.
+            the schema names no user, or no user has both classes. A group of the schema takes the user's place.
+        ndcg: Mean NDCG of the rows of each user (`shunter.engine.metrics.grouped_ranking`); None as `gauc`.
+        mrr: Mean reciprocal rank of each user's first positive row; None as `gauc`.
         more: Values of metrics that extensions add, by name.
         users: Number of users with positive rows or with negative rows, whichever is smaller; None if no field names
             users.
@@ -56,6 +58,8 @@ class TaskQuality(Frozen):
     rows: int
     positives: int
     gauc: float | None = None
+    ndcg: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    mrr: float | None = Field(default=None, exclude_if=lambda value: value is None)
     users: int | None = None
     more: dict[str, float] = Field(default={}, exclude_if=lambda more: not more)
     is_number: bool = Field(default=False, exclude_if=lambda value: not value)

@@ -11,7 +11,7 @@ from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
-from shunter.engine.metrics import further_metrics, grouped_area_under_roc
+from shunter.engine.metrics import further_metrics, grouped_area_under_roc, grouped_ranking
 from shunter.engine.results import Evaluation
 from shunter.ingestion.batch import MISSING_KEY
 from shunter.models.spec import NumberLabel
@@ -39,6 +39,7 @@ def evaluate_quality(
     for task, labels, logits, weights, rows in _tasks(evaluation, dataset):
         own = None if groups is None else groups[rows]
         number = dataset.features.number
+        is_grouped = dataset.grouped_by is not None and number is None
         sampled = {"weights": weights, "groups": own, "seed": seed, "resamples": resamples}
         intervals = bootstrap(labels, logits, **sampled, number=number)
         bins = reliability(labels, logits, weights, number=number)
@@ -60,9 +61,7 @@ def evaluate_quality(
                 calibration_error=expected_calibration_error(bins),
                 rows=len(labels),
                 positives=0 if number else int((labels > 0).sum()),
-                gauc=None
-                if own is None or dataset.user is None or number
-                else _defined(grouped_area_under_roc(labels, logits, own, weights)),
+                **_within_groups(labels, logits, own, weights) if own is not None and is_grouped else {},
                 more={} if number else further_metrics(labels, logits, weights),
                 users=None if own is None else min(len(np.unique(own[rows])) for rows in _classes(labels, number)),
                 is_number=number is not None,
@@ -76,12 +75,22 @@ def _classes(labels: np.ndarray, number: NumberLabel | None) -> tuple[np.ndarray
     return (np.ones(len(labels), bool),) if number else (labels == 0, labels == 1)
 
 
-def gauc_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:
-    """Return the AUC by user of each label, by its name in MLflow; empty if there is none."""
+def _within_groups(
+    labels: np.ndarray, logits: np.ndarray, groups: np.ndarray, weights: np.ndarray | None
+) -> dict[str, float | None]:
+    """Return GAUC, NDCG and MRR; the last two weight all rows alike."""
+    ndcg, mrr = grouped_ranking(labels, logits, groups)
+    gauc = grouped_area_under_roc(labels, logits, groups, weights)
+    return {name: _defined(value) for name, value in (("gauc", gauc), ("ndcg", ndcg), ("mrr", mrr))}
+
+
+def group_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:
+    """Return the metrics within users or other groups of each label, by their names in MLflow; empty without any."""
     return {
-        f"quality.test.gauc{'.' if number else ''}{one.task if number else ''}": one.gauc
+        f"quality.test.{name}{'.' if number else ''}{one.task if number else ''}": value
         for number, one in enumerate(quality)
-        if one.gauc is not None
+        for name in ("gauc", "ndcg", "mrr")
+        if (value := getattr(one, name)) is not None
     }
 
 
@@ -98,9 +107,9 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
 
 
 def user_field(dataset: Dataset) -> str | None:
-    """Return the single-valued field of the user: by the schema, else by a usual name; None if there is none."""
+    """Return the single-valued field of group or user: by the schema, else by a usual name; None if there is none."""
     for field in dataset.features.categorical:
-        if not field.multi_valued and field.name == dataset.user:
+        if not field.multi_valued and field.name == dataset.grouped_by:
             return field.name
     for field in dataset.features.categorical:
         if not field.multi_valued and field.name.lower().replace("_", "") in USER_FIELDS:
@@ -115,7 +124,7 @@ def user_groups(dataset: Dataset, field: str) -> np.ndarray:
     stored.
     """
     keys = dataset.directory / "test.user_key.npy"
-    if field == dataset.user and keys.exists():
+    if field == dataset.grouped_by and keys.exists():
         users = read_array(keys)
         ids = np.where(users == MISSING_KEY, 0, np.unique(users, return_inverse=True)[1] + 1)
     else:

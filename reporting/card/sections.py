@@ -82,6 +82,8 @@ def _quality(card: ModelCard) -> list[Part]:
         rows = [(words[figure.name], _interval(figure, quality)) for figure in quality.figures]
         if quality.gauc is not None:
             rows.append(("GAUC: AUC by user, weighed by the rows of each", f"{quality.gauc:.4f}"))
+        if quality.ndcg is not None and quality.mrr is not None:
+            rows.append(("NDCG and mean reciprocal rank by user", f"{quality.ndcg:.4f}, {quality.mrr:.4f}"))
         rows += [(name, f"{value:.4f}") for name, value in quality.more.items()]
         rows.append(("expected calibration error of the bins below", f"{quality.calibration_error:.4f}"))
         label = f"label {quality.task}" if quality.task else "figure"

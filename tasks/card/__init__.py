@@ -14,7 +14,7 @@ from shunter.markdown import narrow_tables, plain
 from shunter.reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.promise import Promise
-from shunter.reporting.card.quality import gauc_metrics
+from shunter.reporting.card.quality import group_metrics
 from shunter.reporting.card.unknown_row import score_unknown_row
 from shunter.tasks.accelerators import announce
 from shunter.tasks.card.ranking import CARD, write_ranking_card
@@ -85,7 +85,7 @@ def write_card(
         notes=[*notes, unknown.sentence],
         promise=words,
     )
-    run.log_figures("gauc", gauc_metrics(card.quality))
+    run.log_figures("gauc", group_metrics(card.quality))
     publish_card(card)
     return card
 

@@ -23,7 +23,7 @@ from shunter.engine.loop.loss import weighted_sum
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.step import applied, autocast, prefetch
 from shunter.engine.results import Evaluation
-from shunter.errors import RequestError
+from shunter.errors import RequestError, UnsupportedError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
 from shunter.extensions.distributed.training.compiled_step import compile_together
@@ -175,8 +175,14 @@ class ManyProcesses(OneProcess):
         fields = zip(self._ids_per_sample, Positions(features).widths, strict=True)
         return [ids / width for ids, width in fields for _ in range(width)]
 
-    def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
-        """Return a loader of this process's part of each batch."""
+    def loader(self, dataset: Dataset, batch_size: int, seed: int, grouped_by: str | None = None) -> ShareLoader:
+        """Return a loader of this process's part of each batch.
+
+        Raises:
+            UnsupportedError: The loss compares rows of a group, which several processes would hold.
+        """
+        if grouped_by is not None:
+            raise UnsupportedError("compare groups of rows", dataset.name, "a training run in one process")
         return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
 
     def compile(

@@ -14,7 +14,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
-from shunter.engine.metrics import compute_metrics, grouped_area_under_roc
+from shunter.engine.metrics import compute_metrics, grouped_area_under_roc, grouped_ranking
 from shunter.engine.passes.record import GainFigure, PassRecord
 from shunter.engine.results import Evaluation
 from shunter.engine.trained_model import TrainedModel
@@ -24,7 +24,7 @@ from shunter.models.spec import CategoricalFeature
 from shunter.reporting.card.facts import format_time, gather
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.limits import limits
-from shunter.reporting.card.quality import evaluate_quality, gauc_metrics, user_field, user_groups
+from shunter.reporting.card.quality import evaluate_quality, group_metrics, user_field, user_groups
 from shunter.requests import TrainRequest
 from shunter.tasks.card import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
 from shunter.tasks.ensemble import combine_members
@@ -152,9 +152,13 @@ def test_labels_are_judged_each_by_the_rows_where_they_are_known(tmp_path: Path)
     assert buy.gauc is None
     users = random.integers(0, 20, 200)
     unnamed = evaluate_quality(evaluation, several, users, seed=0, resamples=10)
-    assert gauc_metrics(unnamed) == {}  # the schema names no user
+    assert group_metrics(unnamed) == {}  # the schema names no user
     judged = evaluate_quality(evaluation, replace(several, user="single0"), users, seed=0, resamples=10)
-    assert gauc_metrics(judged) == {
+    figures = group_metrics(judged)
+    ranking = grouped_ranking(labels[:, 0], logits[:, 0], users)
+    assert (figures.pop("quality.test.ndcg"), figures.pop("quality.test.mrr")) == ranking
+    assert {figures.pop(f"quality.test.{name}.buy") for name in ("ndcg", "mrr")} == {buy.ndcg, buy.mrr}
+    assert figures == {
         "quality.test.gauc": grouped_area_under_roc(labels[:, 0], logits[:, 0], users),
         "quality.test.gauc.buy": grouped_area_under_roc(labels[known, 1], logits[known, 1], users[known]),
     }
