@@ -19,6 +19,7 @@ from shunter.markdown import plain
 from shunter.model_families import is_ranking
 from shunter.process_age import seconds_before_run
 from shunter.requests import shown
+from shunter.requests.loggers import check_loggers
 from shunter.retraining.challenger import Tonight, challenge
 from shunter.retraining.champion import open_champion, version_tags
 from shunter.retraining.night_section import sides_table
@@ -46,6 +47,7 @@ from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import charged, spending
 from shunter.tasks.step_clock import StepClock
+from shunter.tasks.tracked_run import logged_to
 from shunter.tasks.upkeep import tidy
 from shunter.tracking.convention import data_params, request_params
 from shunter.tracking.registry.model_keys import check_model_key
@@ -78,6 +80,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
     request = with_former_name(request)
     if is_ranking(request.model):
         check_night_of_rankers(request)
+    check_loggers(request.log_to)
     check_model_key()
     clock = StepClock(seconds_before_run())
     newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
@@ -124,6 +127,7 @@ def _night(
     """Train, compare and, if better, promote a challenger, all tracked in one MLflow run."""
     identity = _begin(request, plan, state)
     with (
+        logged_to(request.log_to, identity.run_id, f"{request.registered_name}-{plan.held_out}-{identity.run_id[:8]}"),
         closing(identity.run_id, is_resumable=True),
         clock.command.kept_in(state.directory),
         spending(state, clock.command, outside=clock.energy) as spent,

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from shunter.requests.groups import Group
 from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.source import DataRequest
-from shunter.requests.training import PROMOTE, Promote, TrainRequest
+from shunter.requests.training import LOG_TO, PROMOTE, LogTo, Promote, TrainRequest
 
 PLACE = re.compile(r"\{date[^{}]*\}")
 FORMER_NAME = "shunter"  # of all nightly runs without a requested name, before names followed the data
@@ -158,6 +158,7 @@ class NightlyRequest(JobRequest, frozen=True):
     register_as: RegisteredName | None = Field(
         default=None, description="Name of the registered model in MLflow; if omitted, the end of the path of the data."
     )
+    log_to: LogTo = LOG_TO
 
     if TYPE_CHECKING:
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from prefect.runtime import flow_run
 from pydantic import BaseModel
@@ -24,6 +24,17 @@ class RunIdentity(BaseModel):
     """MLflow run that later attempts of an interrupted run continue."""
 
     parent_run_id: str
+
+
+def logged_to(log_to: str | None, run_id: str, tree: str) -> AbstractContextManager[None]:
+    """Write the figures of a run and its children to the requested loggers too, inside the block.
+
+    Args:
+        log_to: Names of the loggers, with commas; None for no logger.
+        run_id: MLflow run.
+        tree: Name of the run in the loggers' files.
+    """
+    return OPEN_LOGGERS.of_tree(run_id, tree, opened(parse_loggers(log_to), settings().tracking_root, tree))
 
 
 @contextmanager
@@ -52,7 +63,6 @@ def tracked_run(
     write_text(state.directory / JOB_FILE, job_text(request, kind))
     write_json(state.directory / DATA, json.dumps({"folder": dataset.directory.name}))
     tree = f"{model_name_of(dataset.name)}-{request.model}-{run_id[:8]}"
-    loggers = opened(parse_loggers(request.log_to), settings().tracking_root, tree)
-    with OPEN_LOGGERS.of_tree(run_id, tree, loggers), closing(run_id, is_resumable=True):
+    with logged_to(request.log_to, run_id, tree), closing(run_id, is_resumable=True):
         log_request(run_id, request, kind)
         yield run_id

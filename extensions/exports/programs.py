@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from shunter.engine.number_losses import number_loss
 from shunter.errors import UnsupportedError
 from shunter.extensions.exports.folder import export_folder
 from shunter.extensions.exports.portable import DensePart, members_of, portable
-from shunter.models.spec import Features
+from shunter.models.spec import Features, NumberLabel
 from shunter.registry import check_package
 from shunter.tracking.registry.named import ExportedModel, NamedModel
 from shunter.tracking.registry.serving import Scorer
@@ -60,7 +61,7 @@ def export_onnx(named: str, folder: Path, increments: Sequence[Path] = ()) -> Ex
 
 def _write_torch(model: NamedModel, folder: Path) -> dict[str, Any]:
     scorer = _click_scorer(model, "torch")
-    torch.export.save(_traced(portable(scorer.model), scorer, model), folder / "model.pt2")
+    torch.export.save(_traced(_predicting(portable(scorer.model), scorer), scorer, model), folder / "model.pt2")
     return _described(scorer)
 
 
@@ -72,12 +73,14 @@ def _write_onnx(model: NamedModel, folder: Path) -> dict[str, Any]:
     outputs = f"-1, {len(features.tasks)}" if features.tasks else "-1"
     config = TRITON.format(dense=len(features.dense), fields=len(features.categorical), outputs=outputs)
     (folder / REPOSITORY / "config.pbtxt").write_text(config)
-    _save_onnx(_traced(whole, scorer, model), version / "model.onnx", INPUTS)
+    _save_onnx(_traced(_predicting(whole, scorer), scorer, model), version / "model.onnx", INPUTS)
     lookups = [member.lookup for member in members_of(whole)]
     dense, ids, weights = _example(features)
     rows = [lookup.rows_of(ids) for lookup in lookups]
     bags = {0: torch.export.Dim(ROWS), 2: torch.export.Dim(LONGEST, min=_least_longest(features))}
-    part = _exported(DensePart(whole), (dense, weights, rows), ({0: bags[0]}, bags, [bags for _ in rows]), model)
+    part = _exported(
+        _predicting(DensePart(whole), scorer), (dense, weights, rows), ({0: bags[0]}, bags, [bags for _ in rows]), model
+    )
     _save_onnx(part, folder / "dense.onnx", ("dense", "id_weights", *(f"rows_{place}" for place, _ in enumerate(rows))))
     for place, lookup in enumerate(lookups):
         np.save(folder / f"tables_{place}.npy", lookup.tables.numpy())
@@ -86,15 +89,33 @@ def _write_onnx(model: NamedModel, folder: Path) -> dict[str, Any]:
 
 def _click_scorer(model: NamedModel, how: str) -> Scorer:
     scorer = model.scorer()
-    if not isinstance(scorer, Scorer) or scorer.model.features.number is not None:
-        raise UnsupportedError(f"be exported by --format {how}", model.title, "a model that predicts clicks")
+    if not isinstance(scorer, Scorer):
+        raise UnsupportedError(f"be exported by --format {how}", model.title, "a model that predicts clicks or numbers")
     return scorer
+
+
+class _Predicting(nn.Module):
+    """Program whose outputs are numbers in the unit of the label, instead of outputs on the scale of its loss."""
+
+    def __init__(self, program: nn.Module, number: NumberLabel) -> None:
+        super().__init__()
+        self.program, self.predictions = program, number_loss(number).predictions
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.predictions(self.program(*inputs))
+
+
+def _predicting(program: nn.Module, scorer: Scorer) -> nn.Module:
+    """Return a program that predicts as the scorer does, but for log odds, which it leaves as they are."""
+    number = scorer.model.features.number
+    return program if number is None else _Predicting(program, number).eval()
 
 
 def _described(scorer: Scorer) -> dict[str, Any]:
     features = scorer.model.features
     return {
         "outputs": list(scorer.outputs),
+        "are_predictions": features.number is not None,
         "fields": [[field.name, field.multi_valued] for field in features.categorical],
         "least_longest": _least_longest(features),
     }

@@ -34,6 +34,14 @@ def _checked_loggers(text: str | None) -> str | None:
     return ",".join(parse_loggers(text)) or None
 
 
+LogTo = Annotated[str | None, AfterValidator(_checked_loggers)]
+LOG_TO = Field(
+    default=None,
+    min_length=1,
+    description="Loggers beside MLflow: tensorboard, wandb (offline), or both with a comma.",
+)
+
+
 class TrainRequest(JobRequest, frozen=True):
     """Training job from click log to registered model."""
 
@@ -50,11 +58,7 @@ class TrainRequest(JobRequest, frozen=True):
     )
 
     promote: Promote = PROMOTE
-    log_to: Annotated[str | None, AfterValidator(_checked_loggers)] = Field(
-        default=None,
-        min_length=1,
-        description="Loggers beside MLflow: tensorboard, wandb (offline), or both with a comma.",
-    )
+    log_to: LogTo = LOG_TO
 
     if TYPE_CHECKING:
 

@@ -9,13 +9,13 @@ import sys
 from urllib.request import Request, urlopen
 
 import numpy as np
-from score import Scorer, probabilities, read
+from score import Scorer, read
 
 TYPES = {"float32": "FP32", "int64": "INT64"}
 
 
 def scores(url: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """Request the probabilities of encoded rows by the Open Inference Protocol (KServe v2)."""
+    """Request the outputs of encoded rows by the Open Inference Protocol (KServe v2)."""
     body = {
         "inputs": [
             {"name": name, "shape": one.shape, "datatype": TYPES[str(one.dtype)], "data": one.ravel().tolist()}
@@ -26,9 +26,10 @@ def scores(url: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
     request.add_header("Content-Type", "application/json")
     with urlopen(request, timeout=60) as answer:
         [output] = json.load(answer)["outputs"]
-    return probabilities(np.array(output["data"]).reshape(output["shape"]))
+    return np.array(output["data"]).reshape(output["shape"])
 
 
 if __name__ == "__main__":
-    for score in scores(sys.argv[1], Scorer(is_client=True).inputs(read(sys.argv[2]))):
+    scorer = Scorer(is_client=True)
+    for score in scorer.predictions(scores(sys.argv[1], scorer.inputs(read(sys.argv[2])))):
         print(score)

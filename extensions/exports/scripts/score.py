@@ -35,7 +35,7 @@ class Scorer:
         self._program = None if is_client else PROGRAMS[self.about["format"]]()
 
     def predict(self, frame: "pd.DataFrame | pl.DataFrame") -> np.ndarray:
-        """Return float64 `[rows]` or `[rows, tasks]`: probabilities, or the scores of a model that ranks items."""
+        """Return float64 `[rows]` or `[rows, tasks]`: probabilities, numbers, or the scores of a model that ranks items."""
         rows: Any = frame  # of which slices have no type
         starts = range(0, max(len(frame), 1), ROWS_AT_ONCE)
         return np.concatenate([self._scores(rows[start : start + ROWS_AT_ONCE]) for start in starts])
@@ -72,7 +72,13 @@ class Scorer:
         assert self._program is not None, "the server of a client has the program"
         if self.about["format"] == "vectors":
             return self._program(*self.pairs(frame))
-        return probabilities(self._program(self.inputs(frame)) + self.encoder.log_odds_shift)
+        return self.predictions(self._program(self.inputs(frame)))
+
+    def predictions(self, outputs: np.ndarray) -> np.ndarray:
+        """Return the predictions of a program's outputs: probabilities of log odds; numbers are predictions already."""
+        if self.about["are_predictions"]:
+            return outputs.astype(np.float64)
+        return probabilities(outputs + self.encoder.log_odds_shift)
 
     def _encoded(self, frame: "pd.DataFrame | pl.DataFrame") -> Any:
         if isinstance(frame, pl.DataFrame):

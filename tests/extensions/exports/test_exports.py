@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -34,6 +35,7 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.graph import graph_spec
 from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import NumberLabel
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.registry.named import EXPORT_FORMATS
@@ -112,7 +114,10 @@ def furnished(
         save_ranker(
             StoredRanker(ranker=ranker, spec=spec, features=dataset.features, user=user, item=item), folder / "ranks"
         )
-        for name in ("clicks", "ranks"):
+        number = NumberLabel(loss="ordinal", center=3.5, scale=1.1, levels=(1.0, 3.0, 5.0), odds=(2.0, 0.4))
+        of_numbers = replace(dataset.features, number=number)
+        save_model(build_model(specs[1], of_numbers).eval(), folder / "ratings")
+        for name in ("clicks", "ranks", "ratings"):
             register_model(start_run_tree(request, dataset), dataset, folder / name, name, metrics={})
     log = join_movielens(movielens_wheel).head(ROWS)
     items = log["item_id"].to_list()
@@ -165,7 +170,8 @@ def run(folder: Path, *arguments: str | Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "how"), [("clicks", "torch"), pytest.param("clicks", "onnx", marks=needs_onnx), ("ranks", "vectors")]
+    ("model", "how"),
+    [("clicks", "torch"), pytest.param("clicks", "onnx", marks=needs_onnx), ("ranks", "vectors"), ("ratings", "torch")],
 )
 def test_an_export_scores_as_the_champion_without_shunter(
     exported: Callable[[str, str], tuple[Path, np.ndarray]], model: str, how: str, rows: Path, tmp_path: Path
