@@ -35,7 +35,7 @@ class Scorer:
         self._program = None if is_client else PROGRAMS[self.about["format"]]()
 
     def predict(self, frame: "pd.DataFrame | pl.DataFrame") -> np.ndarray:
-        """Return float64 `[rows]` or `[rows, tasks]`: probabilities, numbers, or the scores of a model that ranks items."""
+        """Return float64 `[rows]` or `[rows, tasks]`: probabilities, numbers, or the scores of a ranking model."""
         rows: Any = frame  # of which slices have no type
         starts = range(0, max(len(frame), 1), ROWS_AT_ONCE)
         return np.concatenate([self._scores(rows[start : start + ROWS_AT_ONCE]) for start in starts])
