@@ -7,6 +7,7 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 
 from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.retraining.days import choose_days
@@ -119,3 +120,19 @@ def test_the_sample_is_exact_while_small_and_close_when_full_however_batches_com
     assert whole.quantiles() == parts.quantiles()
     assert np.median(many) == pytest.approx(whole.quantiles()[50], abs=0.06)
     assert ValueSample().quantiles() == ()
+
+
+def test_labels_that_are_numbers_drift_by_their_values_and_are_wrong_if_all_are_equal(log: Log) -> None:
+    schema = yaml.safe_load((log.folder / "schema.yaml").read_text())
+    (log.folder / "schema.yaml").write_text(
+        yaml.safe_dump({**schema, "label": {"column": "price", "loss": "mse"}, "numeric": []})
+    )
+    log.write(1, 2, 3, 4)
+    log.write(5, change=lambda frame: frame.with_columns(price=pl.col("price") * 4))
+    log.write(6, change=lambda frame: frame.with_columns(price=pl.lit(3.0)))
+    plan, _ = choose_days(log.request(), day(6), log.folder / "kept")
+    assert plan.held_out == day(5)
+    assert [(one.day, one.kind) for one in plan.findings if one.column == "price"] == [
+        (day(5), "distribution"),
+        (day(6), "base rate"),
+    ]
