@@ -162,8 +162,8 @@ class Dataset:
         """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
         values = asdict(self)
         del values["directory"], values["versions"]  # equal content of two versions is one data set
-        optional = ("unmatched_rows", "left_out_rows", "where", "negative_rate", "varying_columns", "derived_from", "group")
-        for name in optional:
+        optional = ("unmatched_rows", "left_out_rows", "where", "negative_rate", "varying_columns", "derived_from")
+        for name in (*optional, "group"):
             if not values[name]:
                 del values[name]
         if self.features.number is None:
