@@ -57,4 +57,4 @@ def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] =
     show_result(
         "select", decision.reason, markdown_table(decision.shown_rows()[:FIRST_ROWS]), run_id=run_id, files=files
     )
-    return decision
+    return decision.model_copy(update={"run_id": run_id})

@@ -123,4 +123,4 @@ def _tune_tracked(
         open_run(run_id).log_energy(spent.total)
     sentence = f"{dataset.name}, {request.model}: best of {result.complete_trials} trials has {result.best_quality}."
     show_result("tune", sentence, run_id=run_id, files={"Picture of the front": "search/front.png"})
-    return result
+    return result.model_copy(update={"run_id": run_id})

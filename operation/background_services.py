@@ -17,6 +17,7 @@ from shunter.flows.command.daemons import Daemon, find, start, stop, stop_idle_s
 from shunter.flows.command.passwords import password_path, prefect_login
 from shunter.flows.command.services import Service, free_port, wait_until_ready
 from shunter.ingestion.sources.guard import open_to_deployments, roots_of_deployments
+from shunter.operation.prefect_database import chosen_database
 from shunter.operation.servers import mlflow_service, prefect_service, worker_service
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
@@ -56,7 +57,14 @@ class Ports(BaseModel):
         return cls(prefect=prefect or last.prefect, mlflow=mlflow or last.mlflow)
 
 
-def up(ports: Ports, directory: Path, say: Say, data_roots: Sequence[Path] = (), **nightly: Any) -> None:
+def up(
+    ports: Ports,
+    directory: Path,
+    say: Say,
+    data_roots: Sequence[Path] = (),
+    database: str | None = None,
+    **nightly: Any,
+) -> None:
     """Start the services that do not run yet; leave running services alone.
 
     Args:
@@ -64,11 +72,13 @@ def up(ports: Ports, directory: Path, say: Say, data_roots: Sequence[Path] = (),
         directory: Folder that relative paths of the arguments are relative to.
         say: Called with a message about each service and deployment.
         data_roots: Further folders that triggered runs may read, now and later.
+        database: Address of Prefect's PostgreSQL database, or `sqlite`; None for that of the last start.
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
         RequestError: A port is taken, the pattern of the days is wrong, or options of nightly runs are given without
-            data.
+            data, or a database for a server that runs.
+        UnreachableDatabaseError: Prefect's database accepts no connection.
         DataError: The newest day for the nightly runs cannot be read, or no file matches though others are there.
         MissingExtensionError: Nightly retraining is requested, but the folder `retraining/` is absent.
         ShunterError: A service does not start; the services that this call has started are stopped again.
@@ -91,7 +101,9 @@ def up(ports: Ports, directory: Path, say: Say, data_roots: Sequence[Path] = (),
             given.setdefault("register_as", name)
             paths = [field for field in ("data", "schema_file") if field in given]
             given |= {field: str(directory / Path(given[field]).expanduser()) for field in paths}
-        servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
+        if database is not None and find("Prefect"):
+            raise RequestError("Prefect runs on its database: stop it with `shunter down` before --prefect-database.")
+        servers = [prefect_service(ports.prefect, chosen_database(database)), mlflow_service(ports.mlflow)]
         _check_server_of_worker(servers[0])
         worker = None if find("Prefect") else find("Worker")
         prefect, mlflow = _ensure(servers, undo, say)

@@ -17,6 +17,7 @@ from shunter.flows.command.exposure import LOOPBACK, Exposure, exposure
 from shunter.flows.command.passwords import prefect_login
 from shunter.flows.command.services import Service, check_port, wait_until_ready
 from shunter.operation.mlflow_pages import APP
+from shunter.operation.prefect_database import environment_of
 from shunter.python_processes import start_python
 from shunter.settings import Settings
 
@@ -27,8 +28,12 @@ FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect deletes a finished run; ML
 AUTH_FILE = "basic_auth.ini"
 
 
-def prefect_service(port: int) -> Service:
+def prefect_service(port: int, database: str | None = None) -> Service:
     """Return Prefect's server and UI over the database that `shunter train` writes; every request needs the password.
+
+    Args:
+        port: Port of both.
+        database: Address of a PostgreSQL database; None for SQLite in the home.
 
     Raises:
         RequestError: Other machines could reach the server, but no password is set for them.
@@ -49,6 +54,7 @@ def prefect_service(port: int) -> Service:
             "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
             "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
             "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(FLOW_RUN_SECONDS),
+            **environment_of(database),
         },
         port=port,
         health_path="/api/health",

@@ -30,6 +30,13 @@ def up(
         list[Path] | None,
         typer.Option(exists=True, file_okay=False, help="Further folder that forms may read from now on; repeatable."),
     ] = None,
+    prefect_database: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SHUNTER_PREFECT_DATABASE_URL",
+            help="Prefect's database: postgresql://HOST/NAME, or sqlite; if omitted, as last time, or sqlite.",
+        ),
+    ] = None,
     nightly_data: Annotated[
         str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
     ] = None,
@@ -65,6 +72,7 @@ def up(
             Path.cwd(),
             print_line,
             data_root or (),
+            prefect_database,
             data=nightly_data,
             schema_file=nightly_schema,
             register_as=nightly_register_as,

@@ -87,6 +87,11 @@ class Decision(Frozen):
     exploration: Exploration | None = Field(
         default=None, description="Reason for a placement other than the incumbent, if any."
     )
+    run_id: str | None = Field(
+        default=None,
+        description="MLflow run of a choice that was requested alone; None within a training run.",
+        exclude_if=lambda value: value is None,
+    )
 
     @property
     def terms(self) -> Terms:

@@ -1,16 +1,14 @@
 """The command `shunter nightly`."""
 
-from contextlib import suppress
 from typing import Any
 
-from shunter.errors import DegradedModelError, TrackingError
+from shunter.errors import DegradedModelError
 from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.start import start
-from shunter.flows.command.terminal import AGAIN, one_sentence_errors, print_json, print_line
+from shunter.flows.command.terminal import AGAIN, one_sentence_errors, print_json, print_line, print_run
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nights import Night
-from shunter.tracking.links import run_link
 
 
 @with_options(NightlyRequest, AS_JSON)
@@ -27,8 +25,7 @@ def nightly(**options: Any) -> None:
         else:
             for sentence in (*(finding.words for finding in night.findings), night.reason):
                 print_line(sentence)
-            with suppress(TrackingError):
-                print_line(f"MLflow: {run_link(night.run_id)}")
+            print_run(night.run_id)
         check_degradation(night)
 
 

@@ -101,6 +101,12 @@ class TuneResult(Frozen):
         exclude_if=lambda value: not value,
     )
 
+    run_id: str | None = Field(
+        default=None,
+        description="MLflow run of a search that was requested alone.",
+        exclude_if=lambda value: value is None,
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _read_old(cls, values: Any) -> Any:

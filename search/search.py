@@ -48,6 +48,7 @@ def search(
     place: ComputeTarget | None = None,
     should_stop: ShouldStop | None = None,
     on_trial: Callable[[Progress], None] | None = None,
+    on_epoch: Callable[[Progress], None] | None = None,
 ) -> TuneResult:
     """Try settings within the budget, on the training and validation parts only, and rank them.
 
@@ -60,6 +61,7 @@ def search(
         place: Target that trains instead of this machine.
         should_stop: Called after each step; a returned reason ends the search with the results so far.
         on_trial: Called after each trial.
+        on_epoch: Called after epochs of running trials, not after each if they are short.
 
     Raises:
         TrainingError: No trial has a result.
@@ -92,6 +94,7 @@ def search(
             options.most_trials,
             should_stop=should_stop or (lambda: None),
             on_trial=on_trial,
+            on_epoch=on_epoch,
             seeds=job.seeds,
             pairing=job.pairing,
             in_rounds=place is None and options.search_minutes is None and options.search_kwh is None,

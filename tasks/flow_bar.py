@@ -20,7 +20,7 @@ class FlowBar:
         from prefect.artifacts import create_progress_artifact, update_progress_artifact
         from prefect.runtime import flow_run
 
-        if flow_run.id is None or self._lost:
+        if self._lost or (self._artifact is None and flow_run.id is None):  # threads of the flow do not know its id
             return
         try:
             if self._artifact is None:

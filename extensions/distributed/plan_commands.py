@@ -12,7 +12,14 @@ from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.start import start
-from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
+from shunter.flows.command.terminal import (
+    console,
+    one_sentence_errors,
+    print_json,
+    print_line,
+    print_run,
+    report_undelivered,
+)
 from shunter.quiet import is_verbose
 
 if TYPE_CHECKING:
@@ -117,6 +124,7 @@ def plan(**options: Any) -> None:
         else:
             print_plan(report)
             print_line(f"Plan, picture and trace: {out}, {out.with_suffix('.png')}, {out.with_suffix('.trace.json')}.")
+            print_run(report.run_id)
             if report.told.startswith("Rates were measured"):
                 width = report.plan.divided_width
                 fixed = "" if width is None else f" --set embedding_dim={width}"

@@ -59,7 +59,7 @@ def plan(
         run.log_metrics({f"plan.{name}": value for name, value in _metrics(report).items()})
         log_files(run_id, files)
     _show(report, run_id, files)
-    return report
+    return report.model_copy(update={"run_id": run_id})
 
 
 def _show(report: PlanReport, run_id: str, files: list[Path]) -> None:

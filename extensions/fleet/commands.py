@@ -13,7 +13,15 @@ from shunter.flows.command.flow_commands import AS_JSON, FRESH
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, duration, number, print_table
 from shunter.flows.command.start import start
-from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered, say
+from shunter.flows.command.terminal import (
+    console,
+    one_sentence_errors,
+    print_json,
+    print_line,
+    print_run,
+    report_undelivered,
+    say,
+)
 
 PAGE = inspect.Parameter(
     "out",
@@ -57,6 +65,7 @@ def simulate(**options: Any) -> None:
         for told in summary.told:
             print_line(told)
         print_line(f"All figures are simulated. The schedules as pictures: {out}")
+        print_run(summary.run_id)
 
 
 @with_options(FleetRunRequest, FRESH, PAGE, AS_JSON)
@@ -78,6 +87,7 @@ def run(**options: Any) -> None:
             if summary.figures:
                 print_table(console, _table(summary.figures, "Measured schedule"))
             print_line(f"{len(summary.quality)} jobs are trained and registered. All times are measured: {out}")
+            print_run(summary.run_id)
         report_undelivered()
         if summary.failed:
             for name, because in summary.failed.items():

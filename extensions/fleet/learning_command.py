@@ -13,7 +13,7 @@ from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.start import start
-from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line
+from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, print_run
 
 OUT = inspect.Parameter(
     "out",
@@ -48,6 +48,7 @@ def learn(**options: Any) -> None:
             return
         print_table(console, _table(summary.objective, summary.figures))
         print_line(f"The policy was {summary.told}. It was written to {file}")
+        print_run(summary.run_id)
 
 
 def _check(request: FleetLearnRequest) -> None:

@@ -23,6 +23,7 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
         "ends_at": [miss.limit for miss in decision.shortened_by],
         "notes": list(decision.notes),
         "table": decision.table_rows(),
+        "run_id": decision.run_id,
     }
 
 

@@ -18,6 +18,7 @@ from shunter.flows.command.terminal import (
     one_sentence_errors,
     print_json,
     print_line,
+    print_run,
     report_undelivered,
 )
 from shunter.model_families import is_ranking
@@ -104,6 +105,7 @@ def tune(**options: Any) -> None:
             print_json(search_as_json(tuned))
         else:
             print_table(console, front_table(tuned))
+            print_run(tuned.run_id)
         report_undelivered()
 
 
@@ -147,6 +149,7 @@ def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
     _print_choice(decision, every_row=False)
     for sentence in plan:
         print_line(sentence)
+    print_run(decision.run_id)
 
 
 def _print_choice(decision: "Decision", *, every_row: bool) -> None:
@@ -190,6 +193,7 @@ def select(**options: Any) -> None:
             print_json(decision_as_json(decision))
             return
         _print_choice(decision, every_row=every_row)
+        print_run(decision.run_id)
 
 
 @with_options(ProfileRequest, REFRESH, AS_JSON)
@@ -207,6 +211,7 @@ def profile(**options: Any) -> None:
         from shunter.flows.command.profile_tables import print_profile
 
         print_profile(console, summary)
+        print_run(summary.run_id)
 
 
 def rollback(

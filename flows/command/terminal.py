@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from shunter import quarantine
-from shunter.errors import OutputError, ShunterError, StorageError, find_cause
+from shunter.errors import OutputError, ShunterError, StorageError, TrackingError, find_cause
 from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 
@@ -89,6 +89,15 @@ def print_json(value: Any) -> None:
 def print_line(sentence: str) -> None:
     """Print one sentence on standard output, without markup and line breaks."""
     console.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
+
+
+def print_run(run_id: str | None) -> None:
+    """Print the address of a run in MLflow; nothing without a run, or while the store cannot be reached."""
+    from shunter.tracking.links import run_link
+
+    with contextlib.suppress(TrackingError):
+        if run_id is not None:
+            print_line(f"MLflow: {run_link(run_id)}")
 
 
 def say(sentence: str) -> None:

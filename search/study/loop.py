@@ -1,7 +1,9 @@
 """Loop of a search, which trains the proposed points in every slot until the budget ends or no point is left."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shunter.engine.executors.role import Executor
 from shunter.engine.metrics import SelectBy, figure_name, figure_of
+from shunter.engine.results import EpochReport
 from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.errors import ProcessLostError
 from shunter.search.budget import BudgetMeter
@@ -31,11 +34,12 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 log = logging.getLogger(__name__)
+EPOCH_SECONDS = 3.0  # least time between two reports of epochs, each of which is a request to Prefect
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Progress of a search after a trial.
+    """Progress of a search after a trial, or after an epoch of a trial.
 
     Attributes:
         done: Trials so far.
@@ -43,7 +47,8 @@ class Progress:
         best_loss: Lowest validation loss so far, by the figure that selects; None before the first.
         select_by: Figure that selects.
         share: Used share of the trials, the time or the energy, whichever is largest; from 0 to 1.
-        last: Outcome of the trial, as text.
+        last: Outcome of the trial, as text; empty after an epoch of a running trial.
+        running: Latest epoch of a running trial, as text; empty after a trial.
         is_number: Whether the label is a number.
     """
 
@@ -53,6 +58,7 @@ class Progress:
     select_by: SelectBy
     share: float
     last: str = ""
+    running: str = ""
     is_number: bool = False
 
     @property
@@ -77,6 +83,7 @@ class Loop:
         trials: Budget in trials; None is no limit.
         should_stop: Called after each step; a returned reason ends the search.
         on_trial: Called after each trial.
+        on_epoch: Called after an epoch of a running trial, at most every `EPOCH_SECONDS`.
         seeds: Number of training runs of the best setting after the search. Time for them is reserved within the
             search, for each as much as the best trial took.
         pairing: Placement that one extra trial explores; None explores nothing.
@@ -91,6 +98,7 @@ class Loop:
         *,
         should_stop: ShouldStop,
         on_trial: Callable[[Progress], None] | None,
+        on_epoch: Callable[[Progress], None] | None = None,
         seeds: int = 0,
         pairing: Pairing | None = None,
         in_rounds: bool = True,
@@ -102,6 +110,7 @@ class Loop:
         self._should_stop, self._on_trial, self._seeds = should_stop, on_trial, seeds
         self._told: set[int] = set()
         self._gave_up = threading.Event()
+        self._on_epoch, self._shown_at = on_epoch, -math.inf
 
     def run(self, method: SearchMethod, context: TrialContext, slots: Sequence[Executor]) -> None:
         """Train the points that a method proposes, in all slots, until the search ends.
@@ -163,7 +172,7 @@ class Loop:
         Returns:
             The end of the trial; None if its process was killed.
         """
-        context = replace(self.context, peers=peers)
+        context = replace(self.context, peers=peers, on_epoch=self._show_epoch if self._on_epoch else None)
         try:
             if self.pairing is None:
                 return run_trial(trial, parameters, context, slot)
@@ -190,7 +199,8 @@ class Loop:
         self._reserve()
         self.budget.save()
         is_number = self.context.dataset.features.number is not None
-        self._report(as_text(trial.number, end.outcome, self.context.schedule.select_by, is_number=is_number))
+        last = as_text(trial.number, end.outcome, self.context.schedule.select_by, is_number=is_number)
+        self._report(self._on_trial, last=last)
 
     def _begin(self) -> "tuple[Trial, Parameters] | None":
         """Return the next trial and its point; None if the search has ended."""
@@ -249,8 +259,17 @@ class Loop:
         if self._seeds and (trials := trials_with_result(self.study)):
             self.budget.minutes.reserve(self._seeds * outcome_of(min(trials, key=lowest_loss)).seconds)
 
-    def _report(self, last: str) -> None:
-        if self._on_trial:
+    def _show_epoch(self, number: int, report: EpochReport) -> None:
+        """Report an epoch of a running trial, unless the progress was reported just before."""
+        if time.monotonic() - self._shown_at >= EPOCH_SECONDS:
+            select_by = self.context.schedule.select_by
+            name = figure_name(select_by, is_number=self.context.dataset.features.number is not None)
+            figure = figure_of(report.validation.loss_by(select_by), select_by)
+            self._report(self._on_epoch, running=f"trial {number}, epoch {report.epoch}: {name} {figure:.4f}")
+
+    def _report(self, call: Callable[[Progress], None] | None, *, last: str = "", running: str = "") -> None:
+        if call:
+            self._shown_at = time.monotonic()
             done = len(finished_trials(self.study))
             losses = list(map(lowest_loss, trials_with_result(self.study)))
             shares = [self.budget.share, done / self.trials if self.trials else 0.0]
@@ -261,9 +280,10 @@ class Loop:
                 select_by=self.context.schedule.select_by,
                 share=min(1.0, max(shares)),
                 last=last,
+                running=running,
                 is_number=self.context.dataset.features.number is not None,
             )
-            self._on_trial(progress)
+            call(progress)
 
 
 def as_text(number: int, outcome: Outcome, select_by: SelectBy, *, is_number: bool = False) -> str:

@@ -80,6 +80,7 @@ class TrialContext:
         exploration: Condition that ends an exploring trial; None for all others.
         peers: Numbers of the trials that run at the same time, with which a trial is not compared; empty for a trial
             alone.
+        on_epoch: Called with the number of the trial and the report of an epoch; None calls nothing.
     """
 
     dataset: Dataset
@@ -98,6 +99,7 @@ class TrialContext:
     repeated: Repeated | None = None
     exploration: ShouldStop | None = None
     peers: frozenset[int] = frozenset()
+    on_epoch: Callable[[int, EpochReport], None] | None = None
 
     def ended(self) -> StopReason | None:
         """Return the reason to end a training run; None while it continues."""
@@ -238,6 +240,8 @@ class _Attempt:
             self.run.log_metrics({"search.check_ne": report.validation.ne}, step=report.samples_seen)
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
+        if self.context.on_epoch is not None:
+            self.context.on_epoch(self.trial.number, report)
         cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
         # Compare the best result so far, whose weights are kept: later, worse epochs within the patience lose nothing.
         if self.context.repeated is not None:

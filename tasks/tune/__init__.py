@@ -66,7 +66,7 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
 def tune(job: SearchJob, *, should_stop: ShouldStop | None = None, place: ComputeTarget | None = None) -> TuneResult:
     """Search settings within the budget, with the progress shown in the Prefect UI."""
     with trial_progress() as on_trial:
-        return search(job, should_stop=should_stop, on_trial=on_trial, place=place)
+        return search(job, should_stop=should_stop, on_trial=on_trial, on_epoch=on_trial, place=place)
 
 
 def _read_secret(name: str) -> str | None:

@@ -11,6 +11,7 @@ from shunter.engine.stopping import StopKind, StopReason
 from shunter.search.noise import NOISE, TOO_FEW, Noise
 from shunter.search.result import TuneResult
 from shunter.search.study.address import FILE
+from shunter.tasks.flow_bar import FlowBar
 from shunter.tasks.progress_line import progress_line
 from shunter.tasks.run_log import log_sentence
 from shunter.tracking.convention import search_stop_tags
@@ -25,25 +26,23 @@ KEY = "tune"
 
 @contextlib.contextmanager
 def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
-    """Yield a function that shows each trial, as a progress bar and as a log line; None outside of a flow."""
-    from prefect.artifacts import create_progress_artifact, update_progress_artifact
+    """Yield a function that shows trials and epochs, as a progress bar and as log lines; None outside of a flow."""
     from prefect.runtime import flow_run
 
     if flow_run.id is None:
         yield None
         return
-    artifact = create_progress_artifact(0.0, key=KEY, description="Trials of the search.")
+    bar = FlowBar(KEY)
+    bar.move(0.0, "Trials of the search.")
 
     def on_trial(progress: "Progress") -> None:
-        log_sentence(progress.last)
+        if progress.last:
+            log_sentence(progress.last)
         best = "" if progress.best is None else f", best on validation {progress.best}"
-        words = f"{progress.done}{_of(progress.trials)} trials{best}"
+        running = f"; {progress.running}" if progress.running else ""
+        words = f"{progress.done}{_of(progress.trials)} trials{best}{running}"
         line.move(progress.share, words)
-        update_progress_artifact(
-            artifact,  # pyright: ignore[reportArgumentType] - typed as a coroutine too, which it is only in async code
-            progress=100.0 * progress.share,
-            description=f"{words}.",
-        )
+        bar.move(progress.share, f"{words}.")
 
     with progress_line("tune") as line:
         yield on_trial

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from typer.testing import CliRunner
 
 from shunter.errors import InfeasibleError, RequestError
+from shunter.flows.command import cli, flow_commands
+from shunter.flows.command.cli import app
 from shunter.flows.command.decision_json import decision_as_json, error_as_json
 from shunter.flows.command.tables import MOST_ACCELERATORS, decision_table
 from shunter.flows.selection import choose_placement
 from shunter.planner.decide import NoFeasiblePlacementError
 from shunter.requests import Limits, SelectRequest
+from shunter.tracking.links import run_link
 from shunter.tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
@@ -42,6 +46,7 @@ def test_named_accelerators_of_the_catalogue_are_compared_and_the_choice_is_kept
         [one.experiment_id for one in client.search_experiments()], "tags.`run.kind` = 'select'", max_results=2
     )
     assert run.info.status == "FINISHED"
+    assert decision.run_id == run.info.run_id
     assert run.data.tags["decision.reason"] == decision.reason
     assert {"decision.json", "decision.md", "decision.png"} <= {
         one.path for one in client.list_artifacts(run.info.run_id)
@@ -58,10 +63,14 @@ def test_named_accelerators_of_the_catalogue_are_compared_and_the_choice_is_kept
     assert len(decision_table(decision, every_row=True).rows) == len(decision.table)
 
 
-def test_of_all_accelerators_only_those_that_are_clearly_better_are_compared() -> None:
-    """Seconds of training are no reason to rent another machine."""
+def test_of_all_accelerators_only_those_that_are_clearly_better_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds of training are no reason to rent another machine; the command prints where the run is shown."""
     decision = choose_placement(QUICK)
     assert {one.candidate.placement.accelerator for one in decision.table} == {"cpu"}
+    monkeypatch.setattr(flow_commands, "start", lambda flow, request: decision)
+    monkeypatch.setattr(cli, "prepare_environment", lambda *, debug: None)  # it is for a whole process
+    assert decision.run_id is not None
+    assert run_link(decision.run_id) in CliRunner().invoke(app, ["select"]).stdout
 
 
 def test_when_nothing_keeps_the_limits_the_answer_says_what_to_relax() -> None:

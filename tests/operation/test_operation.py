@@ -1,13 +1,17 @@
 """`shunter up` with its real servers and worker: what it starts, what it leaves alone, and what survives a fault."""
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import stat
+import threading
 import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +19,12 @@ from uuid import UUID
 
 import psutil
 import pytest
-from prefect import get_client
+from prefect import flow, get_client
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import run_deployment
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelling
+from prefect.states import Cancelling, Completed, Pending, Running
 from prefect.types.entrypoint import EntrypointType
 
 from shunter.flows.command.daemons import find
@@ -172,6 +176,39 @@ def answer_to(url: str, body: Any = None, **headers: str) -> tuple[int, str | No
             return answer.status, answer.headers["Access-Control-Allow-Origin"]
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Access-Control-Allow-Origin"]
+
+
+def test_the_server_answers_every_request_beside_a_second_writer_of_its_database(
+    server: None, environment: dict[str, str]
+) -> None:
+    """Without `begin_as_writer`, Prefect answers 503 to some of them."""
+    has_ended, answers = threading.Event(), Counter[int]()
+    writer = threading.Thread(target=write_until, args=(Path(environment["PREFECT_HOME"]) / "prefect.db", has_ended))
+    writer.start()
+    try:
+        with get_client(sync_client=True) as client:
+            client._client.event_hooks["response"].append(lambda response: answers.update([response.status_code]))
+            for _ in range(25):
+                run = client.create_flow_run(beside_a_writer, state=Pending())
+                for state in (Running(), Completed()):
+                    client.set_flow_run_state(run.id, state)
+    finally:
+        has_ended.set()
+        writer.join()
+    assert sum(answers.values()) >= 75
+    assert set(answers) <= {200, 201}
+
+
+@flow(name="beside-a-writer")
+def beside_a_writer() -> None:
+    """Do nothing; its runs only get states."""
+
+
+def write_until(path: Path, has_ended: threading.Event) -> None:
+    """Write to Prefect's database again and again, from another connection."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_SECONDS)) as database:
+        while not has_ended.wait(0.001):
+            database.execute("UPDATE flow SET updated = updated")
 
 
 def cancelled(folder: Path) -> int:

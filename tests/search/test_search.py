@@ -49,14 +49,18 @@ def tried(result: TuneResult) -> list[tuple[ModelSpec, Hyperparameters, float]]:
     return [(setting.spec, setting.hyperparameters, setting.validation_ne) for setting in result.settings]
 
 
-def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+def test_settings_are_ranked_and_the_default_comes_first(
+    dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shunter.search.study.loop.EPOCH_SECONDS", 0.0)
+    seen, epochs = list[Progress](), list[Progress]()
     request = TrainRequest(trials=5, max_epochs=3)
     result = search(
         SearchJob(
             dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
         ),
         on_trial=seen.append,
+        on_epoch=epochs.append,
     )
     assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
     assert result.failed_trials == result.resumed_trials == 0
@@ -66,6 +70,8 @@ def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, paren
     default = next(setting for setting in result.settings if setting.trial_number == 0)
     assert (default.spec, default.hyperparameters) == SMALL.build(SMALL.default())
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
+    assert {progress.done for progress in epochs} == {0, 1, 2, 3, 4}, "while each of them trains"
+    assert all(progress.running for progress in epochs)
     assert seen[-1].best == f"NE {result.best.validation_ne:.4f}"
     assert TuneResult.model_validate_json(result.model_dump_json()) == result
 

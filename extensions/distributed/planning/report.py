@@ -101,6 +101,7 @@ class PlanReport(Frozen):
         proof: Method of the proof.
         totals: Totals of a whole training job.
         proposals: Changes that make training faster but change the trained model.
+        run_id: MLflow run of the search; None if the plan was not requested by the flow.
         step: Tasks of the step, from which the planner learns once the plan has been executed.
     """
 
@@ -121,6 +122,7 @@ class PlanReport(Frozen):
     proof: str
     totals: PlanTotals
     proposals: tuple[Proposal, ...] = ()
+    run_id: str | None = None
     step: SimulatedStep = Field(exclude=True)
 
 

@@ -1,9 +1,7 @@
 """Versions of tables of data lakes, and results of databases."""
 
-import os
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,7 @@ from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from shunter.tracking.convention import data_params
 from tests.extensions.lake.test_objects import SCHEMA, log_of
-
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+from tests.private_postgres import USER, private_postgres
 
 
 def content(data: str) -> list[tuple[Any, ...]]:
@@ -171,34 +168,11 @@ def test_sqlite_is_read_and_not_written(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def postgres(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Yield the address of a database of a private cluster."""
-    if not BINARIES or (os.geteuid() == 0 and shutil.which("setpriv") is None):
-        pytest.skip("there is no PostgreSQL that this user can start")
-    import socket
-    import tempfile
-
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="pg-") as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        as_user: list[str] = []
-        if os.geteuid() == 0:
-            shutil.chown(folder, "nobody")
-            as_user = ["setpriv", "--reuid=nobody", "--clear-groups", "--"]
-
-        def run(*command: str) -> None:
-            subprocess.run([*as_user, f"{BINARIES[-1]}/{command[0]}", *command[1:]], check=True, cwd="/", timeout=120)
-
-        data = f"{folder}/data"
-        run("initdb", "-D", data, "-U", "reader", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
-        options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder} -c fsync=off"
-        run("pg_ctl", "-D", data, "-w", "-l", f"{folder}/log", "-o", options, "start")
-        monkeypatch.setenv("PGUSER", "reader")
-        try:
-            yield f"postgresql://127.0.0.1:{port}/postgres"
-        finally:
-            run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+    monkeypatch.setenv("PGUSER", USER)
+    with private_postgres() as address:
+        yield address
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:port/shop", "127.0.0.1:1/shop?sslmode=nonsense"])
