@@ -7,8 +7,9 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from filelock import FileLock, Timeout
 from shunter.checked_json import json_object, read_checked
 from shunter.errors import DamagedFileError, ShunterError, first_line
 from shunter.settings import Settings
-from shunter.tasks.run_state import DATA, FINISHED, unfinished_runs
+from shunter.tasks.run_state import DATA, FINISHED, end_given_up, unfinished_runs
 from shunter.tracking.leftovers import Leftover, on_disk
 from shunter.tracking.retention import (
     LOCK_SECONDS,
@@ -61,7 +62,14 @@ def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
                 found = [*on_disk("interrupted run that was not resumed", folder, lock)]
         except Timeout:
             continue
-        yield from (one for one in found if one.age_seconds >= min_age_seconds)
+        for one in found:
+            if one.age_seconds >= min_age_seconds:
+                yield replace(one, remove=partial(_give_up, folder, one.remove))
+
+
+def _give_up(folder: Path, remove: Callable[[], None]) -> None:
+    end_given_up(folder)
+    remove()
 
 
 def _data_of(run: Path) -> str:

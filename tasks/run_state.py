@@ -1,5 +1,6 @@
 """State of one run in a folder that outlives its process, so that an interrupted run can be resumed."""
 
+import contextlib
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -11,14 +12,15 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from shunter.checked_json import read_or_quarantine
+from shunter.checked_json import json_object, read_or_quarantine
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES
 from shunter.engine.data.dataset import Dataset
-from shunter.errors import DamagedFileError, RequestError, ShunterError, find_cause
+from shunter.errors import DamagedFileError, RequestError, ShunterError, TrackingError, find_cause
 from shunter.quarantine import quarantine
 from shunter.requests import Explore, TrainRequest
 from shunter.settings import Settings
+from shunter.tracking.runs import give_up
 
 State = TypeVar("State", bound=BaseModel)
 Result = TypeVar("Result")
@@ -101,6 +103,7 @@ class StateFolder:
                 f"The same {self._what} is already running, with its state in {self.directory}: wait for it to end."
             ) from None
         if self._fresh:
+            end_given_up(self.directory)
             shutil.rmtree(self.directory, ignore_errors=True)
         self.resumed = self.directory.exists()
         self.directory.mkdir(exist_ok=True)
@@ -183,6 +186,14 @@ class RunState(StateFolder):
         if purpose != "train":
             key = f"{purpose}-{key}"
         super().__init__(Settings().runs_directory / key, "training", fresh=fresh)
+
+
+def end_given_up(folder: Path) -> None:
+    """End the MLflow run of an unfinished run whose folder is about to be removed; nothing if MLflow is away."""
+    run_id = read_or_quarantine(folder / "identity.json", lambda text: str(json_object(text)["parent_run_id"]))
+    if run_id is not None:
+        with contextlib.suppress(TrackingError):
+            give_up(run_id)
 
 
 def copies_address(request: TrainRequest, dataset: Dataset) -> str | None:

@@ -210,6 +210,19 @@ def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) 
         run.client.set_terminated(run_id, status)
 
 
+def give_up(run_id: str) -> None:
+    """End an unfinished run as KILLED, because nothing can resume the run any more.
+
+    Raises:
+        TrackingError: the store cannot be reached or written.
+    """
+    client = open_store()
+    with tracking_errors():
+        status = client.mlflow.get_run(client.real_id(run_id)).info.status
+    if status in {"RUNNING", INTERRUPTED}:
+        finish(run_id, "KILLED", reason="The state of the interrupted run was removed.")
+
+
 @contextlib.contextmanager
 def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
     """Create a child run and end the run after the block: FINISHED, FAILED on an error, KILLED on Ctrl-C.

@@ -1,5 +1,6 @@
 """What nobody has used for long is found and goes; what a run, a version or the history needs stays."""
 
+import json
 import os
 import sqlite3
 import time
@@ -16,7 +17,7 @@ from shunter.tasks.retention import find_unused
 from shunter.tasks.run_state import DATA, FINISHED
 from shunter.tracking.leftovers import DAY_SECONDS
 from shunter.tracking.retention import UNUSED_DAYS
-from shunter.tracking.runs import finish, open_run, start_run
+from shunter.tracking.runs import INTERRUPTED, finish, open_run, start_run
 from shunter.tracking.store import open_store, tracking_uri
 
 LONG_AGO = time.time() - 2 * UNUSED_DAYS * DAY_SECONDS
@@ -70,6 +71,23 @@ def test_a_data_set_goes_when_nobody_asks_for_it_and_no_run_goes_on_with_it(shun
         leftover.remove()
     assert not unused.exists()
     assert all(path.exists() for path in (asked, needed, locked, young))
+
+
+@pytest.mark.parametrize("status", ["RUNNING", INTERRUPTED])
+def test_an_interrupted_run_whose_state_goes_is_ended_in_mlflow(shunter_home: Path, status: str) -> None:
+    given_up, complete = (start_run(name, "train") for name in ("given up", "complete"))
+    if status == INTERRUPTED:
+        finish(given_up, INTERRUPTED)
+    finish(complete)
+    for name, run_id in (("first", given_up), (f"second{FINISHED}", complete)):
+        folder = run_folder(name, "gone")
+        (folder / "identity.json").write_text(json.dumps({"parent_run_id": run_id}))
+        aged(folder)
+    for leftover in find_unused(AGE_SECONDS):
+        leftover.remove()
+    statuses = [open_store().mlflow.get_run(run_id).info.status for run_id in (given_up, complete)]
+    assert statuses == ["KILLED", "FINISHED"]
+    assert list(Settings().runs_directory.glob("*/")) == []
 
 
 def test_a_counted_step_goes_when_nobody_asks_for_it(shunter_home: Path) -> None:

@@ -4,6 +4,7 @@ import resource
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.errors import CheckpointError, RequestError
@@ -12,6 +13,15 @@ from shunter.models.spec import CategoricalFeature, Features
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.run_state import RunState, unfinished_runs
 from shunter.tasks.spending import Spent
+from shunter.tracking.runs import start_run
+from shunter.tracking.store import open_store
+
+
+class Identity(BaseModel):
+    """As `shunter.tasks.tracked_run.RunIdentity`, which imports Prefect."""
+
+    parent_run_id: str
+
 
 SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))
 
@@ -59,12 +69,15 @@ def test_the_folder_is_the_one_that_earlier_versions_left(dataset: Dataset) -> N
     assert RunState(asked, dataset, "host", purpose="tune").directory.name == "tune-ada38f30fb1bf344"
 
 
-def test_fresh_forgets(dataset: Dataset) -> None:
+def test_fresh_forgets_and_ends_the_run_that_nothing_resumes(dataset: Dataset, shunter_home: Path) -> None:
+    run_id = start_run("interrupted", "train")
     with RunState(TrainRequest(), dataset, "host") as state:
         state.remember("spent", SPENT)
+        state.remember("identity", Identity(parent_run_id=run_id))
     with RunState(TrainRequest(), dataset, "host", fresh=True) as state:
         assert not state.resumed
         assert state.recall("spent", Spent) is None
+    assert open_store().mlflow.get_run(run_id).info.status == "KILLED"
 
 
 def test_finished_run_leaves_nothing_to_resume(dataset: Dataset) -> None:
