@@ -5,7 +5,7 @@ from prefect.runtime import flow_run
 
 from shunter.tasks.events import announce
 from shunter.tasks.notify import notify
-from shunter.tasks.results import show_result
+from shunter.tasks.results import markdown_table, show_result
 from shunter.tasks.rollback import Rollback, restore_champion
 from shunter.tasks.run_names import named_by
 
@@ -20,5 +20,6 @@ def rollback(name: str = "", to: int | None = None) -> Rollback:
     """
     done = restore_champion(name, to, flow_run_id=flow_run.get_id())
     announce("rolled-back", done.name, done.champion, done.explanation)
-    show_result("rollback", done.explanation, run_id=done.run_id)
+    versions = [{"model": done.name, "champion": str(done.champion), "in place of": str(done.replaced or "none")}]
+    show_result("rollback", done.explanation, markdown_table(versions), run_id=done.run_id)
     return done

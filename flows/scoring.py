@@ -12,7 +12,7 @@ from shunter.tasks.notify import notify
 from shunter.tasks.results import markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tracking.registry.named import NAMED, export_model
-from shunter.tracking.registry.versions import only_model
+from shunter.tracking.registry.versions import only_model, version_by_number
 
 FIRST_ROWS = 10  # scores that Prefect shows
 
@@ -52,7 +52,8 @@ def predict(model: str = "", data: str = "", keep: str = "", top: int | None = N
     rows = [{name: str(value) for name, value in row.items()} for row in first.iter_rows(named=True)]
     notice = f" {scored.counts.notice()}" if scored.counts.notice() else ""
     sentence = f"{scored.rows:,} rows of {data} scored by {scored.model}: {out}.{notice}"
-    show_result("predict", sentence, f"The first {len(rows)} rows:\n\n{markdown_table(rows)}")
+    table = f"The first {len(rows)} rows:\n\n{markdown_table(rows)}"
+    show_result("predict", sentence, table, run_id=_training_run(scored.model))
     return out
 
 
@@ -72,7 +73,7 @@ def export(model: str = "") -> Path:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     rows = [{"file": str(path.relative_to(folder)), "bytes": f"{path.stat().st_size:,}"} for path in files]
     sentence = f"{done.title} is in {folder}; its fingerprint is {done.fingerprint}."
-    show_result("export", sentence, markdown_table(rows))
+    show_result("export", sentence, markdown_table(rows), run_id=_training_run(done.title))
     return folder
 
 
@@ -85,6 +86,13 @@ def chosen_model(named: str) -> str:
     if named and is_foreign_request() and NAMED.fullmatch(named) is None:
         check_text(named)
     return named or only_model()
+
+
+def _training_run(title: str) -> str | None:
+    """Return the MLflow run that trained an opened model; None for a folder."""
+    name, _, number = title.rpartition("/")
+    is_version = number.isdigit() and not Path(title).exists()
+    return version_by_number(name, int(number)).run_id or None if is_version else None
 
 
 def _folder(kind: str) -> Path:

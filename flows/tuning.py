@@ -9,6 +9,7 @@ from prefect import flow
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import RunClock
+from shunter.flows.command.tables import front_table
 from shunter.errors import RequestError
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
@@ -27,7 +28,7 @@ from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.recipes import recipe_of
-from shunter.tasks.results import show_result
+from shunter.tasks.results import markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState
 from shunter.tasks.select import estimate, log_decision, select
@@ -122,5 +123,9 @@ def _tune_tracked(
         publish_search(run_id, result, job.directory)
         open_run(run_id).log_energy(spent.total)
     sentence = f"{dataset.name}, {request.model}: best of {result.complete_trials} trials has {result.best_quality}."
-    show_result("tune", sentence, run_id=run_id, files={"Picture of the front": "search/front.png"})
+    table = front_table(result)
+    rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
+    show_result(
+        "tune", sentence, markdown_table(rows), run_id=run_id, files={"Picture of the front": "search/front.png"}
+    )
     return result.model_copy(update={"run_id": run_id})
