@@ -9,8 +9,8 @@ from prefect import flow
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import RunClock
-from shunter.flows.command.tables import front_table
 from shunter.errors import RequestError
+from shunter.flows.command.tables import front_table
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import HardwareProfile

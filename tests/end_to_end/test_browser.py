@@ -80,7 +80,7 @@ class Servers:
             urllib.request.Request(f"{self.prefect}/api/{path}", json.dumps(body).encode(), {**guard, **self._known})
         )
 
-    def order(self, name: str, **parameters: Any) -> str:
+    def order(self, name: str, /, **parameters: Any) -> str:
         """Id of a run of a deployment with these parameters."""
         return self.ask(f"deployments/{self.deployment(name)}/create_flow_run", parameters=parameters)["id"]
 
