@@ -15,19 +15,15 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 
 from shunter.flows.command.services import free_port
-from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
 from shunter.operation.servers import training_pages
 from shunter.settings import PROJECT_ROOT
-from tests.retraining.conftest import SCHEMA, clicks
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PICTURES = PROJECT_ROOT / "test-output"
@@ -62,7 +58,6 @@ class Servers:
     prefect: str
     mlflow: str
     login: str
-    data: Path
 
     def get(self, path: str) -> Any:
         """Prefect's answer to a request that changes nothing."""
@@ -79,10 +74,6 @@ class Servers:
         return answered(
             urllib.request.Request(f"{self.prefect}/api/{path}", json.dumps(body).encode(), {**guard, **self._known})
         )
-
-    def order(self, name: str, /, **parameters: Any) -> str:
-        """Id of a run of a deployment with these parameters."""
-        return self.ask(f"deployments/{self.deployment(name)}/create_flow_run", parameters=parameters)["id"]
 
     def deployment(self, name: str) -> str:
         """Id of a deployment."""
@@ -103,7 +94,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], 
     try:
         shunter("up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]))
         login = (folder / "home" / "services" / "prefect-login").read_text()
-        yield Servers(f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", login, folder / "home" / "data")
+        yield Servers(f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", login)
     finally:
         shunter("down")
 
@@ -244,47 +235,6 @@ def test_a_plan_shows_its_table_beside_the_notes_of_the_page_and_links_to_mlflow
     page.screenshot(path=PICTURES / "prefect-plan.png")
 
 
-DAY = date(2026, 5, 1)
-TRAINING = {"trials": 1, "max_epochs": 1, "ensemble_size": 1}
-
-
-@pytest.fixture(scope="module")
-def walked(servers: Servers, triggered: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """A run of each other deployment, on the model of the first training, most of them at the same time."""
-    write_criteo(servers.data / "rows.tsv", SyntheticSource(rows=5))
-    (servers.data / "schema.yaml").write_text(yaml.safe_dump(SCHEMA))
-    for number in range(3):
-        clicks(number).write_parquet(servers.data / f"day_{DAY + timedelta(days=number)}.parquet")
-    nightly = {"data": "day_{date}.parquet", "schema_file": "schema.yaml", "trials": 1, "nightly_epochs": 1}
-    small = {"calibration_rows": 64, "fine_tune_rows": 64, "batch_rows": 64}
-    ordered = {
-        "predict": servers.order("predict", model="synthetic/1", data="rows.tsv"),
-        "fleet": servers.order("fleet", request={"policies": "fifo,srtf"}),
-        "compress": servers.order("compress", request={"model": "synthetic/1", **small}),
-        "tune": servers.order("tune", request={"data": "synthetic:4000", **TRAINING, "trials": 2}),
-        "nightly": servers.order("nightly", request={**nightly, "day": str(DAY + timedelta(days=2))}),
-        # The second version, whose predecessor the rollback restores.
-        "train": servers.order("train", request={"data": "synthetic:5000", "promote": "always", **TRAINING}),
-    }
-    runs = {name: ended(servers, run) for name, run in ordered.items()}
-    return {**runs, "rollback": ended(servers, servers.order("rollback", name="synthetic"))}
-
-
-@pytest.mark.parametrize("name", ["predict", "fleet", "compress", "tune", "nightly", "rollback"])
-def test_a_deployment_shows_its_result_with_table_and_link(
-    page: Page, servers: Servers, walked: dict[str, dict[str, Any]], name: str
-) -> None:
-    run = walked[name]
-    assert run["state_type"] == "COMPLETED", run["state"]["message"]
-    artifacts = servers.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
-    results = {one["key"]: one for one in artifacts if one["type"] != "progress"}
-    assert {name, "run-in-mlflow"} <= results.keys()
-    page.goto(f"{servers.prefect}/v2/artifacts/artifact/{results[name]['id']}")
-    page.get_by_role("link", name="Run in MLflow").wait_for()
-    assert page.locator("table td").count() > 1
-    page.screenshot(path=PICTURES / f"prefect-{name}.png")
-
-
 def scroll_to(page: Page, name: str) -> None:
     """Scroll MLflow's comparison down until a row is drawn: metrics have a list of their own, drawn as it scrolls."""
     page.locator(".ReactVirtualized__Grid").last.hover()  # the values; the names beside them follow
@@ -297,8 +247,8 @@ def scroll_to(page: Page, name: str) -> None:
     pytest.fail(f"{name} is nowhere in the comparison.")
 
 
-def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, walked: dict[str, dict[str, Any]]) -> None:
-    second = walked["train"]
+def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
+    second = trigger(page, servers, {"--data": "synthetic:5000", **SMALL})
     assert second["state_type"] == "COMPLETED", second["state"]["message"]
     page.goto(f"{servers.mlflow}/#/experiments/1/runs?workflowType=machine_learning")
     rows = page.get_by_role("checkbox", name="toggle row selection (unchecked)")
