@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from shunter.engine.checkpoint.keeping import BY_DEFAULT, Keeping
+from shunter.engine.checkpoint.checkpoint_policy import BY_DEFAULT, CheckpointPolicy
 from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -72,10 +72,10 @@ class Checkpointing:
         directory: Folder of this training run only; a state in the folder is resumed.
         seconds: Longest time between two checkpoints; each epoch ends with a checkpoint in any case.
         steps: Largest number of steps between two checkpoints; None is no limit.
-        keeping: Checkpoint policy.
+        checkpoint_policy: Checkpoint policy.
     """
 
     directory: Path
     seconds: float = 300.0
     steps: int | None = None
-    keeping: Keeping = BY_DEFAULT
+    checkpoint_policy: CheckpointPolicy = BY_DEFAULT

@@ -18,7 +18,7 @@ from benchmarks.train_step.rivals import Prepare, Step, Variant
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.engine.loop.compiled_step import compile_step
-from shunter.engine.loop.recorded_step import record_steps
+from shunter.engine.loop.cuda_graph_step import record_steps
 from shunter.engine.loop.step import build_dense_optimizer, repeatable, train_step
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.probes.tf32 import products_in_tf32

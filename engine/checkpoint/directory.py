@@ -24,6 +24,13 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
 from shunter.engine.checkpoint.changed_rows import ChangedRows, GivenUpError, RowsToKeep
 from shunter.engine.checkpoint.checked_files import write_json
+from shunter.engine.checkpoint.checkpoint_policy import (
+    BY_DEFAULT,
+    FULL_PRECISION,
+    ROW_TRACKERS,
+    CheckpointFigures,
+    CheckpointPolicy,
+)
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy, Layout
 from shunter.engine.checkpoint.generations import (
     NEWEST,
@@ -36,7 +43,6 @@ from shunter.engine.checkpoint.generations import (
     kept_bytes,
     remove_older,
 )
-from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, ROW_TRACKERS, CheckpointFigures, Keeping
 from shunter.engine.checkpoint.storage import load_weights, read_tensors, write_tensors
 from shunter.engine.checkpoint.training_tensors import (
     bags_of,
@@ -70,22 +76,24 @@ class CheckpointDirectory(Generic[Trained]):
     Args:
         directory: Folder of this run's checkpoints only; created if missing.
         identity: Properties that a checkpoint must share with the training run that resumes from it.
-        keeping: Checkpoint policy.
+        checkpoint_policy: Checkpoint policy.
 
     Attributes:
         figures: Cost of the checkpoints so far.
     """
 
-    def __init__(self, directory: Path, identity: dict[str, Any], keeping: Keeping = BY_DEFAULT) -> None:
+    def __init__(
+        self, directory: Path, identity: dict[str, Any], checkpoint_policy: CheckpointPolicy = BY_DEFAULT
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.path = directory / NEWEST
-        self.keeping = keeping
+        self.checkpoint_policy = checkpoint_policy
         self.figures = CheckpointFigures()
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._writer = BackgroundWriter()
         self._counted_until = time.process_time()
-        self._throttle = Throttle(keeping.bytes_per_second)
+        self._throttle = Throttle(checkpoint_policy.bytes_per_second)
         self._tables: ChangedRows | None = None
         self._number = 0
         self._parts: tuple[Part, ...] = ()
@@ -105,11 +113,13 @@ class CheckpointDirectory(Generic[Trained]):
         Raises:
             MissingExtensionError: Nothing installed copies checkpoints.
         """
-        if self.keeping.copied_to is None:
+        if self.checkpoint_policy.copied_to is None:
             return None
-        throttle = Throttle(self.keeping.bytes_per_second)
+        throttle = Throttle(self.checkpoint_policy.bytes_per_second)
         copy_of = CHECKPOINT_COPIES.load("remote")
-        return copy_of(self.keeping.copied_to, self._identity, layout, self.keeping.generations, throttle)
+        return copy_of(
+            self.checkpoint_policy.copied_to, self._identity, layout, self.checkpoint_policy.generations, throttle
+        )
 
     def fetch(self) -> None:
         """Download the newest state from the remote copy if this folder has no checkpoint.
@@ -130,11 +140,11 @@ class CheckpointDirectory(Generic[Trained]):
         Rows are tracked if the policy is incremental for the size of the model's tables.
         """
         tables = tables_of(model)
-        if tables is not None and self.keeping.is_incremental(bytes_of(tables)):
+        if tables is not None and self.checkpoint_policy.is_incremental(bytes_of(tables)):
             self._tables = self._new_tracker(model)
             self._bags_of = bags_of(model)
 
-    def note_rows(self, values: Tensor, offsets: Tensor) -> None:
+    def record_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Record the rows of a batch as changed; call right before each training step.
 
         Rows that an unfinished checkpoint still has to write are copied first.
@@ -233,7 +243,7 @@ class CheckpointDirectory(Generic[Trained]):
         path = self.directory / generation.tensors.name
         tensors = read_tensors(path, generation.tensors.sha256)
         if generation.parts:
-            self._lay_rows(model, generation)
+            self._load_rows(model, generation)
         distribute(tensors, model, optimizer, path, rows_apart=bool(generation.parts))
         self._best, self._best_parts, self._number = generation.best, generation.best_parts, generation.number
         for path in generation_paths(self.directory):  # newer, damaged generations are removed
@@ -329,7 +339,7 @@ class CheckpointDirectory(Generic[Trained]):
         figures = self.figures
         figures.written += 1
         figures.full += rows is None or rows.are_all
-        figures.bits = self.keeping.bits_of(self._tables.bytes) if self._tables else FULL_PRECISION
+        figures.bits = self.checkpoint_policy.bits_of(self._tables.bytes) if self._tables else FULL_PRECISION
         stored = self._write_file(f"state-{number:06d}.safetensors", tensors)
         if is_best:
             self._best, self._best_parts = stored, parts
@@ -356,7 +366,7 @@ class CheckpointDirectory(Generic[Trained]):
 
     def _remove_older(self) -> None:
         spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
-        remove_older(self.directory, self.keeping.generations, spared)
+        remove_older(self.directory, self.checkpoint_policy.generations, spared)
 
     def _write_file(self, name: str, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> StoredFile:
         path = self.directory / name
@@ -390,7 +400,7 @@ class CheckpointDirectory(Generic[Trained]):
             return generation
         raise problems[0]
 
-    def _lay_rows(self, model: Trained, generation: Generation) -> None:
+    def _load_rows(self, model: Trained, generation: Generation) -> None:
         """Load the parts of a generation into the tables."""
         (self._tables or self._new_tracker(model)).put_back(self.directory, generation.parts, generation.history)
         if self._tables is not None:
@@ -405,7 +415,7 @@ class CheckpointDirectory(Generic[Trained]):
         tables = tables_of(model)
         if tables is None:
             raise CheckpointError(f"{self.path} has embedding tables, the model has none: start a new training run.")
-        return ROW_TRACKERS.load("changed_rows")(tables, next(model.parameters()).device, self.keeping)
+        return ROW_TRACKERS.load("changed_rows")(tables, next(model.parameters()).device, self.checkpoint_policy)
 
     @contextmanager
     def _stall(self) -> Iterator[None]:

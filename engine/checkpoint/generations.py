@@ -139,7 +139,7 @@ class Generation:
             CheckpointError: A file is missing or damaged, or a part is based on other parts.
         """
         for parts in (self.parts, self.best_parts):
-            check_upon(parts, directory)
+            check_base_chain(parts, directory)
         if self.parts and {part.range for part in self.parts} != set(range(max(len(self.history), 1))):
             raise CheckpointError(f"The checkpoint {directory} lacks the rows of a range of its tables: start anew.")
         for file in self.files:
@@ -164,13 +164,13 @@ def parts_of_range(parts: Sequence[Part], number: int) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.range == number)
 
 
-def kept_upon(content: Content, parts: Sequence[Part], number: int) -> tuple[Part, ...]:
+def base_chain(content: Content, parts: Sequence[Part], number: int) -> tuple[Part, ...]:
     """Return the parts of a range that a new part with this content is based on."""
     own = parts_of_range(parts, number)
     return {"full": (), "since_full": own[:1], "since_last": own}[content]
 
 
-def check_upon(parts: Sequence[Part], directory: Path) -> None:
+def check_base_chain(parts: Sequence[Part], directory: Path) -> None:
     """Compare each part's hash with the parts that it is based on.
 
     Raises:

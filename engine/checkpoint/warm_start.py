@@ -121,7 +121,7 @@ class WarmStart:
         return Taken(rows=rows, layers=is_alike)
 
     def _take_rows(self, model: Model, former: Model) -> int:
-        shards = {shard.table: shard for shard in model.embeddings.begun_shards()}
+        shards = {shard.table: shard for shard in model.embeddings.initialised_shards()}
         numbers = {name: number for number, name in enumerate(_owners(model))}
         former_tables = tables_by_name(former)
         taken = 0
@@ -133,7 +133,7 @@ class WarmStart:
             shared = self.rows[name].of_tables(len(table), len(former_table))
             _copy_rows(table, torch.from_numpy(shared.now), former_table, torch.from_numpy(shared.former))
             if shard.starts is not None:
-                shard.starts.note_written(torch.from_numpy(shared.now))
+                shard.starts.record_written(torch.from_numpy(shared.now))
             taken += len(shared.now)
         return taken
 

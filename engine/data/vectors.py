@@ -32,7 +32,7 @@ def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Data
         vectors = torch.from_numpy(np.array(read_array(dataset.directory / FOLDER / f"{given.table}.npy")))
         values = projected(vectors[: shapes[given.table].rows], shapes[given.table].width)
         has_one = ~values[:, 0].isnan()
-        for shard in embeddings.begun_shards():
+        for shard in embeddings.initialised_shards():
             if shard.table != given.table:
                 continue
             rows = slice(shard.first_row, shard.first_row + len(shard.weight))

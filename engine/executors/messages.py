@@ -57,7 +57,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class EpochEnded:
-    """Message that an epoch has ended or a validation was made; the training may wait for a `GoOn`."""
+    """Message that an epoch has ended or a validation was made; the training may wait for a `ContinueOrder`."""
 
     report: EpochReport
 
@@ -97,7 +97,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class GoOn:
+class ContinueOrder:
     """Order to continue after an epoch."""
 
 
@@ -113,7 +113,7 @@ class Stop:
 
 
 Message = Progress | EpochEnded | EnergyUsed | CheckpointSaved | Done | Failed
-Order = GoOn | Stop
+Order = ContinueOrder | Stop
 
 
 def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Failed:

@@ -7,11 +7,11 @@ from typing import Protocol
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.executors.messages import (
     CheckpointSaved,
+    ContinueOrder,
     Done,
     EnergyUsed,
     EpochEnded,
     Failed,
-    GoOn,
     Message,
     Order,
     Progress,
@@ -126,7 +126,7 @@ class RemoteTraining:
             case EpochEnded(report):
                 if self._hooks.on_epoch:
                     self._hooks.on_epoch(report)
-                self._line.order(GoOn())
+                self._line.order(ContinueOrder())
 
     def _ask_to_stop(self) -> None:
         should_stop = self._hooks.should_stop

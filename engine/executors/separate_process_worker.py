@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from shunter.engine.executors.messages import (
+    ContinueOrder,
     EnergyUsed,
     EpochEnded,
-    GoOn,
     Message,
     Progress,
     Stop,
@@ -47,7 +47,7 @@ class Worker:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[GoOn | Stop] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[ContinueOrder | Stop] = queue.SimpleQueue()
         self._stop: Stop | None = None
         self._told_at = 0.0
 
@@ -77,7 +77,7 @@ class Worker:
                     continue
                 if isinstance(received, Stop):
                     self._stop = received
-                if isinstance(received, GoOn) or received.because is None:
+                if isinstance(received, ContinueOrder) or received.because is None:
                     self._answers.put(received)
         os._exit(1)
 

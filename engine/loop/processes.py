@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.compiled_step import compile_step
+from shunter.engine.loop.cuda_graph_step import record_steps
 from shunter.engine.loop.evaluation import evaluate
-from shunter.engine.loop.recorded_step import record_steps
 from shunter.engine.loop.step import train_step
 from shunter.engine.memory import check_tables_fit
 from shunter.engine.results import Evaluation
@@ -78,7 +78,7 @@ class OneProcess:
         return compile_step(model, optimizer, execution, batch, weights, rates_vary=rates_vary)
 
     def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-        """Record the step that `step` runs as a CUDA graph on a GPU; see `shunter.engine.loop.recorded_step`."""
+        """Record the step that `step` runs as a CUDA graph on a GPU; see `shunter.engine.loop.cuda_graph_step`."""
         record_steps(model, optimizer, execution)
 
     def step(
@@ -100,9 +100,11 @@ class OneProcess:
         """Score a whole split; every process gets the same evaluation."""
         return evaluate(model, dataset, split, execution)
 
-    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> CheckpointDirectory:
+    def checkpoint(
+        self, directory: Path, identity: dict[str, Any], checkpoint_policy: CheckpointPolicy
+    ) -> CheckpointDirectory:
         """Return the checkpoint directory of the training run."""
-        return CheckpointDirectory(directory, identity, keeping)
+        return CheckpointDirectory(directory, identity, checkpoint_policy)
 
     def agree(self, decision: bool) -> bool:
         """Return whether all processes decide so, for a decision that depends on a clock; called after each step.

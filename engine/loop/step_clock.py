@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED
+from shunter.engine.loop.cuda_graph_step import STEPS_UNTIL_RECORDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class StepClock(ABC):
         """
 
     @abstractmethod
-    def go_on(self) -> None:
+    def resume_after_pause(self) -> None:
         """Exclude the time since the last step, such as that of a validation, from the wait of the next step."""
 
 
@@ -77,7 +77,7 @@ class HostClock(StepClock):
         while self._steps:
             yield self._steps.popleft()
 
-    def go_on(self) -> None:
+    def resume_after_pause(self) -> None:
         """Do nothing: a step's wait is the reader's wait for batches, so a pause between steps is never counted."""
 
 
@@ -96,7 +96,7 @@ class DeviceClock(StepClock):
     def __init__(self, event: Callable[[], Any]) -> None:
         self._event = event
         self._steps: deque[tuple[Any, Any, Any]] = deque()  # end of the step before, start and end
-        self.go_on()
+        self.resume_after_pause()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -113,7 +113,7 @@ class DeviceClock(StepClock):
             ended.synchronize()
             yield StepSeconds(wait=before.elapsed_time(started) / 1_000, compute=started.elapsed_time(ended) / 1_000)
 
-    def go_on(self) -> None:
+    def resume_after_pause(self) -> None:
         """See `StepClock`."""
         self._last = self._mark()
 

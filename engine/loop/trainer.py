@@ -110,7 +110,7 @@ def _train(
 ) -> TrainResult:
     checkpoint = None
     if checkpointing is not None:
-        checkpoint = processes.checkpoint(checkpointing.directory, _identity(job), checkpointing.keeping)
+        checkpoint = processes.checkpoint(checkpointing.directory, _identity(job), checkpointing.checkpoint_policy)
     with applied(job.execution) as device, seeded(processes.random_seed(job.schedule.seed), device):
         reset_peak_memory(device)
         run = _Run(job, hooks, processes=processes, cache=cache)
@@ -314,10 +314,10 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
                 raise_if_interrupted()
                 if state.step in self.check_steps and state.next_batch < len(self.loader):
                     self._check_quality()
-                    self.clock.go_on()
+                    self.clock.resume_after_pause()
                 if self._checkpoint_is_due():
                     self.save(may_skip=True)
-                    self.clock.go_on()
+                    self.clock.resume_after_pause()
                 reason = self._reason_to_stop()
                 if reason is not None:
                     return reason
@@ -330,7 +330,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.rates.apply(state.step, state.plateaus)
         self.model.embeddings.set_step(state.step)
         if self.checkpoint is not None:
-            self.checkpoint.note_rows(batch.values, batch.offsets)
+            self.checkpoint.record_rows(batch.values, batch.offsets)
         losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)
         state.step += 1
         state.next_batch += 1

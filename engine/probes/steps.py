@@ -12,7 +12,7 @@ from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.compiled_step import compile_step
-from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED, record_steps
+from shunter.engine.loop.cuda_graph_step import STEPS_UNTIL_RECORDED, record_steps
 from shunter.engine.loop.step import (
     admitted,
     applied,

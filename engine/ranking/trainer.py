@@ -117,7 +117,7 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
         reset_peak_memory(device)
         run = _Run(job, hooks)
         if checkpointing is not None:
-            kept = CheckpointDirectory(checkpointing.directory, _identity(job), checkpointing.keeping)
+            kept = CheckpointDirectory(checkpointing.directory, _identity(job), checkpointing.checkpoint_policy)
             run.resume(kept, checkpointing)
         with deferred_interrupt() as raise_if_interrupted, run.saved():
             stop_reason = run.run(raise_if_interrupted)
@@ -216,7 +216,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
             raise_if_interrupted()
             if self.checkpoint is not None and self._is_late():
                 self.save(may_skip=True)
-                self.clock.go_on()
+                self.clock.resume_after_pause()
             reason = self._reason_to_stop()
             if reason is not None:
                 return reason

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from shunter.engine.checkpoint.changed_rows import WriteFile
-from shunter.engine.checkpoint.generations import Content, Part, StoredFile, hash_of, kept_upon
-from shunter.engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
+from shunter.engine.checkpoint.checkpoint_policy import FEWEST_BITS_OF_BEST, CheckpointPolicy
+from shunter.engine.checkpoint.generations import Content, Part, StoredFile, base_chain, hash_of
 from shunter.engine.checkpoint.storage import read_tensors
 from shunter.engine.checkpoint.training_tensors import bytes_of, check_finite
-from shunter.extensions.incremental_checkpoints.heat import HOT_BITS, HotRows
+from shunter.extensions.incremental_checkpoints.hot_rows import HOT_BITS, HotRowSplitter
 from shunter.extensions.incremental_checkpoints.pieces import Piece, StoredRows, decode, encode, filled, put_into
 from shunter.extensions.incremental_checkpoints.snapshot import Snapshot
 from shunter.extensions.incremental_checkpoints.touched import History, Intervals, TouchedRows
@@ -50,7 +50,7 @@ class RowsToKeep:
 
     def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
         """Write the rows on top of the parts of the last generation; return all current parts of the tables."""
-        chains = [kept_upon(content, parts, place) for place, content in enumerate(self.contents)]
+        chains = [base_chain(content, parts, place) for place, content in enumerate(self.contents)]
         files: list[list[StoredFile]] = [[] for _ in chains]
         for position, (place, tensors) in enumerate(filled(self._encoded(step))):
             name = f"rows-{number:06d}-{position:04d}.safetensors"
@@ -82,10 +82,10 @@ class ChangingTables:
         keeping: Checkpoint policy.
     """
 
-    def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping) -> None:
-        self._tables, self._keeping = tables, keeping
-        ranges = min(RANGES, sum(tables.rows)) if keeping.policy == "auto" else 1
-        self._intervals = Intervals(TouchedRows(tables, device), keeping.policy, ranges)
+    def __init__(self, tables: EmbeddingTables, device: torch.device, checkpoint_policy: CheckpointPolicy) -> None:
+        self._tables, self._checkpoint_policy = tables, checkpoint_policy
+        ranges = min(RANGES, sum(tables.rows)) if checkpoint_policy.rows == "auto" else 1
+        self._intervals = Intervals(TouchedRows(tables, device), checkpoint_policy.rows, ranges)
         self._first_rows = [*accumulate(tables.rows, initial=0)]
         self._stored = StoredRows()
         self._snapshot: Snapshot | None = None
@@ -123,10 +123,10 @@ class ChangingTables:
             since_last = self._intervals.touched.since_last()
             for table, rows in enumerate(since_last.split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
-        bits = self._keeping.bits_of(self.bytes)
-        hot_rows = HotRows(self._tables.begun_shards()) if bits < HOT_BITS and not is_best else None
+        bits = self._checkpoint_policy.bits_of(self.bytes)
+        hot_rows = HotRowSplitter(self._tables.initialised_shards()) if bits < HOT_BITS and not is_best else None
         wanted = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
-        is_complete = keep_begun(self._tables, wanted.rows)
+        is_complete = mask_initialised(self._tables, wanted.rows)
         snapshot = Snapshot(
             self._tables,
             wanted.rows,
@@ -154,7 +154,7 @@ class ChangingTables:
         """
         self._intervals.undo()
 
-    def _pieces(self, snapshot: Snapshot, hot_rows: HotRows | None) -> Iterator[tuple[int, Piece]]:
+    def _pieces(self, snapshot: Snapshot, hot_rows: HotRowSplitter | None) -> Iterator[tuple[int, Piece]]:
         for piece in snapshot.pieces():
             first = self._first_rows[piece.table] + piece.first_row
             number = bisect_right(self._intervals.bounds, first) - 1
@@ -166,7 +166,7 @@ class ChangingTables:
         """Load the parts of the best weights into the tables; nothing is recorded."""
         if any(part.left_out for part in parts):
             self._tables.draw_again()
-        shards = list(self._tables.begun_shards())
+        shards = list(self._tables.initialised_shards())
         for _, piece in _read_pieces(directory, parts):
             put_into(shards, piece)
         self._tables.forget_rows()
@@ -179,13 +179,13 @@ class ChangingTables:
             parts: Parts in their order.
             history: `history` at the time when the last part was written.
         """
-        shards = list(self._tables.begun_shards())
+        shards = list(self._tables.initialised_shards())
         for content, piece in _read_pieces(directory, parts):
             put_into(shards, piece, self._stored)
             if content != "full":
-                self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
+                self._intervals.touched.record_rows(piece.table, piece.rows + piece.first_row)
         self._tables.forget_rows()
-        self._intervals.go_on(history)
+        self._intervals.resume(history)
 
 
 def _read_pieces(directory: Path, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:
@@ -195,15 +195,15 @@ def _read_pieces(directory: Path, parts: Sequence[Part]) -> Iterator[tuple[Conte
                 yield part.content, piece
 
 
-def keep_begun(tables: EmbeddingTables, wanted: Tensor) -> bool:
-    """Return True if no table records which rows were ever looked up; else clear the rows that never were.
+def mask_initialised(tables: EmbeddingTables, wanted: Tensor) -> bool:
+    """Set `wanted` to False in place for rows without weights; return True if no table has such rows.
 
     Args:
         tables: Embedding tables.
-        wanted: Mask of all rows, changed in place.
+        wanted: Bool for each row of all tables.
     """
-    shards = list(tables.begun_shards())
+    shards = list(tables.initialised_shards())
     for shard, part in zip(shards, wanted.split(tables.rows), strict=False):
         if shard.starts is not None:
-            shard.starts.keep_begun(part)
+            shard.starts.mask_initialised(part)
     return all(shard.starts is None for shard in shards)

@@ -20,11 +20,16 @@ import torch
 from pydantic import ValidationError
 
 from shunter.engine.checkpoint.checked_files import check_file, read_json, write_json
-from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits, Keeping
+from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION, Bits, CheckpointPolicy
 from shunter.engine.checkpoint.storage import build_described, read_tensors, write_tensors
 from shunter.engine.checkpoint.warm_start import tables_by_name
 from shunter.errors import CheckpointError, RequestError
-from shunter.extensions.incremental_checkpoints.model_increment import ModelIncrement, difference, lay_upon, members_of
+from shunter.extensions.incremental_checkpoints.model_increment import (
+    ModelIncrement,
+    apply_delta,
+    difference,
+    members_of,
+)
 from shunter.extensions.incremental_checkpoints.vocabulary_increment import vocabulary_increment, write_extended
 from shunter.frozen import Frozen
 from shunter.ingestion.encoding.encoder import Encoder
@@ -111,7 +116,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
         if read_json(one.folder / DATA / "model" / "model.json").get("packed"):
             raise RequestError(f"{one.title} is stored in few bits, and increments are of whole rows: export it whole.")
     tables = sum(table.nbytes for member in members_of(model) for table in tables_by_name(member).values())
-    width = Keeping(bits=bits).bits_of(tables)
+    width = CheckpointPolicy(bits=bits).bits_of(tables)
     increment, figures = difference(model, former, shared_rows(encoder, former_encoder), width)
     values = {name: torch.from_numpy(array) for name, array in vocabulary_increment(encoder, former_encoder).items()}
     tensors = {f"{LAYERS}{name}": tensor for name, tensor in increment.tensors.items()}
@@ -131,7 +136,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     )
     trial = folder / "trial"
     try:
-        _lay(described, folder, since, trial)
+        _write_new_model(described, folder, since, trial)
         if width != FULL_PRECISION:
             described = _as_another_model(described, folder, trial)
         _check_outcome(described, folder, trial)
@@ -142,7 +147,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     return described
 
 
-def chain_upon(digest: str, folder: Path) -> list[Path]:
+def increment_chain(digest: str, folder: Path) -> list[Path]:
     """Return the chain of increments in a folder that starts at a model, in order.
 
     Args:
@@ -196,7 +201,7 @@ def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedMod
         )
     check_model_folder(folder / MODEL, described.title)
     check_file(folder / TENSORS, described.sha256)
-    _lay(described, folder, since, target)
+    _write_new_model(described, folder, since, target)
     _check_outcome(described, folder, target)
     check_model_folder(target, described.title)
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
@@ -215,7 +220,7 @@ def _parts(model: LoadedModel) -> tuple[Model | Ensemble, Encoder]:
     return model.scorer.model, model.scorer.encoder
 
 
-def _lay(described: Increment, folder: Path, since: LoadedModel, target: Path) -> None:
+def _write_new_model(described: Increment, folder: Path, since: LoadedModel, target: Path) -> None:
     """Write the folder of the new model to `target` from the base model and the increment."""
     former, former_encoder = _parts(since)
     tensors = read_tensors(folder / TENSORS, described.sha256)
@@ -226,7 +231,7 @@ def _lay(described: Increment, folder: Path, since: LoadedModel, target: Path) -
     shared = shared_rows(Encoder.load(data / "encoder"), former_encoder)
     model, _ = build_described(data / "model" / "model.json")
     layers = {name.removeprefix(LAYERS): tensor for name, tensor in tensors.items() if name.startswith(LAYERS)}
-    lay_upon(former, model, shared, ModelIncrement(described.bits, layers, described.origins))
+    apply_delta(former, model, shared, ModelIncrement(described.bits, layers, described.origins))
     write_tensors(data / WEIGHTS, dict(model.state_dict()))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.keeping import FULL_PRECISION
+from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION
 from shunter.engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
 from shunter.engine.checkpoint.warm_start import SharedRows, tables_by_name
 from shunter.errors import CheckpointError
@@ -125,7 +125,7 @@ def difference(
 
 
 @torch.no_grad()
-def lay_upon(
+def apply_delta(
     former: Model | Ensemble, now: Model | Ensemble, shared: Mapping[str, SharedRows], increment: ModelIncrement
 ) -> None:
     """Apply an increment of `difference` to a former model, and load the weights into `now`; `former` does not change.

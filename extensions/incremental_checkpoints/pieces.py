@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.keeping import FULL_PRECISION
+from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION
 from shunter.engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
 from shunter.errors import CheckpointError
 from shunter.models.embeddings.shards import Shard
@@ -218,7 +218,7 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
         if piece.first_column == shard.first_column:
             shard.adagrad_sum[own_rows] = piece.adagrad_sum[here].to(shard.adagrad_sum.device)
         if shard.starts is not None:
-            shard.starts.note_written(own_rows)
+            shard.starts.record_written(own_rows)
     if stored is not None:
         stored.note(piece)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from shunter.engine.checkpoint.background import BackgroundWriter, Throttle
 from shunter.engine.checkpoint.checked_files import check_file
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures
 from shunter.engine.checkpoint.copies import Layout
-from shunter.engine.checkpoint.keeping import CheckpointFigures
 from shunter.errors import CheckpointError, RequestError
 from shunter.secrets import without_secrets
 

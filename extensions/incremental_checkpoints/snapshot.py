@@ -241,7 +241,7 @@ class Snapshot:
 
 def _blocks_of(tables: EmbeddingTables) -> list[_Block]:
     """Return tables of one width as one block, which steps read faster; otherwise one block for each table."""
-    shards = list(tables.begun_shards())  # updates tables in a file
+    shards = list(tables.initialised_shards())  # updates tables in a file
     if tables.weight.ndim == 2:
         return [_Block(0, tables.weight, tables.adagrad_sum)]
     first_rows = accumulate(tables.rows, initial=0)

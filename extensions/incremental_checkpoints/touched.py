@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shunter.engine.checkpoint.checkpoint_policy import RowSelection
 from shunter.engine.checkpoint.generations import Content
-from shunter.engine.checkpoint.keeping import Policy
-from shunter.extensions.incremental_checkpoints.growth import Growth, next_contents
+from shunter.extensions.incremental_checkpoints.incremental_policy import TouchedShares, next_contents
 from shunter.models.embeddings.role import EmbeddingTables
 
 
@@ -43,11 +43,11 @@ class TouchedRows:
         """
         self._since_last[rows] = True
 
-    def note_all(self, is_touched: Tensor) -> None:
+    def record_all(self, is_touched: Tensor) -> None:
         """Record the rows that are True in a bool of all rows."""
         self._since_last |= is_touched.to(self._since_last.device)
 
-    def note_rows(self, table: int, rows: Tensor) -> None:
+    def record_rows(self, table: int, rows: Tensor) -> None:
         """Record rows of one table, int64 `[rows]`."""
         first = sum(self._tables.rows[:table])
         self._since_last[(rows + first).to(self._since_last.device)] = True
@@ -84,18 +84,18 @@ class TouchedRows:
         since_last.zero_()
         return wanted
 
-    def notes(self) -> "Notes":
+    def notes(self) -> "TouchedBits":
         """Return a copy of the record, with one bit per row instead of one byte."""
-        return Notes(*(np.packbits(noted.cpu().numpy()) for noted in (self._since_last, self._since_full)))
+        return TouchedBits(*(np.packbits(noted.cpu().numpy()) for noted in (self._since_last, self._since_full)))
 
-    def add(self, notes: "Notes") -> None:
+    def add(self, notes: "TouchedBits") -> None:
         """Add a copy of an earlier record."""
         for noted, packed in ((self._since_last, notes.since_last), (self._since_full, notes.since_full)):
             noted.logical_or_(torch.from_numpy(np.unpackbits(packed, count=len(noted)).view(bool)).to(noted.device))
 
 
 @dataclass(frozen=True)
-class Notes:
+class TouchedBits:
     """Touched rows, one bit per row."""
 
     since_last: np.ndarray
@@ -103,7 +103,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowsToStore:
     """Rows to store in the next checkpoint.
 
     Attributes:
@@ -131,15 +131,15 @@ class Intervals:
         bounds: First row of each range, and the end of the last range.
     """
 
-    def __init__(self, touched: TouchedRows, policy: Policy, ranges: int = 1) -> None:
+    def __init__(self, touched: TouchedRows, policy: RowSelection, ranges: int = 1) -> None:
         self.touched = touched
-        self._policy: Policy = policy
+        self._policy: RowSelection = policy
         self.bounds = [len(touched) * number // ranges for number in range(ranges + 1)]
         self.history: History = [[] for _ in range(ranges)]
         self._has_base = False
-        self._before: tuple[Notes, History, bool] | None = None
+        self._before: tuple[TouchedBits, History, bool] | None = None
 
-    def next(self, *, all_rows: bool = False) -> Wanted:
+    def next(self, *, all_rows: bool = False) -> RowsToStore:
         """Return the rows of the next checkpoint, and start a new interval; `undo` reverts this if they were not kept.
 
         Args:
@@ -148,7 +148,7 @@ class Intervals:
         touched = self.touched
         self._before = touched.notes(), self.history, self._has_base
         growth = [
-            Growth(parts=parts, since_last=since_last, since_full=since_full)
+            TouchedShares(parts=parts, since_last=since_last, since_full=since_full)
             for parts, (since_last, since_full) in zip(self.history, touched.shares(self.bounds), strict=True)
         ]
         contents: list[Content] = ["full"] * len(growth)
@@ -160,7 +160,7 @@ class Intervals:
             touched.begin_interval(first, last, content)
             for (first, last), content in zip(pairwise(self.bounds), contents, strict=True)
         ]
-        return Wanted(tuple(contents), torch.cat(rows))
+        return RowsToStore(tuple(contents), torch.cat(rows))
 
     def undo(self) -> None:
         """Mark the rows of the last `next` as still to be stored, together with rows touched since."""
@@ -168,7 +168,7 @@ class Intervals:
         notes, self.history, self._has_base = self._before
         self.touched.add(notes)
 
-    def go_on(self, history: Sequence[Sequence[float]]) -> None:
+    def resume(self, history: Sequence[Sequence[float]]) -> None:
         """Continue from a checkpoint, after the rows since its last full part have been recorded.
 
         Args:
@@ -180,7 +180,7 @@ class Intervals:
         if self._has_base:
             self.history = [list(parts) for parts in history]
 
-    def _grown(self, growth: Growth, content: Content) -> list[float]:
+    def _grown(self, growth: TouchedShares, content: Content) -> list[float]:
         match content:
             case "full":
                 return []

@@ -9,9 +9,8 @@ import numpy as np
 from shunter.errors import TooLargeError
 from shunter.extensions.tiers.row_use import LEVELS
 
-# States of a row without a slot: in the file (NOWHERE), or not begun (UNBEGUN), which means never looked up and not in
-# the file. A slot whose row is not in the file has the negative number UNWRITTEN - row.
-NOWHERE, UNBEGUN, UNWRITTEN = -1, -2, -3
+# States of a row without a slot: in the file (NOWHERE), or UNINITIALISED: never looked up and not in the file. A slot whose row is not in the file has the negative number UNWRITTEN - row.
+NOWHERE, UNINITIALISED, UNWRITTEN = -1, -2, -3
 # Memory of the bookkeeping: a slot and a level for each row; for each slot its row, last use and queue entries.
 BYTES_A_ROW, BYTES_A_SLOT = 5, 28
 # Batches are numbered from 0; slots that were never used have a smaller number.
@@ -56,7 +55,7 @@ class SlotMap:
             treats all rows alike, so that the least recently used row is evicted.
 
     Attributes:
-        unbegun: Number of rows that are not in the file, including rows in slots that were never written back.
+        uninitialised: Number of rows that are not in the file, including rows in slots that were never written back.
     """
 
     def __init__(self, rows: int, slots: int, window_batches: int, levels: np.ndarray | None = None) -> None:
@@ -65,17 +64,17 @@ class SlotMap:
         self.slots = slots
         self.window_batches = window_batches
         self._levels = levels
-        self.unbegun = 0
+        self.uninitialised = 0
         self._slot_of_row = np.full(rows, NOWHERE, dtype=np.int32)
         self._row_of_slot = np.empty(slots, dtype=np.int64)
         self._last_use = np.empty(slots, dtype=np.int64)
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows in slots, but not which rows the file lacks; this also repairs the map after an error."""
+        """Empty all slots; which rows the file lacks stays known. This also repairs the map after an error."""
         self._batch = 0
         rows, slots = self.residents()
-        self._slot_of_row[rows] = np.where(self._row_of_slot[slots] < NOWHERE, UNBEGUN, NOWHERE)
+        self._slot_of_row[rows] = np.where(self._row_of_slot[slots] < NOWHERE, UNINITIALISED, NOWHERE)
         self._row_of_slot.fill(NOWHERE)
         self._last_use.fill(NEVER)
         # Slots of each level by the batch that used them, oldest first; an entry is stale if `_last_use` differs. Slots
@@ -84,32 +83,32 @@ class SlotMap:
         self._used[0].append((NEVER, np.arange(self.slots, dtype=np.int32)))
         self._entries = self.slots
 
-    def have_begun(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Return a mask of the rows that have begun, which means that they are in the file."""
+    def are_initialised(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Return a mask of the rows that are initialised: the file has their weights."""
         slots = self._slot_of_row[rows]
-        found, in_slots = slots != UNBEGUN, np.flatnonzero(slots >= 0)  # few of all rows
+        found, in_slots = slots != UNINITIALISED, np.flatnonzero(slots >= 0)  # few of all rows
         found[in_slots] = self._row_of_slot[slots[in_slots]] >= NOWHERE
         return found
 
-    def note_begun(self, rows: np.ndarray) -> None:
-        """Mark rows (distinct) as begun: they were looked up and are in the file."""
-        new = rows[~self.have_begun(rows)]
+    def mark_initialised(self, rows: np.ndarray) -> None:
+        """Mark distinct rows as initialised: the file has their weights."""
+        new = rows[~self.are_initialised(rows)]
         slots = self._slot_of_row[new]
         self._slot_of_row[new[slots < 0]] = NOWHERE
         self._row_of_slot[slots[slots >= 0]] = new[slots >= 0]
-        self.unbegun -= len(new)
+        self.uninitialised -= len(new)
 
-    def note_all_begun(self) -> None:
-        """Mark all rows as begun, which means that they are in the file."""
-        self._slot_of_row[self._slot_of_row == UNBEGUN] = NOWHERE
+    def mark_all_initialised(self) -> None:
+        """Mark all rows as initialised: the file has their weights."""
+        self._slot_of_row[self._slot_of_row == UNINITIALISED] = NOWHERE
         rows, slots = self.residents()
         self._row_of_slot[slots] = rows
-        self.unbegun = 0
+        self.uninitialised = 0
 
-    def note_unbegun(self, first: int, last: int) -> None:
-        """Mark the rows `first` to `last` (exclusive) as not begun; `clear` must have been called before."""
-        self.unbegun += int(np.count_nonzero(self.have_begun(slice(first, last))))
-        self._slot_of_row[first:last] = UNBEGUN
+    def mark_uninitialised(self, first: int, last: int) -> None:
+        """Mark the rows `first` to `last` (exclusive) as missing from the file; call `clear` first."""
+        self.uninitialised += int(np.count_nonzero(self.are_initialised(slice(first, last))))
+        self._slot_of_row[first:last] = UNINITIALISED
 
     def leave_window(self) -> None:
         """Release all batches admitted so far, since their slots are not used any more."""
@@ -135,10 +134,10 @@ class SlotMap:
         except TooLargeError:
             self._last_use[found] = used_before
             raise
-        is_new = self._slot_of_row[arriving] == UNBEGUN
+        is_new = self._slot_of_row[arriving] == UNINITIALISED
         leaving = self._row_of_slot[arriving_slots]
         is_unwritten = leaving < NOWHERE
-        self.unbegun -= int(np.count_nonzero(is_unwritten))
+        self.uninitialised -= int(np.count_nonzero(is_unwritten))
         leaving[is_unwritten] = UNWRITTEN - leaving[is_unwritten]
         is_taken = leaving != NOWHERE
         self._slot_of_row[leaving[is_taken]] = NOWHERE

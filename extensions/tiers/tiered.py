@@ -213,7 +213,7 @@ class TieredEmbeddings(EmbeddingTables):
                 if not self._admitted[0].is_there:
                     self._bring_waiting(is_alone=True)
                 self._in_work = self._admitted.popleft()
-            self._tiers.note_trained()
+            self._tiers.mark_stale()
             self._kernel[0].l2 = self.row_l2
             pooled = self._kernel[0](values, offsets, weights)
         else:
@@ -223,7 +223,7 @@ class TieredEmbeddings(EmbeddingTables):
                 self._tiers.begin(numbers)
             rows = torch.from_numpy(numbers)
             pooled = sum_of_rows(self.weight, rows, offsets, weights)
-            self._tiers.note_touched(len(rows))
+            self._tiers.count_touched(len(rows))
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ class TieredEmbeddings(EmbeddingTables):
         """Load a state dict; if it has the weights, the file then has all rows."""
         super()._load_from_state_dict(state_dict, prefix, *args, **options)
         if f"{prefix}weight" in state_dict:
-            self._tiers.note_all_written()
+            self._tiers.record_all_written()
             self.forget_rows()
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
@@ -267,7 +267,7 @@ class TieredEmbeddings(EmbeddingTables):
         self._complete()
         return super().shards()
 
-    def begun_shards(self) -> Iterator[Shard]:
+    def initialised_shards(self) -> Iterator[Shard]:
         """Yield the tables in the file; the cache is flushed first."""
         self.flush()
         parts = zip(self.weight.split(self.rows), self.adagrad_sum.split(self.rows), strict=True)

@@ -147,27 +147,27 @@ class RowTiers:
     def add_start(self, table: RowsByThemselves, *, first: int, rows: int, first_row: int = 0) -> None:
         """Register rows that are drawn at their first lookup; see `StartBlock`. No slot may have one of them."""
         self._starting.blocks.append(StartBlock(first, rows, first_row, table))
-        self._map.note_unbegun(first, first + rows)
+        self._map.mark_uninitialised(first, first + rows)
 
     def as_drawn(self) -> None:
         """Reset all rows that can be drawn independently to their initial weights, and empty the slots."""
         with self.lock:
             self.forget()
             for block in self._starting.blocks:
-                self._map.note_unbegun(block.first, block.first + block.rows)
+                self._map.mark_uninitialised(block.first, block.first + block.rows)
 
     @torch.no_grad()
     def begin(self, rows: np.ndarray) -> None:
-        """Draw the rows that the file lacks among these rows into the file; rows may repeat.
+        """Draw initial weights for those of the rows that the file lacks, and write them into it; rows may repeat.
 
         The file must be up to date (`flush`): a row in a slot that the file lacks was then never trained.
 
         Raises:
             HardwareError: The file cannot be written.
         """
-        if not self._map.unbegun:
+        if not self._map.uninitialised:
             return
-        new = np.unique(rows[~self._map.have_begun(rows)])
+        new = np.unique(rows[~self._map.are_initialised(rows)])
         if not len(new):
             return
         index = torch.from_numpy(new)
@@ -176,42 +176,42 @@ class RowTiers:
             self.adagrad_sum.index_fill_(0, index, 0.0)
         except OSError as error:
             raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
-        self._map.note_begun(new)
-        self.note_touched(len(new))
+        self._map.mark_initialised(new)
+        self.count_touched(len(new))
 
     def begin_all(self) -> None:
-        """Update the file, and draw all rows that it lacks."""
+        """Flush the cache, then draw the initial weights of all rows that the file lacks."""
         self.flush()
         rows = len(self.weight)
         with self.lock:
-            for first in range(0, rows, ROWS_BEGUN_AT_ONCE) if self._map.unbegun else ():
+            for first in range(0, rows, ROWS_BEGUN_AT_ONCE) if self._map.uninitialised else ():
                 self.begin(np.arange(first, min(first + ROWS_BEGUN_AT_ONCE, rows)))
 
-    def note_written(self, rows: np.ndarray) -> None:
+    def record_written(self, rows: np.ndarray) -> None:
         """Record that other code has written distinct rows into the file."""
         with self.lock:
-            self._map.note_begun(rows)
+            self._map.mark_initialised(rows)
 
-    def note_all_written(self) -> None:
+    def record_all_written(self) -> None:
         """Record that other code has written all rows into the file."""
         with self.lock:
-            self._map.note_all_begun()
+            self._map.mark_all_initialised()
 
     def starts(self, first: int, rows: int) -> "BlockStarts | None":
-        """Return the record of which of these rows have begun; None if all have."""
-        return BlockStarts(self, first, rows) if self._map.unbegun else None
+        """Return the record of which of these rows are initialised; None if all are."""
+        return BlockStarts(self, first, rows) if self._map.uninitialised else None
 
-    def have_begun(self, first: int, last: int) -> Tensor:
+    def are_initialised(self, first: int, last: int) -> Tensor:
         """Return whether the file has each row of a range, as a bool tensor."""
         with self.lock:
-            return torch.from_numpy(self._map.have_begun(slice(first, last)))
+            return torch.from_numpy(self._map.are_initialised(slice(first, last)))
 
     def leave_window(self) -> None:
         """Release all batches so far, since their slots are not used any more."""
         self._map.leave_window()
 
-    def note_trained(self) -> None:
-        """Record that slots are about to change, so that the file is not up to date from now on."""
+    def mark_stale(self) -> None:
+        """Record that the rows in slots change, so that the file is out of date until the next `flush`."""
         self._file_is_current = False
 
     @torch.no_grad()
@@ -227,7 +227,7 @@ class RowTiers:
             self._check_whole()
             rows, slots = (torch.from_numpy(part.astype(np.int64)) for part in self._map.residents())
             self.write_back(rows, slots)
-            self._map.note_begun(rows.numpy())
+            self._map.mark_initialised(rows.numpy())
             self._file_is_current = True
 
     def forget(self) -> None:
@@ -235,8 +235,8 @@ class RowTiers:
         self._map.clear()
         self._file_is_current = self._is_whole = True
 
-    def note_touched(self, rows: int) -> None:
-        """Release the pages of the files from time to time; mapped pages count as memory of this process."""
+    def count_touched(self, rows: int) -> None:
+        """Count accessed rows, and release the pages of the files regularly; mapped pages count as memory of this process."""
         self._touched_rows += rows
         if self._touched_rows >= MOST_TOUCHED_ROWS:
             self.leave_pages()
@@ -269,7 +269,7 @@ class RowTiers:
         except OSError as error:
             raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
         self._is_whole = True
-        self.note_touched(len(rows))
+        self.count_touched(len(rows))
 
     def _draw(self, rows: np.ndarray, slots: Tensor) -> None:
         """Draw the initial weights of rows into their slots."""
@@ -285,30 +285,30 @@ class RowTiers:
         """Write rows from their slots to the file."""
         self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
         self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
-        self.note_touched(len(rows))
+        self.count_touched(len(rows))
 
 
 class BlockStarts:
-    """Record of the rows of a block in the file that have begun (`shunter.models.embeddings.shards.RowStarts`)."""
+    """Record of the initialised rows of a block in the file (`shunter.models.embeddings.shards.RowStarts`)."""
 
     def __init__(self, tiers: RowTiers, first: int, rows: int) -> None:
         self._tiers, self._first, self._rows = tiers, first, rows
 
-    def keep_begun(self, wanted: Tensor) -> None:
-        """Set entries of `wanted`, a bool for each row, to False for rows that have not begun."""
+    def mask_initialised(self, wanted: Tensor) -> None:
+        """Set entries of `wanted`, a bool for each row, to False for rows that are not initialised."""
         assert len(wanted) == self._rows, "all rows of the block"
         for start in range(0, self._rows, ROWS_BEGUN_AT_ONCE):
             part = wanted[start : start + ROWS_BEGUN_AT_ONCE]
-            part &= self._tiers.have_begun(self._first + start, self._first + start + len(part))
+            part &= self._tiers.are_initialised(self._first + start, self._first + start + len(part))
 
     def begin(self, rows: Tensor) -> None:
-        """Draw rows that have not begun; row numbers are relative to the block."""
+        """Draw initial weights for rows without any; row numbers are relative to the block."""
         with self._tiers.lock:
             self._tiers.begin(rows.numpy() + self._first)
 
-    def note_written(self, rows: Tensor) -> None:
+    def record_written(self, rows: Tensor) -> None:
         """Record that whole rows were written; row numbers are relative to the block."""
-        self._tiers.note_written(rows.numpy() + self._first)
+        self._tiers.record_written(rows.numpy() + self._first)
 
 
 def check_cache(cache: EmbeddingCache, device: torch.device) -> None:

@@ -54,7 +54,7 @@ class EmbeddingTables(nn.Module, ABC):
         build        the kind's constructor (`shunter.models.embeddings.kinds`; divided tables:
         `shunter.extensions.distributed.training`)
         initialise   once, by `shunter.models.registry.assemble_model`; a checkpoint may overwrite what it drew
-        load         `load_state_dict` and `load_optimizer_tensors`, or `begun_shards` and `forget_rows`, by
+        load         `load_state_dict` and `load_optimizer_tensors`, or `initialised_shards` and `forget_rows`, by
                      `shunter.engine.checkpoint`
         begin        before each pass over training batches, in the thread that reads them; `end` when training leaves
                      the pass, in the training thread, then `leave` in the thread that reads
@@ -65,7 +65,7 @@ class EmbeddingTables(nn.Module, ABC):
         set_step             before each step of a training run
         after_backward   right after each backward pass, before the optimiser of the layers steps
         forward in evaluation mode    at any time between two steps, with ids that were not admitted
-        save         `state_dict` and `optimizer_tensors`, or `begun_shards`, between two steps
+        save         `state_dict` and `optimizer_tensors`, or `initialised_shards`, between two steps
         draw_again   before the best weights are loaded, if they leave out rows that still had their initial weights
 
     A kind whose tables are fully in this process sets `weight` and `adagrad_sum`, and inherits everything except
@@ -279,18 +279,18 @@ class EmbeddingTables(nn.Module, ABC):
     def shards(self) -> Iterator[Shard]:
         """Yield the blocks of tables in this process, with their optimiser state; these are views of the live memory.
 
-        All rows are included; see `begun_shards`.
+        All rows are included; see `initialised_shards`.
         """
         for table, (weight, sums) in enumerate(zip(self.tables, self.adagrad_sum.split(self.rows), strict=True)):
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=True)
 
-    def begun_shards(self) -> Iterator[Shard]:
+    def initialised_shards(self) -> Iterator[Shard]:
         """Yield the same blocks as `shards`, but rows before their first lookup may be missing; see `Shard.starts`."""
         return self.shards()
 
     def held_bytes(self) -> TableBytes:
         """Return the memory of the rows in this process."""
-        shards = list(self.begun_shards())
+        shards = list(self.initialised_shards())
         return TableBytes(
             weights=sum(shard.weight.nbytes for shard in shards),
             optimizer=sum(shard.adagrad_sum.nbytes for shard in shards),

@@ -8,17 +8,17 @@ from torch import Tensor
 
 
 class RowStarts(Protocol):
-    """Record of the rows of a block that have begun; the other rows have no memory before their first lookup."""
+    """Record of the initialised rows of a block; the other rows have no weights before their first lookup."""
 
-    def keep_begun(self, wanted: Tensor) -> None:
-        """Set entries of `wanted`, a bool for each row on the CPU, to False for rows that have not begun; in place."""
+    def mask_initialised(self, wanted: Tensor) -> None:
+        """Set entries of `wanted`, a bool for each row on the CPU, to False in place for rows without weights."""
         ...
 
     def begin(self, rows: Tensor) -> None:
         """Write the initial weights of rows before parts of them are written; rows are distinct, within the block."""
         ...
 
-    def note_written(self, rows: Tensor) -> None:
+    def record_written(self, rows: Tensor) -> None:
         """Record that whole rows were written; rows are distinct, relative to the block."""
         ...
 
@@ -34,7 +34,7 @@ class Shard:
         weight: Trained memory of the block, `[rows, columns]`.
         adagrad_sum: Optimiser state of these rows, `[rows]`, also live memory.
         replicated: Whether every process has this block.
-        starts: Record of the rows that have begun; None if all have.
+        starts: Record of the rows that are initialised; None if all are.
     """
 
     table: int
@@ -59,7 +59,7 @@ def copy_block(source: Tensor, first_row: int, first_column: int, shard: Shard) 
     columns, own_columns = overlap(first_column, source.shape[1], shard.first_column, shard.weight.shape[1])
     shard.weight[own_rows, own_columns] = source[rows, columns].to(shard.weight.device)
     if shard.starts is not None:
-        shard.starts.note_written(torch.arange(own_rows.start, own_rows.stop))
+        shard.starts.record_written(torch.arange(own_rows.start, own_rows.stop))
 
 
 def overlap(first: int, length: int, own_first: int, own_length: int) -> tuple[slice, slice]:

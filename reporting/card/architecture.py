@@ -140,9 +140,9 @@ class _Recorder:
         for tensor in _tensors(output):
             if tensor.grad_fn is not None:
                 self._made_by[tensor.grad_fn] = name
-        self.note_shape(name, output)
+        self.record_shape(name, output)
 
-    def note_shape(self, name: str, output: Any) -> None:
+    def record_shape(self, name: str, output: Any) -> None:
         """Record the shape of the first output tensor, for one sample."""
         tensors = list(_tensors(output))
         if tensors:
@@ -152,7 +152,7 @@ class _Recorder:
     def leave(self, output: Any) -> None:
         """Record the sources of the logits, after all layers have run."""
         self._inputs[LOGITS] = tuple(self._origins((output,)))
-        self.note_shape(LOGITS, output)
+        self.record_shape(LOGITS, output)
 
     def finished(self, embedding_parameters: int) -> tuple[Block, ...]:
         """Return all blocks that ran, in the order of running."""
@@ -207,7 +207,7 @@ def _hooked(recorder: _Recorder, layers: nn.Module, leaves: dict[str, nn.Module]
 
     handles = [layers.register_forward_pre_hook(enter), layers.register_forward_hook(leave)]
     for name, module in leaves.items():
-        handles.append(module.register_forward_hook(_with_output(partial(recorder.note_shape, name))))
+        handles.append(module.register_forward_hook(_with_output(partial(recorder.record_shape, name))))
     for name, module in recorder.blocks.items():
         handles.append(module.register_forward_pre_hook(_with_input(partial(recorder.before, name))))
         handles.append(module.register_forward_hook(_with_output(partial(recorder.after, name))))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shunter.engine.checkpoint.checked_files import CHOICES
-from shunter.engine.checkpoint.keeping import POLICIES, Keeping, stored_bits
+from shunter.engine.checkpoint.checkpoint_policy import ROW_SELECTIONS, CheckpointPolicy, stored_bits
 from shunter.engine.job import Checkpointing
 from shunter.requests import CheckpointRequest
 
@@ -18,9 +18,9 @@ def checkpointing_of(request: CheckpointRequest, directory: Path) -> Checkpointi
     return Checkpointing(
         directory,
         seconds=60 * request.checkpoint_minutes,
-        keeping=Keeping(
+        checkpoint_policy=CheckpointPolicy(
             bits=stored_bits(request.checkpoint_bits.value),
-            policy=next(policy for policy in POLICIES if policy == request.checkpoint_policy),
+            rows=next(policy for policy in ROW_SELECTIONS if policy == request.checkpoint_policy),
             generations=request.keep_checkpoints,
             bytes_per_second=None if request.checkpoint_rate is None else request.checkpoint_rate * 2**20,
             copied_to=request.checkpoint_copy,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
-from shunter.engine.loop.recorded_step import record_steps
+from shunter.engine.loop.cuda_graph_step import record_steps
 from shunter.engine.loop.step import applied, build_dense_optimizer, repeatable, train_step
 from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.learning import EmbeddingLearning

@@ -100,7 +100,7 @@ def test_a_training_of_recorded_steps_is_that_of_plain_ones(
 ) -> None:
     asked = job(dataset, device, precision=precision)
     recorded = train(asked)
-    monkeypatch.setattr("shunter.engine.loop.recorded_step.WARM_UPS", 10_000)
+    monkeypatch.setattr("shunter.engine.loop.cuda_graph_step.WARM_UPS", 10_000)
     assert_same(recorded, train(asked))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shunter.engine.checkpoint.keeping import FULL_PRECISION, Bits
+from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
 from shunter.registry import Entry, Registry
 from shunter.tracking.listing import find_version
@@ -43,7 +43,7 @@ INCREMENTS = Registry(
     "operation on increments of models",
     {
         name: Entry(target=f"shunter.extensions.incremental_checkpoints.increments:{function}")
-        for name, function in (("write", "write_increment"), ("apply", "apply_increment"), ("chain", "chain_upon"))
+        for name, function in (("write", "write_increment"), ("apply", "apply_increment"), ("chain", "increment_chain"))
     },
     group="shunter.model_increments",
 )

@@ -193,7 +193,7 @@ class ShardedEmbeddings(EmbeddingTables):
         }
         self._ahead.append((values, sent))
 
-    def go_on_sending(self) -> None:
+    def continue_sending(self) -> None:
         """Send the ids of prefetched batches, after their counts have reached the owners."""
         for _, sent in self._ahead:
             for ids in sent.values():

@@ -23,13 +23,13 @@ from torch import distributed as dist
 
 from shunter.engine.checkpoint.background import WRITER
 from shunter.engine.checkpoint.checked_files import check_file
+from shunter.engine.checkpoint.checkpoint_policy import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, CheckpointPolicy
 from shunter.engine.checkpoint.directory import (
     COPIED_SHARE_OF_FREE_MEMORY,
     LONG_FROM_BYTES,
     CheckpointDirectory,
 )
-from shunter.engine.checkpoint.generations import check_upon, history_of
-from shunter.engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
+from shunter.engine.checkpoint.generations import check_base_chain, history_of
 from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from shunter.engine.checkpoint.random_state import random_tensors, restore_random
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint, load_weights, read_tensors
@@ -84,7 +84,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     Args:
         directory: Folder of this checkpoint alone, visible to every process; created if missing.
         identity: Properties that a checkpoint must share with the training that resumes from it.
-        keeping: Policy of the checkpoints; the best weights always have full precision.
+        checkpoint_policy: Policy of the checkpoints; the best weights always have full precision.
         folders: Which processes share a file system; None if all see the same folder.
     """
 
@@ -92,10 +92,10 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self,
         directory: Path,
         identity: dict[str, Any],
-        keeping: Keeping = BY_DEFAULT,
+        checkpoint_policy: CheckpointPolicy = BY_DEFAULT,
         folders: Folders | None = None,
     ) -> None:
-        super().__init__(directory, identity, keeping)
+        super().__init__(directory, identity, checkpoint_policy)
         self.rank, self.processes = dist.get_rank(), dist.get_world_size()
         self._group: Any = dist.new_group(backend="gloo")  # of the threads that write
         self._folders = folders or Folders.shared(self.processes)
@@ -113,7 +113,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         Raises:
             CheckpointError: The address cannot be read.
         """
-        if self.keeping.copied_to is not None:
+        if self.checkpoint_policy.copied_to is not None:
             all_do(super().fetch)
         self._folders.spread(self.directory, files_in(self.directory) if self.rank == 0 else ())
 
@@ -147,13 +147,13 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if not isinstance(tables, ShardedEmbeddings | TieredShards):
             return
         table_bytes = sum(from_all(bytes_of(tables)))
-        if self.keeping.is_incremental(table_bytes):
+        if self.checkpoint_policy.is_incremental(table_bytes):
             from shunter.extensions.distributed.training.rows import DividedRows
 
-            self._rows = DividedRows(tables, next(model.parameters()).device, self.keeping, table_bytes)
+            self._rows = DividedRows(tables, next(model.parameters()).device, self.checkpoint_policy, table_bytes)
             self._bags_of = model.bags_of
 
-    def note_rows(self, values: Tensor, offsets: Tensor) -> None:
+    def record_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Record the rows of this process's part of a batch as changed; call it right before the training step."""
         if self._rows is not None:
             self._rows.note(*self._bags_of(values, offsets))
@@ -272,7 +272,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             figures.processor_seconds += time.thread_time() - processor_started
         if self._folders.is_kept_by(self.rank):
             spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
-            remove_older(self.directory, self.keeping.generations, spared)
+            remove_older(self.directory, self.checkpoint_policy.generations, spared)
             figures.bytes_kept = max(figures.bytes_kept, bytes_in(self.directory))
             if self._copy is not None:
                 self._copy.follow(self.directory, figures)
@@ -293,7 +293,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self._best_name, state = index["best"], index["state"]
         dense = self._read_weights(model, index, folder, with_sums=True)
         if self._rows is not None and (parts := parts_of(index)):
-            self._rows.go_on(self.directory, parts, history_of(index["history"]))
+            self._rows.resume(self.directory, parts, history_of(index["history"]))
         whole = {"part": {"rank": 0, "ranks": 1}} if isinstance(optimizer, DividedOptimizer) else {}
         restore_optimizer(optimizer, dense, **whole)
         if index["processes"] == self.processes:
@@ -350,7 +350,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             is_whole: Whether to include rows that were never looked up, if checkpoints are incremental.
         """
         tensors: dict[str, Tensor] = {}
-        shards = model.embeddings.shards() if self._rows is None or is_whole else model.embeddings.begun_shards()
+        shards = model.embeddings.shards() if self._rows is None or is_whole else model.embeddings.initialised_shards()
         for shard in shards:
             if self.rank == 0 or not shard.replicated:
                 block = Block.of(shard)
@@ -375,7 +375,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         files += [(self.directory / file.name, file.sha256) for part in parts for file in part.files]
 
         def check() -> None:
-            check_upon(parts, self.directory)
+            check_base_chain(parts, self.directory)
             turn, count = self._folders.turn(self.rank)
             for path, checksum in files[turn::count]:
                 check_file(path, checksum)
@@ -388,11 +388,13 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         layers = {key.removeprefix(LAYERS): value for key, value in dense.items() if key.startswith(LAYERS)}
         load_weights(model.layers, layers, folder / DENSE)
         if parts := parts_of(index):
-            from shunter.extensions.distributed.training.rows import lay_into
+            from shunter.extensions.distributed.training.rows import load_parts
 
-            lay_into(list(model.embeddings.begun_shards()), self.directory, parts)
+            load_parts(list(model.embeddings.initialised_shards()), self.directory, parts)
         else:
-            fill_shards(model.embeddings.begun_shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
+            fill_shards(
+                model.embeddings.initialised_shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums
+            )
         model.embeddings.forget_rows()
         return dense
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
 from shunter.engine.checkpoint.generations import Content, Part
-from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.checkpoint.storage import read_tensors
 from shunter.errors import CheckpointError
-from shunter.extensions.incremental_checkpoints.heat import HOT_BITS, HotRows
+from shunter.extensions.incremental_checkpoints.hot_rows import HOT_BITS, HotRowSplitter
 from shunter.extensions.incremental_checkpoints.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
 from shunter.extensions.incremental_checkpoints.touched import History, Intervals, TouchedRows
 from shunter.models.embeddings.initial_weights import RULE
@@ -48,17 +48,19 @@ class DividedRows:
     Args:
         tables: Live tables, divided over the processes.
         device: Device of the batches.
-        keeping: How they are kept.
+        checkpoint_policy: Checkpoint policy.
         table_bytes: Bytes of the tables of all processes, and of their optimiser's state.
 
     Attributes:
         parts: What the last checkpoint consists of.
     """
 
-    def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping, table_bytes: int) -> None:
+    def __init__(
+        self, tables: EmbeddingTables, device: torch.device, checkpoint_policy: CheckpointPolicy, table_bytes: int
+    ) -> None:
         self._tables, self._device = tables, device
-        self._keeping, self._table_bytes = keeping, table_bytes
-        self._intervals = Intervals(TouchedRows(tables, device), keeping.policy)
+        self._checkpoint_policy, self._table_bytes = checkpoint_policy, table_bytes
+        self._intervals = Intervals(TouchedRows(tables, device), checkpoint_policy.rows)
         self._stored = StoredRows()
         self.parts: tuple[Part, ...] = ()
 
@@ -80,22 +82,22 @@ class DividedRows:
         touched = self._intervals.touched
         of_all = touched.since_last().to(self._device, torch.uint8)
         dist.all_reduce(of_all, dist.ReduceOp.MAX)
-        touched.note_all(of_all.bool())
+        touched.record_all(of_all.bool())
         if not self._stored.is_empty:
             for table, rows in enumerate(touched.since_last().split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
         wanted = self._intervals.next()
         by_table = wanted.rows.split(self._tables.rows)
-        shards = [shard for shard in self._tables.begun_shards() if rank == 0 or not shard.replicated]
+        shards = [shard for shard in self._tables.initialised_shards() if rank == 0 or not shard.replicated]
         pieces = (part for piece in _pieces(shards, by_table) for part in self._stored.divide(piece))
-        bits = self._keeping.bits_of(self._table_bytes)
+        bits = self._checkpoint_policy.bits_of(self._table_bytes)
         if bits < HOT_BITS:
-            hot_rows = HotRows(shards)
+            hot_rows = HotRowSplitter(shards)
             pieces = (one for piece in pieces for one in hot_rows.divide(piece))
         left_out = "" if all(shard.starts is None for shard in shards) else RULE
         return OwnRows(content=wanted.contents[0], bits=bits, left_out=left_out, pieces=pieces)
 
-    def go_on(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
+    def resume(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
         """Resume from a checkpoint.
 
         Args:
@@ -103,13 +105,13 @@ class DividedRows:
             parts: Parts of the checkpoint.
             history: `history` as it was then.
         """
-        shards = list(self._tables.begun_shards())
+        shards = list(self._tables.initialised_shards())
         for part in parts:
             for piece in pieces_of(directory, part):
                 if part.content != "full":
-                    self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
+                    self._intervals.touched.record_rows(piece.table, piece.rows + piece.first_row)
                 self._stored.note(piece, shards)
-        self._intervals.go_on(history)
+        self._intervals.resume(history)
         self.parts = tuple(parts)
 
 
@@ -120,7 +122,7 @@ def pieces_of(directory: Path, part: Part) -> Iterator[Piece]:
 
 
 @torch.no_grad()
-def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) -> None:
+def load_parts(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) -> None:
     """Load checkpoint parts in their order into shards of any division; see `blocks.fill_shards`.
 
     Raises:
@@ -131,7 +133,7 @@ def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) ->
         is_new = [torch.ones(len(shard.weight), dtype=torch.bool) for shard in shards]
         for piece in pieces_of(directory, part):
             for number, shard in enumerate(shards):
-                covered[number] += _lay(shard, is_new[number], piece)
+                covered[number] += _copy_overlap(shard, is_new[number], piece)
         for shard, found in zip(shards, covered, strict=True):
             if part.content == "full" and not part.left_out and found != shard.weight.numel():
                 raise CheckpointError(
@@ -140,7 +142,7 @@ def lay_into(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) ->
                 )
 
 
-def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
+def _copy_overlap(shard: Shard, is_new: Tensor, piece: Piece) -> int:
     """Copy the overlap of a piece and a shard; return the number of weights.
 
     Args:
@@ -164,7 +166,7 @@ def _lay(shard: Shard, is_new: Tensor, piece: Piece) -> int:
     shard.adagrad_sum[rows.to(device)] = there + piece.adagrad_sum[here].to(device) * share
     is_new[rows] = False
     if shard.starts is not None:
-        shard.starts.note_written(rows)
+        shard.starts.record_written(rows)
     return values.numel()
 
 
@@ -174,7 +176,7 @@ def _pieces(shards: Iterable[Shard], wanted: Sequence[Tensor]) -> Iterator[Piece
         at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
         of_shard = wanted[shard.table][shard.first_row : shard.first_row + len(shard.weight)]
         if shard.starts is not None:
-            shard.starts.keep_begun(of_shard)
+            shard.starts.mask_initialised(of_shard)
         for first in range(0, len(shard.weight), at_once):
             last = min(first + at_once, len(shard.weight))
             rows = of_shard[first:last].nonzero().view(-1)

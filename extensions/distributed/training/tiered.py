@@ -144,7 +144,7 @@ class TieredShards(EmbeddingTables):
         Do nothing if a process has already announced it, or if messages of a batch are missing.
         """
         if self._is_between and not self._has_ended:
-            self._agree_to_go_on([0] * self._processes, is_over=True)
+            self._agree_to_continue([0] * self._processes, is_over=True)
 
     @torch.no_grad()
     def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class TieredShards(EmbeddingTables):
         assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
         with self._turn:
             self._in_work = self._admitted.popleft()
-        self._tiers.note_trained()
+        self._tiers.mark_stale()
         return self._pooled(values, offsets, weights)
 
     def after_backward(self) -> None:
@@ -200,7 +200,7 @@ class TieredShards(EmbeddingTables):
         """Draw the same weights as other kinds of tables; this process stores its own rows in its file."""
         self.forget_rows()
         self._tiers.start_anew()
-        shards = {shard.table: shard for shard in self.begun_shards()}
+        shards = {shard.table: shard for shard in self.initialised_shards()}
 
         def later(drawn: RowsByThemselves) -> None:
             own = shards.get(drawn.table)
@@ -212,15 +212,15 @@ class TieredShards(EmbeddingTables):
             if table in shards:
                 copy_block(drawn, first_row, 0, shards[table])
                 shards[table].adagrad_sum.zero_()
-                self._tiers.note_touched(len(drawn))
+                self._tiers.count_touched(len(drawn))
         self._tiers.leave_pages()
 
     def shards(self) -> Iterator[Shard]:
         """Yield the blocks in the file of this process, after a flush of the cache."""
         self._tiers.begin_all()
-        return self.begun_shards()
+        return self.initialised_shards()
 
-    def begun_shards(self) -> Iterator[Shard]:
+    def initialised_shards(self) -> Iterator[Shard]:
         """Yield the blocks in the file of this process, after a flush of the cache."""
         self._tiers.flush()
         self._tiers.leave_pages()
@@ -315,7 +315,7 @@ class TieredShards(EmbeddingTables):
         owner = self._blocks.owner(table, rows - self._starts[table])
         order = np.argsort(owner, kind="stable")
         asked = np.bincount(owner, minlength=self._processes).tolist()
-        received = self._agree_to_go_on(asked)
+        received = self._agree_to_continue(asked)
         self._is_between = False
         wanted = self._exchange(torch.from_numpy(rows[order]), asked, received)
         slots = self._bring(self._in_file(wanted.numpy()), len(position) if counted else None)
@@ -374,7 +374,7 @@ class TieredShards(EmbeddingTables):
             self._is_between = True
             raise TrainingError("The training was left while a batch waited for its turn: train again to resume it.")
 
-    def _agree_to_go_on(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
+    def _agree_to_continue(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
         """Run step 1; return the number of rows that each process requests from this one.
 
         Raises:

@@ -66,7 +66,7 @@ class Planner:
         """Cluster that the decisions are for."""
         return self._tables.cluster
 
-    def go_on_with(self, tables: Tables) -> None:
+    def use_tables(self, tables: Tables) -> None:
         """Use other accelerator counts of the same machines from now on; promised deadlines are kept."""
         self._tables = tables
 

@@ -68,7 +68,7 @@ class Learned:
         if self._planner is None:
             self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
         elif board.cluster is not self._planner.cluster and board.cluster != self._planner.cluster:
-            self._planner.go_on_with(Tables(board.cluster))  # other users' share of a live cluster changes
+            self._planner.use_tables(Tables(board.cluster))  # other users' share of a live cluster changes
         return self._planner.decide(board)
 
     def check(self, cluster: Cluster) -> None:

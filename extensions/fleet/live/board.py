@@ -102,7 +102,7 @@ class Ground:
             del self._doubted[name]
         return bool(over)
 
-    def note_others(self, machine: str, ours: int, our_memory_gib: float = 0.0) -> bool:
+    def record_others(self, machine: str, ours: int, our_memory_gib: float = 0.0) -> bool:
         """Record the usage of a machine by others, given our own usage; return True if it has changed.
 
         Args:

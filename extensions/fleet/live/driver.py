@@ -154,7 +154,7 @@ class Driver:
         changed = self._ground.trust_again(self.now)
         for machine in machines:
             if machine.name not in busy and self.now - self._moved_at.get(machine.name, -inf) >= 2 * LOOK_SECONDS:
-                changed = self._ground.note_others(machine.name, *self._held(machine.name)) or changed
+                changed = self._ground.record_others(machine.name, *self._held(machine.name)) or changed
         return changed or bool(came or went)
 
     def _held(self, machine: str) -> tuple[int, float]:
@@ -303,7 +303,7 @@ class Driver:
             one.because = event.because
             self._around.say(f"{one.name} failed and is not tried again: {event.because}")
         elif isinstance(event, Stopped):
-            self._go_on(one)
+            self._resume_or_wait(one)
             return False
         else:
             self._lose(one, event)
@@ -313,7 +313,7 @@ class Driver:
         one.status, one.following = status, None
         one.leave_place(self.now)
 
-    def _go_on(self, one: LiveJob) -> None:
+    def _resume_or_wait(self, one: LiveJob) -> None:
         """Let a stopped job wait, or restart it at its new placement."""
         one.fall_back()
         one.status = Status.WAITING

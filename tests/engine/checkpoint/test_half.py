@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -36,13 +36,15 @@ def undisturbed(dataset: Dataset) -> TrainResult:
     return train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
 
 
-@pytest.mark.parametrize("keeping", [Keeping(), Keeping(policy="consecutive")], ids=["whole", "rows that changed"])
+@pytest.mark.parametrize(
+    "checkpoint_policy", [CheckpointPolicy(), CheckpointPolicy(rows="consecutive")], ids=["whole", "rows that changed"]
+)
 def test_interrupted_anywhere_the_result_is_bitwise_the_same(
-    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, keeping: Keeping
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, checkpoint_policy: CheckpointPolicy
 ) -> None:
     job, checkpointing = (
         TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
-        Checkpointing(tmp_path, keeping=keeping),
+        Checkpointing(tmp_path, checkpoint_policy=checkpoint_policy),
     )
     for stop in (1, 20, 40):
 
@@ -62,7 +64,7 @@ def test_interrupted_anywhere_the_result_is_bitwise_the_same(
 def test_a_checkpoint_in_few_bits_is_gone_on_from(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
     job, checkpointing = (
         TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
-        Checkpointing(tmp_path, keeping=Keeping(bits=8)),
+        Checkpointing(tmp_path, checkpoint_policy=CheckpointPolicy(bits=8)),
     )
 
     def interrupt(step: int, _: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shunter.engine.checkpoint.keeping import Keeping, Policy
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy, RowSelection
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
@@ -152,16 +152,17 @@ def test_more_epochs_go_on_where_fewer_ended(dataset: Dataset, undisturbed: Trai
 CHILD = """
 import sys
 from pathlib import Path
-from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
 from tests.engine.checkpoint.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
 data, checkpoint = map(Path, sys.argv[1:3])
-keeping = Keeping(bits=32, policy=sys.argv[3], generations=1)
+checkpoint_policy = CheckpointPolicy(bits=32, rows=sys.argv[3], generations=1)
 print("started", flush=True)
 train(TrainingJob(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE),
-      Hooks(on_step=lambda step, total: print(step, flush=True)), Checkpointing(checkpoint, steps=2, keeping=keeping))
+      Hooks(on_step=lambda step, total: print(step, flush=True)),
+      Checkpointing(checkpoint, steps=2, checkpoint_policy=checkpoint_policy))
 """
 
 
@@ -183,7 +184,7 @@ def read_steps(child: subprocess.Popen[str], steps: int) -> None:
 # The first keeps tables as small as these whole.
 @pytest.mark.parametrize("policy", ["auto", pytest.param("consecutive", marks=pytest.mark.long)])
 def test_killed_at_any_moment_the_result_is_bitwise_the_same(
-    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: Policy
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: RowSelection
 ) -> None:
     numbers = random.Random(0)
     for _ in range(3):
@@ -193,9 +194,9 @@ def test_killed_at_any_moment_the_result_is_bitwise_the_same(
         child.communicate()
         assert child.returncode == -signal.SIGKILL
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] > 0
-    keeping = Keeping(bits=32, policy=policy)
+    checkpoint_policy = CheckpointPolicy(bits=32, rows=policy)
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
-    assert_same(train(job, checkpointing=Checkpointing(tmp_path, keeping=keeping)), undisturbed)
+    assert_same(train(job, checkpointing=Checkpointing(tmp_path, checkpoint_policy=checkpoint_policy)), undisturbed)
     assert not list(tmp_path.glob("*.tmp"))
 
 

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import torch
 
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, read_checkpoint, write_checkpoint
 from tests.extensions.incremental_checkpoints.test_changing_tables import fresh, tables_of, touch
 
 
 def test_only_what_is_new_is_sent_and_all_arrives(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
-    keeping = Keeping(bits=8, policy="consecutive")
+    checkpoint_policy = CheckpointPolicy(bits=8, rows="consecutive")
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(there, {}, keeping)
+    kept = CheckpointDirectory(there, {}, checkpoint_policy)
     kept.follow(model)
     watch = CheckpointWatch(there)
     assert watch.changed() is None
@@ -33,7 +33,7 @@ def test_only_what_is_new_is_sent_and_all_arrives(tmp_path: Path) -> None:
     tables = []
     for folder in (there, here):
         model, optimizer = fresh(1)
-        again = CheckpointDirectory(folder, {}, keeping)
+        again = CheckpointDirectory(folder, {}, checkpoint_policy)
         again.follow(model)
         assert again.read(model, optimizer)["step"] == 3
         tables.append(tables_of(model))

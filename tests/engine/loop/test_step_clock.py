@@ -9,7 +9,7 @@ import torch
 
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
-from shunter.engine.loop.recorded_step import STEPS_UNTIL_RECORDED
+from shunter.engine.loop.cuda_graph_step import STEPS_UNTIL_RECORDED
 from shunter.engine.loop.step_clock import DeviceClock, HostClock, StepClock, StepSeconds, step_clock
 from shunter.engine.loop.trainer import train
 from shunter.engine.probes.steps import time_steps
@@ -102,7 +102,7 @@ def test_what_comes_between_two_steps_is_part_of_none() -> None:
         with clock.step():
             device.launch(0.1)
         device.launch(7.0)  # a validation
-        clock.go_on()
+        clock.resume_after_pause()
     assert [(step.wait, step.compute) for step in clock.finished(wait=True)] == [
         (pytest.approx(0.0), pytest.approx(0.1)),
         (pytest.approx(0.0), pytest.approx(0.1)),

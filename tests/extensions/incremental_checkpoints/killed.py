@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
+from shunter.engine.checkpoint.checkpoint_policy import ROW_SELECTIONS, CheckpointPolicy
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.keeping import POLICIES, Keeping
 from shunter.errors import CheckpointError
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
@@ -46,11 +46,11 @@ def expected(step: int) -> list[int]:
     return values
 
 
-def train(folder: Path, keeping: Keeping, say: Say, steps: int = STEPS) -> None:
+def train(folder: Path, checkpoint_policy: CheckpointPolicy, say: Say, steps: int = STEPS) -> None:
     """Go on where the last training was killed, and say which steps are safe."""
     model = build_model(SPEC, FEATURES, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    kept = CheckpointDirectory(folder, {}, keeping)
+    kept = CheckpointDirectory(folder, {}, checkpoint_policy)
     kept.follow(model)
     first = 0
     weight, layer = model.embeddings.weight, next(model.parameters())
@@ -64,7 +64,7 @@ def train(folder: Path, keeping: Keeping, say: Say, steps: int = STEPS) -> None:
     say(f"restored {first}")
     for step in range(first + 1, first + steps + 1):
         rows = torch.tensor(rows_of(step), dtype=torch.int32)
-        kept.note_rows(rows, torch.arange(len(rows) + 1, dtype=torch.int32))
+        kept.record_rows(rows, torch.arange(len(rows) + 1, dtype=torch.int32))
         with torch.no_grad():
             weight[rows.long()] = float(step % 200)
             layer.fill_(step)
@@ -90,7 +90,9 @@ def die_at(event: int, folder: Path, say: Say) -> None:
     sys.addaudithook(watch)
 
 
-def attempt(folder: Path, keeping: Keeping, prepare: Callable[[Say], None], seconds: float | None) -> list[str]:
+def attempt(
+    folder: Path, checkpoint_policy: CheckpointPolicy, prepare: Callable[[Say], None], seconds: float | None
+) -> list[str]:
     """Fork a training, and kill it after a time unless it ends before; returns what it said."""
     reader, writer = os.pipe()
     process = os.fork()
@@ -101,7 +103,7 @@ def attempt(folder: Path, keeping: Keeping, prepare: Callable[[Say], None], seco
 
         try:
             prepare(say)
-            train(folder, keeping, say)
+            train(folder, checkpoint_policy, say)
         except CheckpointError as error:
             say(f"full {error}")
         except BaseException as error:
@@ -128,12 +130,14 @@ def main(folder: Path, kills: int, seed: int) -> None:
     dice, seen, wrong = random.Random(seed), Counter[str](), []
     torch.set_num_threads(1)
     for _ in range(2):
-        train(folder / "first", Keeping(bits=8, policy="consecutive"), lambda _: None, 3)  # loads what is loaded late
-    for number, policy in enumerate(POLICIES):
+        train(
+            folder / "first", CheckpointPolicy(bits=8, rows="consecutive"), lambda _: None, 3
+        )  # loads what is loaded late
+    for number, policy in enumerate(ROW_SELECTIONS):
         own = folder / policy
-        keeping = Keeping(bits=8 if number % 2 else 32, policy=policy, generations=2)
+        checkpoint_policy = CheckpointPolicy(bits=8 if number % 2 else 32, rows=policy, generations=2)
         safe = 0
-        for round_number in range(kills // len(POLICIES) + FULL_DISK + 1):
+        for round_number in range(kills // len(ROW_SELECTIONS) + FULL_DISK + 1):
             is_full = round_number < FULL_DISK and round_number > 0
             event = dice.randrange(1, 120)
             by_time = round_number % 3 == 2
@@ -144,7 +148,9 @@ def main(folder: Path, kills: int, seed: int) -> None:
                 elif not by_time:
                     die_at(event, own, say)  # noqa: B023 - forked before the next round
 
-            said = attempt(own, keeping, prepare, dice.uniform(0.02, 0.2) if by_time and not is_full else None)
+            said = attempt(
+                own, checkpoint_policy, prepare, dice.uniform(0.02, 0.2) if by_time and not is_full else None
+            )
             steps = {
                 kind: [int(line.split()[1]) for line in said if line.startswith(kind)] for kind in ("restored", "safe")
             }

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.checkpoint_policy import ROW_SELECTIONS, CheckpointPolicy, RowSelection
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.keeping import POLICIES, Keeping, Policy
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -52,13 +52,13 @@ def interrupted_at(stops: list[int], job: TrainingJob, checkpointing: Checkpoint
     return train(job, checkpointing=checkpointing)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ROW_SELECTIONS)
 def test_in_full_precision_an_interrupted_training_ends_bitwise_the_same(
-    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: Policy
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: RowSelection
 ) -> None:
-    keeping = Keeping(bits=32, policy=policy)
+    checkpoint_policy = CheckpointPolicy(bits=32, rows=policy)
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
-    again = interrupted_at([3, 20, 47, 70], job, Checkpointing(tmp_path, steps=4, keeping=keeping))
+    again = interrupted_at([3, 20, 47, 70], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=checkpoint_policy))
     for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
     assert again.checkpoints is not None
@@ -70,7 +70,10 @@ def test_an_earlier_epoch_that_was_the_best_comes_back(dataset: Dataset, tmp_pat
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, Schedule(max_epochs=4, patience=4, seed=3))
     expected = train(job)
     assert expected.best_epoch < len(expected.history), "else nothing comes back"
-    kept = train(job, checkpointing=Checkpointing(tmp_path, steps=4, keeping=Keeping(bits=32, policy="consecutive")))
+    kept = train(
+        job,
+        checkpointing=Checkpointing(tmp_path, steps=4, checkpoint_policy=CheckpointPolicy(bits=32, rows="consecutive")),
+    )
     for left, right in zip(expected.model.state_dict().values(), kept.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
 
@@ -79,7 +82,9 @@ def test_an_earlier_epoch_that_was_the_best_comes_back(dataset: Dataset, tmp_pat
 def test_tables_of_several_widths_and_shared_rows(dataset: Dataset, tmp_path: Path, change: dict[str, tuple]) -> None:
     job = TrainingJob(dataset, model_spec(**{**SPEC.to_dict(), **change}), RATES, EXECUTION, SCHEDULE)
     expected = train(job)
-    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, keeping=Keeping(policy="consecutive")))
+    again = interrupted_at(
+        [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=CheckpointPolicy(rows="consecutive"))
+    )
     for left, right in zip(expected.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
 
@@ -89,7 +94,9 @@ def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: 
         threads=1, batch_size=64, embedding_memory_bytes=memory_of_rows(900, SPEC.embedding_dim, dataset)
     )
     job = TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE)
-    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, keeping=Keeping(policy="consecutive")))
+    again = interrupted_at(
+        [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=CheckpointPolicy(rows="consecutive"))
+    )
     for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
 
@@ -98,9 +105,9 @@ def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: 
 def test_in_few_bits_a_training_goes_on_close_by(
     dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, bits: int
 ) -> None:
-    keeping = Keeping(bits=bits, policy="intermittent")  # type: ignore[arg-type]
+    checkpoint_policy = CheckpointPolicy(bits=bits, rows="intermittent")  # type: ignore[arg-type]
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
-    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, keeping=keeping))
+    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=checkpoint_policy))
     assert again.checkpoints is not None
     assert again.checkpoints.bits == bits
     gap = again.validation.ne - undisturbed.validation.ne
@@ -125,7 +132,7 @@ def touch(model: Model, kept: CheckpointDirectory[Model], rows: list[tuple[int, 
     """A step on a batch with these ids of both fields."""
     values = torch.tensor([one for one, _ in rows] + [two for _, two in rows], dtype=torch.int32)
     offsets = torch.arange(len(values) + 1, dtype=torch.int32)
-    kept.note_rows(values, offsets)
+    kept.record_rows(values, offsets)
     model(torch.randn(len(rows), 1), values, offsets).sum().backward()
 
 
@@ -138,19 +145,19 @@ batches = st.lists(st.tuples(st.integers(0, 39), st.integers(0, 24)), min_size=1
 
 @settings(deadline=None, max_examples=25)
 @given(
-    policy=st.sampled_from(POLICIES),
+    policy=st.sampled_from(ROW_SELECTIONS),
     intervals=st.lists(st.lists(batches, max_size=3), min_size=1, max_size=6),
     data=st.data(),
 )
 def test_whatever_was_touched_comes_back(
-    policy: Policy,
+    policy: RowSelection,
     intervals: list[list[list[tuple[int, int]]]],
     data: st.DataObject,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("kept")
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy=policy))
+    kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows=policy))
     kept.follow(model)
     for number, interval in enumerate(intervals):
         for rows in interval:
@@ -160,7 +167,7 @@ def test_whatever_was_touched_comes_back(
             kept.finish()
             expected = tables_of(model)
             model, optimizer = fresh(1)
-            kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy=policy))
+            kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows=policy))
             kept.follow(model)
             assert kept.read(model, optimizer)["step"] == number
             assert all(map(torch.equal, tables_of(model), expected))
@@ -172,9 +179,9 @@ def test_whatever_was_touched_comes_back(
 def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
     tmp_path: Path, bits: int, is_begun_before: bool, most_off: float
 ) -> None:
-    keeping = Keeping(bits=bits, policy="auto" if bits < 32 else "consecutive", generations=1)  # type: ignore[arg-type]
+    checkpoint_policy = CheckpointPolicy(bits=bits, rows="auto" if bits < 32 else "consecutive", generations=1)  # type: ignore[arg-type]
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, keeping)
+    kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
     kept.follow(model)
     expected = tables_of(model)
     for step in range(30):
@@ -189,7 +196,7 @@ def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
     kept.finish()
     assert not list(tmp_path.glob("best-*"))
     model, optimizer = fresh(1)
-    kept = CheckpointDirectory(tmp_path, {}, keeping)
+    kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
     kept.follow(model)
     assert kept.read(model, optimizer)["step"] == 29
     kept.restore_best(model)
@@ -199,9 +206,9 @@ def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 def test_what_was_restored_from_few_bits_loses_nothing_more(tmp_path: Path, bits: int) -> None:
-    keeping = Keeping(bits=bits, policy="consecutive")  # type: ignore[arg-type]
+    checkpoint_policy = CheckpointPolicy(bits=bits, rows="consecutive")  # type: ignore[arg-type]
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, keeping)
+    kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
     kept.follow(model)
     touch(model, kept, [(number, number % 25) for number in range(40)])
     kept.write(model, optimizer, {"step": 1})
@@ -212,7 +219,11 @@ def test_what_was_restored_from_few_bits_loses_nothing_more(tmp_path: Path, bits
     for step in (3, 4, 5):
         model, optimizer = fresh(step)
         # The last ones keep all rows each time, so that those which nothing has touched are written anew.
-        kept = CheckpointDirectory(tmp_path, {}, keeping if step == 3 else Keeping(bits=bits, policy="full"))  # type: ignore[arg-type]
+        kept = CheckpointDirectory(
+            tmp_path,
+            {},
+            checkpoint_policy if step == 3 else CheckpointPolicy(bits=bits, rows="full"),  # type: ignore[arg-type]
+        )
         kept.follow(model)
         kept.read(model, optimizer)
         rows.append(tables_of(model))
@@ -227,7 +238,7 @@ def test_what_was_restored_from_few_bits_loses_nothing_more(tmp_path: Path, bits
 def kept_in_parts(folder: Path) -> tuple[CheckpointDirectory[Model], list[list[torch.Tensor]]]:
     """Three generations, and the tables as they were at each."""
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy="consecutive", generations=3))
+    kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows="consecutive", generations=3))
     kept.follow(model)
     tables = []
     for step in range(3):
@@ -240,7 +251,7 @@ def kept_in_parts(folder: Path) -> tuple[CheckpointDirectory[Model], list[list[t
 
 def read_again(folder: Path) -> tuple[int, list[torch.Tensor]]:
     model, optimizer = fresh(9)
-    kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy="consecutive", generations=3))
+    kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows="consecutive", generations=3))
     kept.follow(model)
     return kept.read(model, optimizer)["step"], tables_of(model)
 
@@ -273,8 +284,8 @@ def test_exchanged_parts_are_noticed_and_what_is_whole_goes_on(
 
 def test_an_older_base_stays_until_no_generation_needs_it(tmp_path: Path) -> None:
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, Keeping(bits=32, policy="auto", generations=1))
-    kept.keeping = Keeping(bits=8, policy="auto", generations=1)
+    kept = CheckpointDirectory(tmp_path, {}, CheckpointPolicy(bits=32, rows="auto", generations=1))
+    kept.checkpoint_policy = CheckpointPolicy(bits=8, rows="auto", generations=1)
     kept.follow(model)
     for step in range(40):
         touch(model, kept, [(number, number % 25) for number in range(step % 40, min(step % 40 + 12, 40))])
@@ -302,7 +313,7 @@ def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
 
     monkeypatch.setattr("shunter.engine.checkpoint.directory.write_tensors", held_up)
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, Keeping(bits=32, policy="consecutive"))
+    kept = CheckpointDirectory(tmp_path, {}, CheckpointPolicy(bits=32, rows="consecutive"))
     kept.follow(model)
     kept.write(model, optimizer, {"step": 0}, may_skip=True)
     kept.finish()
@@ -325,7 +336,7 @@ def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
 
 def test_one_at_a_time_and_what_is_due_meanwhile_is_counted(tmp_path: Path) -> None:
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, Keeping(bits=32, policy="consecutive", bytes_per_second=3_000))
+    kept = CheckpointDirectory(tmp_path, {}, CheckpointPolicy(bits=32, rows="consecutive", bytes_per_second=3_000))
     kept.follow(model)
     for step in range(4):
         kept.write(model, optimizer, {"step": step}, may_skip=True)
@@ -340,7 +351,7 @@ def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_
     rows, at_once = 400_000, 40_000  # more than the memory that copies may take of small tables
     one = CategoricalFeature(name="one", rows=rows, multi_valued=False)
     spec = model_spec(embedding_dim=16, bottom_widths=(16,), top_widths=(4,))
-    keeping = Keeping(bits=32, policy="consecutive")
+    checkpoint_policy = CheckpointPolicy(bits=32, rows="consecutive")
     disk, is_late = threading.Event(), threading.Event()
     waiting = threading.Timer(30, lambda: (is_late.set(), disk.set()))  # steps that wait for it end all the same
 
@@ -350,7 +361,7 @@ def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_
 
     def begun(seed: int) -> tuple[Model, torch.optim.Optimizer, CheckpointDirectory[Model]]:
         model = build_model(spec, Features(dense=("number",), categorical=(one,)), seed=seed).train()
-        kept = CheckpointDirectory(tmp_path, {}, keeping)
+        kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
         kept.follow(model)
         return model, torch.optim.SGD(model.parameters(), lr=0.1), kept
 
@@ -362,7 +373,7 @@ def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_
     for first in range(0, rows, at_once):
         values = torch.arange(first, first + at_once, dtype=torch.int32)
         offsets = torch.arange(at_once + 1, dtype=torch.int32)
-        kept.note_rows(values, offsets)
+        kept.record_rows(values, offsets)
         model(torch.randn(at_once, 1), values, offsets).sum().backward()
         kept.write(model, optimizer, {"step": 1}, may_skip=True)
     waiting.cancel()
@@ -391,7 +402,7 @@ def test_rows_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_small_tables_are_kept_whole_by_themselves(tmp_path: Path) -> None:
-    keeping = Keeping()
-    assert not keeping.is_incremental(1 << 19)
-    assert keeping.is_incremental(1 << 21)
-    assert [keeping.bits_of(size) for size in (1 << 21, 1 << 31)] == [32, 8]
+    checkpoint_policy = CheckpointPolicy()
+    assert not checkpoint_policy.is_incremental(1 << 19)
+    assert checkpoint_policy.is_incremental(1 << 21)
+    assert [checkpoint_policy.bits_of(size) for size in (1 << 21, 1 << 31)] == [32, 8]

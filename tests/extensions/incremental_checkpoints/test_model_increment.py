@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shunter.engine.checkpoint.warm_start import SharedRows, tables_by_name
 from shunter.errors import CheckpointError
-from shunter.extensions.incremental_checkpoints.model_increment import difference, lay_upon
+from shunter.extensions.incremental_checkpoints.model_increment import apply_delta, difference
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
@@ -56,7 +56,7 @@ def test_it_comes_back_bit_by_bit_and_holds_the_rows_that_differ(data: st.DataOb
     touched = sorted(data.draw(st.sets(st.integers(0, users - 1))))
     now, built = gone_on(former, users, shared, touched), model(users, 3)
     increment, figures = difference(now, former, shared)
-    lay_upon(former, built, shared, increment)
+    apply_delta(former, built, shared, increment)
     assert states_equal(built, now)
     assert figures.changed_rows == len(set(touched) | set(range(min(users, before), users)))
     assert figures.rows == users + 6
@@ -67,14 +67,14 @@ def test_few_bits_come_near_and_are_not_sent_a_second_time(bits: int) -> None:
     former, shared = model(8, 1), same_ids(8, [3, 1, 2, 0, 4, 5, 6, 7])
     now, first, second = gone_on(former, 8, shared, [0, 2, 5]), model(8, 3), model(8, 4)
     increment, figures = difference(now, former, shared, bits)
-    lay_upon(former, first, shared, increment)
+    apply_delta(former, first, shared, increment)
     near, exact = tables_by_name(first)["user"], tables_by_name(now)["user"]
     assert torch.equal(near[[1, 3, 4, 6, 7]], exact[[1, 3, 4, 6, 7]])
     assert (near - exact).abs().max() <= (exact.max() - exact.min()) / (2**bits - 1)
     assert 0 < figures.row_error < 0.5
     same = same_ids(8, list(range(8)))
     again, figures = difference(now, first, same, bits)
-    lay_upon(first, second, same, again)
+    apply_delta(first, second, same, again)
     assert figures.changed_rows == 0
     assert states_equal(first, second)
 
@@ -86,7 +86,7 @@ def test_one_model_goes_on_from_the_member_of_an_ensemble_that_it_was_made_of() 
     increment, figures = difference(now, Ensemble(members, [1.0, 1.0]), shared)
     assert increment.origins == [{"user": 1, "item": 1}]
     assert figures.changed_rows == 1
-    lay_upon(Ensemble(members, [1.0, 1.0]), built, shared, increment)
+    apply_delta(Ensemble(members, [1.0, 1.0]), built, shared, increment)
     assert states_equal(built, now)
 
 
@@ -95,7 +95,7 @@ def test_tables_that_ids_share_and_tables_of_other_widths() -> None:
     former, now, built = model(8, 1, **narrow), model(9, 2, **narrow), model(9, 3, **narrow)
     shared = same_ids(9, list(range(8)))
     for earlier in (former, model(8, 1)):
-        lay_upon(earlier, built, shared, difference(now, earlier, shared)[0])
+        apply_delta(earlier, built, shared, difference(now, earlier, shared)[0])
         assert states_equal(built, now)
 
 
@@ -110,7 +110,7 @@ def test_tables_in_fp16_come_back_whatever_those_before_were_kept_in(before: str
             table[torch.from_numpy(rows.now)] = tables_by_name(former)[name][torch.from_numpy(rows.former)].half()
         tables_by_name(now)["user"][[0, 5]] += 0.5
     increment, figures = difference(now, former, shared, bits)
-    lay_upon(former, built, shared, increment)
+    apply_delta(former, built, shared, increment)
     assert figures.changed_rows == 2
     assert states_equal(built, now) == (bits == 32)
     assert built.embeddings.weight.dtype == torch.float16
@@ -121,4 +121,4 @@ def test_an_increment_of_other_models_is_refused() -> None:
     former, shared = model(8, 1), same_ids(8, list(range(8)))
     increment, _ = difference(model(8, 2), former, shared)
     with pytest.raises(CheckpointError, match="is one of other models"):
-        lay_upon(former, model(4, 3), shared, increment)
+        apply_delta(former, model(4, 3), shared, increment)

@@ -28,8 +28,8 @@ def from_five_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initial_weights, "LATER_FROM_ROWS", 5)
 
 
-def unbegun(tables: TieredEmbeddings) -> int:
-    return tables._tiers._map.unbegun
+def uninitialised(tables: TieredEmbeddings) -> int:
+    return tables._tiers._map.uninitialised
 
 
 @settings(deadline=None, max_examples=40)
@@ -65,11 +65,11 @@ def test_any_access_pattern_gives_bitwise_the_tables_in_memory(seed: int, sample
     batches = draw_batches(TABLES, count=8, samples=samples, seed=seed)
     in_memory = build(TABLES, "torch")
     tiered = build_tiered(TABLES, "torch", max(largest_window(batches, 1), 1) + spare, depth + 2)
-    assert unbegun(tiered) == 23
+    assert uninitialised(tiered) == 23
     expected, found = train_in_memory(in_memory, batches), train_tiered(tiered, batches, depth)
     assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
     assert_same_tables(tiered, in_memory)
-    assert unbegun(tiered) == 0, "somebody has asked for all"
+    assert uninitialised(tiered) == 0, "somebody has asked for all"
 
 
 def test_a_row_begins_when_it_is_trained_or_scored() -> None:
@@ -79,24 +79,24 @@ def test_a_row_begins_when_it_is_trained_or_scored() -> None:
     assert not tiered.weight[[0, 1, 2, 4, 6, 7, 8]].any()
     scored = torch.tensor([1, 1], dtype=torch.int32)
     assert torch.equal(*(tables.eval()(scored, offsets) for tables in (tiered, in_memory)))
-    [shard] = tiered.begun_shards()
+    [shard] = tiered.initialised_shards()
     assert shard.starts is not None
     begun = torch.ones(9, dtype=torch.bool)
     tiered.flush()
-    shard.starts.keep_begun(begun)
+    shard.starts.mask_initialised(begun)
     assert begun.nonzero().view(-1).tolist() == [1, 3, 5]
 
 
 def test_what_others_write_stays_and_what_is_drawn_again_is_as_at_first() -> None:
     in_memory, tiered = build([9], "torch"), build_tiered([9], "torch", slots=4)
-    [shard] = tiered.begun_shards()
+    [shard] = tiered.initialised_shards()
     assert shard.starts is not None
     shard.weight[torch.tensor([2])] = 8.0
-    shard.starts.note_written(torch.tensor([2]))
+    shard.starts.record_written(torch.tensor([2]))
     assert torch.equal(tiered.tables[0][2], torch.full((4,), 8.0))
     assert torch.equal(tiered.tables[0][3:], in_memory.tables[0][3:])
     tiered.draw_again()
-    assert unbegun(tiered) == 9
+    assert uninitialised(tiered) == 9
     assert torch.equal(tiered.tables[0], in_memory.tables[0])
     in_memory.tables[0][2] = 8.0
     in_memory.draw_again()
@@ -107,5 +107,5 @@ def test_weights_that_are_loaded_are_all_there() -> None:
     tiered, other = build_tiered([9], "torch", slots=4), build([9], "torch")
     other.tables[0][:] += 1
     tiered.load_state_dict(other.state_dict())
-    assert unbegun(tiered) == 0
+    assert uninitialised(tiered) == 0
     assert_same_tables(tiered, other)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
 from shunter.engine.checkpoint.directory import CheckpointDirectory
-from shunter.engine.checkpoint.keeping import Keeping
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
@@ -22,7 +22,7 @@ from tests.engine.synthetic import memory_of_rows, write_dataset
 from tests.extensions.incremental_checkpoints.test_changing_tables import EXECUTION, RATES, SPEC
 
 SCHEDULE = Schedule(max_epochs=3, patience=4, seed=3)
-IN_PARTS = Keeping(bits=32, policy="consecutive")
+IN_PARTS = CheckpointPolicy(bits=32, rows="consecutive")
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def assert_same(found: TrainResult, expected: TrainResult) -> None:
 def test_the_first_checkpoint_holds_only_what_was_asked_for(dataset: Dataset, tmp_path: Path) -> None:
     job = TrainingJob(dataset, SPEC, RATES, in_file(dataset), SCHEDULE)
     with pytest.raises(KeyboardInterrupt):
-        train(job, stopping_at(3), Checkpointing(tmp_path, steps=1, keeping=IN_PARTS))
+        train(job, stopping_at(3), Checkpointing(tmp_path, steps=1, checkpoint_policy=IN_PARTS))
     [part] = json.loads((tmp_path / "checkpoint.json").read_text())["parts"][:1]
     assert part["left_out"] == initial_weights.RULE
     rows = sum(path.stat().st_size for path in tmp_path.glob("rows-000001-*"))
@@ -71,7 +71,7 @@ def test_the_first_checkpoint_holds_only_what_was_asked_for(dataset: Dataset, tm
 def test_resumed_in_a_file_and_in_memory_in_turn(
     dataset: Dataset, in_memory: TrainResult, tmp_path: Path, policy: str
 ) -> None:
-    checkpointing = Checkpointing(tmp_path, steps=4, keeping=replace(IN_PARTS, policy=policy))  # type: ignore[arg-type]
+    checkpointing = Checkpointing(tmp_path, steps=4, checkpoint_policy=replace(IN_PARTS, policy=policy))  # type: ignore[arg-type]
     job = TrainingJob(dataset, SPEC, RATES, in_file(dataset), SCHEDULE)
     for stop, execution in ((6, job.execution), (20, EXECUTION), (47, job.execution)):
         with pytest.raises(KeyboardInterrupt):
@@ -83,7 +83,7 @@ def step(model: Model, kept: CheckpointDirectory[Model], row: int) -> None:
     """On a batch with one row of either table."""
     values, offsets = torch.full((2,), row, dtype=torch.int32), torch.arange(3, dtype=torch.int32)
     admitted = model.embeddings.admit(values, offsets)
-    kept.note_rows(admitted, offsets)
+    kept.record_rows(admitted, offsets)
     model(torch.ones(1, 1), admitted, offsets).sum().backward()
 
 
@@ -110,10 +110,12 @@ def test_the_best_weights_come_back_without_rows_that_began_later(tmp_path: Path
                 kept.keep_best(model, row)
             kept.write(model, optimizer, {"step": row})
             if not is_again and row == 10:
-                for shard, initial in zip(model.embeddings.begun_shards(), in_memory.embeddings.tables, strict=True):
+                for shard, initial in zip(
+                    model.embeddings.initialised_shards(), in_memory.embeddings.tables, strict=True
+                ):
                     assert shard.starts is not None
                     begun = torch.ones(120, dtype=torch.bool)
-                    shard.starts.keep_begun(begun)
+                    shard.starts.mask_initialised(begun)
                     expected.append(torch.where(begun[:, None], shard.weight, initial).clone())
         kept.finish()
     kept.restore_best(model)

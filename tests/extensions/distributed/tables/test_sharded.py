@@ -108,7 +108,7 @@ def steps_ahead() -> dict[str, Any]:
             before = len(sent)
             output = tables(values, offsets)
             was_sent.append(len(sent) == before)
-            tables.go_on_sending()
+            tables.continue_sending()
             output.backward(gradient_of(dist.get_rank()))
             if number == 1:  # as a validation between two steps
                 with torch.no_grad():

@@ -12,7 +12,7 @@ from torch import Tensor
 from shunter.engine.checkpoint.generations import Content, Part, StoredFile
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.errors import CheckpointError
-from shunter.extensions.distributed.training.rows import _pieces, lay_into, pieces_of
+from shunter.extensions.distributed.training.rows import _pieces, load_parts, pieces_of
 from shunter.extensions.incremental_checkpoints.pieces import StoredRows, encode, full_precision
 from shunter.models.embeddings.shards import Shard
 
@@ -71,7 +71,7 @@ def test_parts_laid_one_upon_the_other_are_the_table(
         sums[rows] += 1
         parts.append(written(folder, str(number), "since_last", divided(weight, sums, before), rows))
     found = divided(torch.full((ROWS, WIDTH), torch.nan), torch.full((ROWS,), torch.inf), after)
-    lay_into(found, folder, parts)
+    load_parts(found, folder, parts)
     for one, other in zip(found, divided(weight, sums, after), strict=True):
         assert torch.equal(one.weight, other.weight)
         torch.testing.assert_close(one.adagrad_sum, other.adagrad_sum)  # of columns divided otherwise, their mean
@@ -83,7 +83,7 @@ def test_a_table_that_is_not_covered_is_said(tmp_path: Path) -> None:
     shards = divided(torch.zeros(ROWS, WIDTH), torch.zeros(ROWS), ([5], []))
     part = written(tmp_path, "0", "full", shards[:1], None)
     with pytest.raises(CheckpointError, match="holds 0 of the 56 weights of a part of table 0"):
-        lay_into(shards, tmp_path, [part])
+        load_parts(shards, tmp_path, [part])
 
 
 def test_in_few_bits_each_block_comes_back_and_is_never_quantised_again(tmp_path: Path) -> None:
@@ -91,12 +91,12 @@ def test_in_few_bits_each_block_comes_back_and_is_never_quantised_again(tmp_path
     before = ([5], [4])
     part = written(tmp_path, "0", "full", divided(weight, sums, before), None, bits=8)
     found = divided(torch.zeros(ROWS, WIDTH), torch.zeros(ROWS), ([], []))
-    lay_into(found, tmp_path, [part])
+    load_parts(found, tmp_path, [part])
     assert float((found[0].weight - weight).abs().max()) < 0.03
     torch.testing.assert_close(found[0].adagrad_sum, sums, rtol=1 / 128, atol=0)
 
     shards, stored = divided(weight, sums, before), StoredRows()
-    lay_into(shards, tmp_path, [part])
+    load_parts(shards, tmp_path, [part])
     once = [shard.weight.clone() for shard in shards]
     for piece in pieces_of(tmp_path, part):
         stored.note(piece, shards[:2])  # those of one process

@@ -20,7 +20,7 @@ HOT_BITS = 8
 ROWS_LOOKED_AT = 1 << 12  # evenly sampled rows of a shard: enough to estimate the share to about 0.01
 
 
-class HotRows:
+class HotRowSplitter:
     """Splitter of pieces into hot rows and other rows.
 
     Args:

@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shunter.engine.checkpoint.checkpoint_policy import RowSelection
 from shunter.engine.checkpoint.generations import Content
-from shunter.engine.checkpoint.keeping import Policy
-from shunter.extensions.incremental_checkpoints.growth import Growth, next_contents
+from shunter.extensions.incremental_checkpoints.incremental_policy import TouchedShares, next_contents
 
 
-def contents(policy: Policy, since_last: list[float], since_full: list[float]) -> list[Content]:
+def contents(policy: RowSelection, since_last: list[float], since_full: list[float]) -> list[Content]:
     """What each checkpoint after a full one holds; the growth begins anew after a full one."""
     found: list[Content] = []
     history: list[float] = []
     age = 0
     for _ in since_last:
         last, full = since_last[age], since_full[age]
-        (content,) = next_contents(policy, [Growth(parts=history, since_last=last, since_full=full)])
+        (content,) = next_contents(policy, [TouchedShares(parts=history, since_last=last, since_full=full)])
         found.append(content)
         if content == "full":
             history, age = [], 0
@@ -55,7 +55,7 @@ def test_auto_never_keeps_more_than_twice_all_rows(shares: list[float]) -> None:
     grown = 0.0
     for share in shares:
         grown = max(share, min(grown + share / 2, 1.0))
-        growth = Growth(parts=[kept] if kept else [], since_last=share, since_full=grown)
+        growth = TouchedShares(parts=[kept] if kept else [], since_last=share, since_full=grown)
         (content,) = next_contents("auto", [growth])
         kept = {"full": 0.0, "since_full": grown, "since_last": kept + share}[content]
         if content == "full":
@@ -70,7 +70,7 @@ def test_ranges_begin_anew_in_turn_and_keep_half_as_much_again_at_most(intervals
     for shares in intervals:
         grown = [min(max(one, share, (one + share) * 0.9), 1.0) for one, share in zip(grown, shares, strict=True)]
         growth = [
-            Growth(parts=its_parts, since_last=share, since_full=its_grown)
+            TouchedShares(parts=its_parts, since_last=share, since_full=its_grown)
             for its_parts, share, its_grown in zip(parts, shares, grown, strict=True)
         ]
         contents = next_contents("auto", growth)
@@ -89,7 +89,9 @@ def test_a_steady_growth_writes_no_full_checkpoint_again() -> None:
     grown, written = [0.0] * 8, []
     for _ in range(40):
         grown = [min(one + 0.1, 1.0) for one in grown]
-        growth = [Growth(parts=its, since_last=0.1, since_full=full) for its, full in zip(parts, grown, strict=True)]
+        growth = [
+            TouchedShares(parts=its, since_last=0.1, since_full=full) for its, full in zip(parts, grown, strict=True)
+        ]
         contents = next_contents("auto", growth)
         for number, content in enumerate(contents):
             parts[number] = [] if content == "full" else [*parts[number], 0.1]

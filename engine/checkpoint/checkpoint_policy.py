@@ -13,8 +13,8 @@ ROW_TRACKERS = Registry(
     group="shunter.row_trackers",
 )
 
-Policy = Literal["auto", "full", "one-shot", "consecutive", "intermittent"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
+RowSelection = Literal["auto", "full", "one-shot", "consecutive", "intermittent"]
+ROW_SELECTIONS: tuple[RowSelection, ...] = get_args(RowSelection)
 StoredBits = Literal[32, 8, 4, 3, 2]
 STORED_BITS: tuple[StoredBits, ...] = get_args(StoredBits)
 FULL_PRECISION = 32
@@ -38,27 +38,27 @@ FEWEST_BITS_OF_BEST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keeping:
+class CheckpointPolicy:
     """Checkpoint policy.
 
     Attributes:
         bits: Bits of a number in the tables. `auto` is 32 for tables below 1 GiB, otherwise 8. With 32 a resumed
             training run equals an uninterrupted one bit for bit.
-        policy: Selection of the rows of each checkpoint.
+        rows: Which rows of the tables a checkpoint contains.
         generations: Number of states to keep: the newest, and earlier ones in case the newest is damaged.
         bytes_per_second: Largest write rate; None is no limit.
         copied_to: Address of `fsspec` for a remote copy; None makes no copy.
     """
 
     bits: Bits = "auto"
-    policy: Policy = "auto"
+    rows: RowSelection = "auto"
     generations: int = 2
     bytes_per_second: float | None = None
     copied_to: str | None = None
 
     def is_incremental(self, table_bytes: int) -> bool:
         """Return True if tables are stored apart from the other state, piece by piece."""
-        is_requested = self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
+        is_requested = self.rows not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
         return is_requested or (table_bytes >= INCREMENTAL_FROM_BYTES and "changed_rows" in ROW_TRACKERS.names)
 
     def bits_of(self, table_bytes: int) -> int:
@@ -68,7 +68,7 @@ class Keeping:
         return BITS_OF_AUTO if table_bytes >= QUANTISED_FROM_BYTES else FULL_PRECISION
 
 
-BY_DEFAULT = Keeping()
+BY_DEFAULT = CheckpointPolicy()
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.extensions.incremental_checkpoints.heat import HOT_BITS, HOT_SHARE, HotRows
+from shunter.extensions.incremental_checkpoints.hot_rows import HOT_BITS, HOT_SHARE, HotRowSplitter
 from shunter.extensions.incremental_checkpoints.pieces import Piece, decode, encode
 from shunter.models.embeddings.shards import Shard
 
@@ -25,7 +25,7 @@ def piece_of(shard: Shard) -> Piece:
 @given(st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=300))
 def test_each_row_is_kept_once_and_no_more_than_the_share_are_hot(sums: list[float]) -> None:
     shard = shard_of(torch.tensor(sums))
-    pieces = list(HotRows([shard]).divide(piece_of(shard)))
+    pieces = list(HotRowSplitter([shard]).divide(piece_of(shard)))
     hot = [piece for piece in pieces if piece.own_bits == HOT_BITS]
     assert sorted(torch.cat([piece.rows for piece in pieces]).tolist()) == list(range(len(sums)))
     assert sum(len(piece.rows) for piece in hot) <= HOT_SHARE * len(sums) + 1
@@ -36,6 +36,6 @@ def test_each_row_is_kept_once_and_no_more_than_the_share_are_hot(sums: list[flo
 def test_hot_rows_come_back_in_their_bits() -> None:
     shard = shard_of(torch.arange(50.0))
     tensors = {}
-    for number, piece in enumerate(HotRows([shard]).divide(piece_of(shard))):
+    for number, piece in enumerate(HotRowSplitter([shard]).divide(piece_of(shard))):
         tensors |= encode(piece, 2, number)
     assert {piece.stored_bits: len(piece.rows) for piece in decode(tensors)} == {8: 5, 2: 45}

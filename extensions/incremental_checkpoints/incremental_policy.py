@@ -20,8 +20,8 @@ checkpoint.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shunter.engine.checkpoint.checkpoint_policy import RowSelection
 from shunter.engine.checkpoint.generations import Content
-from shunter.engine.checkpoint.keeping import Policy
 
 # `auto` writes the rows since the last full checkpoint if they are at most this many times those since the last one.
 SAME_ROWS = 1.1
@@ -30,7 +30,7 @@ KEPT_BEYOND_ALL, KEPT_BEYOND_ALL_IN_TURN = 1.0, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth:
+class TouchedShares:
     """Touched rows of a range, as shares of the range from 0 to 1.
 
     Attributes:
@@ -44,7 +44,7 @@ class Growth:
     since_full: float
 
 
-def next_contents(policy: Policy, ranges: Sequence[Growth]) -> list[Content]:
+def next_contents(policy: RowSelection, ranges: Sequence[TouchedShares]) -> list[Content]:
     """Return the content of the next checkpoint for each range of rows; all ranges are equally large.
 
     Args:
@@ -67,7 +67,7 @@ def next_contents(policy: Policy, ranges: Sequence[Growth]) -> list[Content]:
     return contents
 
 
-def _published_content(policy: Policy, growth: Growth) -> Content:
+def _published_content(policy: RowSelection, growth: TouchedShares) -> Content:
     match policy:
         case "full":
             return "full"

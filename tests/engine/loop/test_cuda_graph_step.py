@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
-from shunter.engine.loop.recorded_step import WARM_UPS, RecordedStep, record_steps
+from shunter.engine.loop.cuda_graph_step import WARM_UPS, RecordedStep, record_steps
 from shunter.engine.loop.step import build_dense_optimizer, plain_step, train_step
 from shunter.models.embeddings.learning import EmbeddingLearning
 from shunter.models.registry import Model, build_model
