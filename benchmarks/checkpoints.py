@@ -2,7 +2,7 @@
 
 A DLRM of more than a million rows learns clicks whose ids follow a power law, and another one the sample of Criteo's
 log, by the product's own trainer. Against whole checkpoints in full precision, kept as often and as many, each width is
-restored as often as the rule allows for it (`shunter.engine.checkpoint.checkpoint_policy`), spread over the training by
+restored as often as the rule allows for it (`shunter.engine.checkpoint.checkpoint_settings`), spread over training by
 interrupting it, and its quality is compared with a training that nothing interrupts. Bytes are those of trainings that
 no one
 interrupts: as an interval is shorter here than the writing of all rows in few bits takes, and far longer where
@@ -36,7 +36,7 @@ import yaml
 from benchmarks.quality.files import LOGS, write_files
 from benchmarks.report import parse_arguments, publish, result_path, table
 from shunter.engine.checkpoint.background import WRITER, Throttle
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures, CheckpointPolicy, StoredBits
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures, CheckpointSettings, StoredBits
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
@@ -107,12 +107,12 @@ def job_of(dataset: Dataset, batch_size: int, epochs: int) -> ClickJob:
 
 
 def interrupted(
-    job: ClickJob, checkpoint_policy: CheckpointPolicy, restores: int, every_steps: int, folder: Path
+    job: ClickJob, checkpoint_settings: CheckpointSettings, restores: int, every_steps: int, folder: Path
 ) -> TrainResult:
     """Train with interruptions spread evenly, and go on each time from the last checkpoint."""
     steps = job.schedule.max_epochs * (job.dataset.splits["train"].rows // job.execution.batch_size)
     stops = [round(steps * (number + 1) / (restores + 1)) for number in range(restores)]
-    checkpointing = Checkpointing(folder, steps=every_steps, checkpoint_policy=checkpoint_policy)
+    checkpointing = Checkpointing(folder, steps=every_steps, checkpoint_settings=checkpoint_settings)
     for stop in stops:
 
         def interrupt(step: int, _: int, stop: int = stop) -> None:
@@ -126,7 +126,7 @@ def interrupted(
     return train(job, checkpointing=checkpointing)
 
 
-def in_peace(job: ClickJob, checkpoint_policy: CheckpointPolicy, every_steps: int, folder: Path) -> TrainResult:
+def in_peace(job: ClickJob, checkpoint_settings: CheckpointSettings, every_steps: int, folder: Path) -> TrainResult:
     """Train without interruption; each checkpoint is on the disk before the next is due."""
 
     def settle(step: int, _: int) -> None:
@@ -136,7 +136,7 @@ def in_peace(job: ClickJob, checkpoint_policy: CheckpointPolicy, every_steps: in
                     thread.join()
 
     return train(
-        job, Hooks(on_step=settle), Checkpointing(folder, steps=every_steps, checkpoint_policy=checkpoint_policy)
+        job, Hooks(on_step=settle), Checkpointing(folder, steps=every_steps, checkpoint_settings=checkpoint_settings)
     )
 
 
@@ -149,13 +149,13 @@ def quality(
     undisturbed = train(job)
     runs: dict[str, TrainResult] = {}
     if with_bytes and 32 in widths:
-        runs["whole"] = in_peace(job, CheckpointPolicy(bits=32, rows="full"), every_steps, folder / f"{name}-whole")
+        runs["whole"] = in_peace(job, CheckpointSettings(bits=32, rows="full"), every_steps, folder / f"{name}-whole")
     for bits in widths:
-        checkpoint_policy = CheckpointPolicy(bits=bits)
-        runs[str(bits)] = interrupted(job, checkpoint_policy, RESTORES[bits], every_steps, folder / f"{name}-{bits}")
+        checkpoint_settings = CheckpointSettings(bits=bits)
+        runs[str(bits)] = interrupted(job, checkpoint_settings, RESTORES[bits], every_steps, folder / f"{name}-{bits}")
         # The same without a restore: what is written and kept does not hang on how often it was needed.
         if with_bytes:
-            runs[f"{bits} undisturbed"] = in_peace(job, checkpoint_policy, every_steps, folder / f"{name}-{bits}-0")
+            runs[f"{bits} undisturbed"] = in_peace(job, checkpoint_settings, every_steps, folder / f"{name}-{bits}-0")
         for made in folder.glob(f"{name}-*"):
             shutil.rmtree(made)
         yield {
@@ -176,11 +176,11 @@ def figures_of(result: TrainResult) -> CheckpointFigures:
 
 def slowdown(job: ClickJob, folder: Path, turns: int) -> dict[str, list[float]]:
     """Mean seconds of a step, in turns: beside nothing, and beside a writer that a slow disk keeps at work."""
-    keepings = {"alone": Checkpointing(folder / "alone", seconds=1e9, checkpoint_policy=CheckpointPolicy(bits=32))}
+    keepings = {"alone": Checkpointing(folder / "alone", seconds=1e9, checkpoint_settings=CheckpointSettings(bits=32))}
     for bits in TIMED_BITS:
-        checkpoint_policy = CheckpointPolicy(bits=bits, bytes_per_second=SLOW_BYTES_PER_SECOND)
+        checkpoint_settings = CheckpointSettings(bits=bits, bytes_per_second=SLOW_BYTES_PER_SECOND)
         keepings[str(bits)] = Checkpointing(
-            folder / str(bits), steps=BUSY_FROM_STEP, checkpoint_policy=checkpoint_policy
+            folder / str(bits), steps=BUSY_FROM_STEP, checkpoint_settings=checkpoint_settings
         )
     seconds: dict[str, list[float]] = {name: [] for name in keepings}
     for turn in range(turns):
@@ -201,7 +201,7 @@ def stalls(job: ClickJob, folder: Path) -> dict[str, float]:
     every_steps = max(job.dataset.splits["train"].rows // job.execution.batch_size // CHECKPOINTS, 1)
     found = {}
     for bits in TIMED_BITS:
-        figures = figures_of(in_peace(job, CheckpointPolicy(bits=bits), every_steps, folder / f"stall-{bits}"))
+        figures = figures_of(in_peace(job, CheckpointSettings(bits=bits), every_steps, folder / f"stall-{bits}"))
         found[str(bits)] = figures.stall_seconds / figures.written
     return found
 

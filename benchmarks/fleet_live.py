@@ -32,7 +32,7 @@ from shunter.errors import HardwareError
 from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime, Source
 from shunter.extensions.fleet.files import OwnJob
-from shunter.extensions.fleet.live.driver import Driver, Surroundings
+from shunter.extensions.fleet.live.driver import Driver, DriverContext
 from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.past import read_past_jobs
 from shunter.extensions.fleet.policies import make_policy
@@ -116,7 +116,7 @@ def run(jobs: Sequence[FleetJob], address: str, directory: Path, policy: str = P
         )
         began = time.monotonic()
         with trainings:
-            around = Surroundings(lambda: time.monotonic() - began)
+            around = DriverContext(lambda: time.monotonic() - began)
             driver = Driver([job.job for job in jobs], make_policy(policy), trainings, around)
             driver.run()
         keep_measured(run_id, {job.name: job for job in jobs}, driver)

@@ -46,7 +46,7 @@ from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.extensions.distributed.training import Sharding
 from shunter.extensions.tiers.memory.compare import compare_servers
 from shunter.extensions.tiers.memory.demand import TableDemand, segments_of
-from shunter.extensions.tiers.memory.nodes import Ask
+from shunter.extensions.tiers.memory.nodes import TrainingDemand
 from shunter.extensions.tiers.memory.power import BASE as SERVING_BASE
 from shunter.extensions.tiers.memory.power import saving, serving_fleets
 from shunter.extensions.tiers.memory.servers import BASE, read_servers
@@ -242,7 +242,7 @@ def simulated_nodes() -> list[dict[str, Any]]:
     )
     found: list[dict[str, Any]] = []
     for rate in (10_000.0, 100_000.0, 1_000_000.0):
-        compared = compare_servers(read_servers(), Ask(tables, 1e8, 65_536, rate))
+        compared = compare_servers(read_servers(), TrainingDemand(tables, 1e8, 65_536, rate))
         by_misses = [vars(one) for one in compared.around if one.samples_per_second == rate]
         found.append({"samples_per_second": rate, **compared.to_dict()["servers"], "by_misses": by_misses})
         for plan in (one for one in found[-1].values() if isinstance(one, dict)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from shunter.engine.checkpoint.checkpoint_policy import BY_DEFAULT, CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import BY_DEFAULT, CheckpointSettings
 from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -78,4 +78,4 @@ class Checkpointing:
     directory: Path
     seconds: float = 300.0
     steps: int | None = None
-    checkpoint_policy: CheckpointPolicy = BY_DEFAULT
+    checkpoint_settings: CheckpointSettings = BY_DEFAULT

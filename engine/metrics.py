@@ -191,7 +191,7 @@ def root_mean_square(values: np.ndarray, shares: np.ndarray | None = None) -> fl
 
 
 def row_losses(labels: np.ndarray, logits: np.ndarray, number: NumberLabel | None = None) -> np.ndarray:
-    """Return what each row loses, float64 `[rows]`: its log loss in nats, or the loss of a label that is a number."""
+    """Return the loss of each row, float64 `[rows]`: the log loss in nats, or the loss of a label that is a number."""
     labels, logits = labels.astype(np.float64), logits.astype(np.float64)
     if number is None:
         return np.logaddexp(0.0, logits) - labels * logits  # softplus(logit) - label * logit, which cannot overflow
@@ -203,7 +203,7 @@ def row_losses(labels: np.ndarray, logits: np.ndarray, number: NumberLabel | Non
 
 
 def constant_losses(labels: np.ndarray, weights: np.ndarray, number: NumberLabel) -> np.ndarray:
-    """Return what each row loses by the best prediction that is the same for all rows, float64 `[rows]`."""
+    """Return the loss of each row under the best constant prediction, float64 `[rows]`."""
     import torch
 
     from shunter.engine.number_losses import number_loss

@@ -1,4 +1,4 @@
-"""Losses of labels that are numbers: what each row loses, and what an output predicts.
+"""Losses of labels that are numbers: the loss of each row, and the prediction of an output.
 
 An output is on a scale on which training begins well: with an output of 0 every loss predicts about the mean of the
 training part. A further loss is a class with the methods of `NumberLoss` and an entry in `shunter.label_losses`.
@@ -36,7 +36,7 @@ class NumberLoss(ABC):
 
     @abstractmethod
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of each row; see `__call__`."""
+        """Return the loss of each row, `[rows]`, never negative."""
 
     @abstractmethod
     def predictions(self, outputs: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class NumberLoss(ABC):
         """Return the outputs that predict some numbers; inverse of `predictions`."""
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """Return the output `[]` of the best prediction that is the same for all rows: by default their mean."""
+        """Return the output `[]` of the best prediction that is the same for all rows."""
         return self.outputs(weights @ labels / weights.sum())
 
 
@@ -55,15 +55,15 @@ class _Linear(NumberLoss):
     """Base of losses whose output is the label in standard deviations from its mean."""
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """See `NumberLoss.predictions`."""
+        """Return the predicted numbers, in the unit of the label, from outputs."""
         return self.label.center + self.label.scale * outputs
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """See `NumberLoss.outputs`."""
+        """Return the outputs that predict some numbers; inverse of `predictions`."""
         return (predictions - self.label.center) / self.label.scale
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """See `NumberLoss.losses`."""
+        """Return the loss of each row, `[rows]`, never negative."""
         return self.of_errors(self.outputs(labels) - outputs)
 
     @abstractmethod
@@ -75,7 +75,7 @@ class SquaredError(_Linear):
     """Squared error, in units of the label's variance; predicts the mean."""
 
     def of_errors(self, errors: Tensor) -> Tensor:
-        """See `_Linear.of_errors`."""
+        """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
         return errors**2
 
 
@@ -83,11 +83,11 @@ class Huber(_Linear):
     """Squared error that is linear from `parameter` standard deviations on (Huber, 1964); outliers count less."""
 
     def of_errors(self, errors: Tensor) -> Tensor:
-        """See `_Linear.of_errors`."""
+        """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
         return nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=self.parameter)
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """See `NumberLoss.best_constant`."""
+        """Return the output `[]` of the best prediction that is the same for all rows."""
         return _minimum(self, labels, weights)
 
 
@@ -100,11 +100,11 @@ class Quantile(_Linear):
             raise RequestError(f"The loss {label.loss} does not suit: give a quantile between 0 and 1.")
 
     def of_errors(self, errors: Tensor) -> Tensor:
-        """See `_Linear.of_errors`."""
+        """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
         return torch.maximum(self.parameter * errors, (self.parameter - 1) * errors)
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """See `NumberLoss.best_constant`."""
+        """Return the output `[]` of the best prediction that is the same for all rows."""
         ordered = labels.argsort()
         below = weights[ordered].cumsum(0)
         place = torch.searchsorted(below, self.parameter * below[-1]).clamp(max=len(labels) - 1)
@@ -115,11 +115,11 @@ class _Exponential(NumberLoss):
     """Base of losses whose output is the logarithm of the prediction over the label's mean."""
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """See `NumberLoss.predictions`."""
+        """Return the predicted numbers, in the unit of the label, from outputs."""
         return self.label.center * outputs.clamp(max=LARGEST_EXPONENT).exp()
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """See `NumberLoss.outputs`."""
+        """Return the outputs that predict some numbers; inverse of `predictions`."""
         return (predictions / self.label.center).clamp_min(math.exp(-LARGEST_EXPONENT)).log()
 
 
@@ -127,7 +127,7 @@ class Poisson(_Exponential):
     """Half of the Poisson deviance, in units of the label's mean; predicts the mean of a count."""
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """See `NumberLoss.losses`."""
+        """Return the loss of each row, `[rows]`, never negative."""
         relative = labels / self.label.center
         likelihood = outputs.clamp(max=LARGEST_EXPONENT).exp() - relative * outputs
         return (likelihood + torch.xlogy(relative, relative) - relative).clamp_min(0)  # 0 within rounding if exact
@@ -142,7 +142,7 @@ class WeightedLogistic(_Exponential):
     """
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """See `NumberLoss.losses`."""
+        """Return the loss of each row, `[rows]`, never negative."""
         odds = outputs + math.log(self.label.center)
         softplus = nn.functional.softplus
         return (labels * softplus(-odds) + softplus(odds)) / (1 + self.label.center)
@@ -163,7 +163,7 @@ class Ordinal(NumberLoss):
         }
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """See `NumberLoss.losses`."""
+        """Return the loss of each row, `[rows]`, never negative."""
         levels, above, below, _ = self._on(outputs)
         level = torch.searchsorted(levels, labels.contiguous()).clamp(max=len(levels) - 1)
         # The difference of two sigmoids, without cancelling: s(a) - s(b) = s(a) s(-b) (1 - exp(b - a)).
@@ -172,16 +172,16 @@ class Ordinal(NumberLoss):
         return -(log(outputs + upper) + log(-outputs - lower) + torch.log1p(-torch.exp(lower - upper)))
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """See `NumberLoss.predictions`."""
+        """Return the predicted numbers, in the unit of the label, from outputs."""
         levels, above, _, steps = self._on(outputs)
         return levels[0] + torch.sigmoid(outputs[..., None] + above[1:]) @ steps
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """See `NumberLoss.outputs`."""
+        """Return the outputs that predict some numbers; inverse of `predictions`."""
         raise RequestError("A level has no single output: compare models of the loss ordinal by their losses.")
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """See `NumberLoss.best_constant`."""
+        """Return the output `[]` of the best prediction that is the same for all rows."""
         return _minimum(self, labels, weights)
 
     def _on(self, outputs: Tensor) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Self
 import numpy as np
 from typing_extensions import TypeVar
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures
 from shunter.engine.metrics import Metrics
 from shunter.engine.stopping import StopReason
 from shunter.models.embeddings.cache_counts import CacheCounts

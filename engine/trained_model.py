@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 from pydantic import ConfigDict, Field, computed_field, model_validator
 
 from shunter.engine.checkpoint.checked_files import read_json, write_json
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
 from shunter.engine.metrics import Metrics

@@ -106,7 +106,7 @@ class Label(Frozen):
     name: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9_-]+$",
-        description="Of the task, where there are several labels; by default that of the column.",
+        description="Name of the task, if there are several labels; by default the name of the column.",
         exclude_if=is_default,
     )
     positive_at_least: float | None = Field(
@@ -208,11 +208,13 @@ class SingleValued(Categorical):
 
     buckets: int | tuple[float, ...] | None = Field(
         default=None,
-        description="How many buckets of like many training rows, or the edges between them; each begins at its edge.",
+        description="Number of buckets with equally many training rows, or the lower edges of the buckets.",
         exclude_if=is_default,
     )
     name: str | None = Field(
-        default=None, description="Of the field, where the column is one of numeric too.", exclude_if=is_default
+        default=None,
+        description="Name of the field; needed if the column is also listed under `numeric`.",
+        exclude_if=is_default,
     )
     cross: tuple[str, ...] = Field(
         default=(),
@@ -261,7 +263,7 @@ class MultiValued(Categorical):
     """Column with any number of values per row."""
 
     separator: str | None = Field(
-        default=None, min_length=1, description="What separates the values in a text; a Parquet list needs none."
+        default=None, min_length=1, description="Separator of the values in a text; a Parquet list needs none."
     )
     weights: str | None = Field(
         default=None,

@@ -104,7 +104,7 @@ class Options(Frozen):
     split: Split = Split()
     buckets: int | None = Field(
         default=None,
-        description="Cut every numeric column into so many buckets, whose ids are features beside its number.",
+        description="Number of buckets per numeric column; the bucket's id is a feature beside the number.",
         exclude_if=is_default,
     )
 
@@ -119,7 +119,9 @@ class Schema(Options, TextForm):
         exclude_if=is_default,
     )
     weight: str | None = Field(
-        default=None, description="What each row counts in losses and metrics, from 0 on.", exclude_if=is_default
+        default=None,
+        description="Column with the weight of each row in losses and metrics, 0 or more.",
+        exclude_if=is_default,
     )
     numeric: tuple[str, ...] = ()
     categorical: tuple[SingleValued, ...] = ()
@@ -181,16 +183,16 @@ class Schema(Options, TextForm):
     unpack: tuple[Unpack, ...] = Field(
         default=(), description="Columns with all features of a row in one text.", exclude_if=is_default
     )
-    user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
-    item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
+    user: str | None = Field(default=None, description="Categorical column of the user, for models that rank.")
+    item: str | None = Field(default=None, description="Categorical column of the item, for models that rank.")
     group: str | None = Field(
         default=None,
-        description="Which of them says which rows compete, such as a session or a query; if omitted, the user.",
+        description="Categorical column of the rows that compete, such as a session or a query; default: the user's.",
         exclude_if=is_default,
     )
     value_form: ValueForm = Field(
         default=ValueForm.CANONICAL,
-        description="Version of the canonical form of values; set to 1 to read a log as a model of before does.",
+        description="Version of the rule that makes values equal; 1 is the rule of older models.",
         exclude_if=lambda form: form == ValueForm.CANONICAL,
     )
 

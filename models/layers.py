@@ -97,7 +97,7 @@ class PairwiseProducts(torch.autograd.Function):
 
 
 class DotInteraction(nn.Module):
-    """The interaction of DLRM: the dot product of each pair of a sample's vectors, each pair once.
+    """Interaction of DLRM: the dot product of each pair of a sample's vectors, each pair once.
 
     Args:
         vectors: Number of vectors of a sample.

@@ -68,7 +68,9 @@ class NightlySchedule(BaseModel):
         default=None, description="Trials of the search, if a nightly run finds no champion to start from."
     )
     nightly_epochs: int | None = Field(default=None, description="Most epochs of a challenger.")
-    promote: Promote | None = Field(default=None, description="When a challenger becomes the champion.")
+    promote: Promote | None = Field(
+        default=None, description="Condition under which a challenger becomes the champion."
+    )
     cron: str = Field(default="0 3 * * *", description="Cron expression.")
     timezone: str = Field(default="UTC", description="Time zone of the schedule.")
 

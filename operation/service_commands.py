@@ -54,7 +54,7 @@ def up(
     ] = None,
     nightly_promote: Annotated[
         Promote | None,
-        typer.Option(help="When a challenger becomes the champion; if omitted, confident."),
+        typer.Option(help="Condition under which a challenger becomes champion; if omitted, confident."),
     ] = None,
     nightly_cron: Annotated[str, typer.Option(help="Cron expression of the nightly schedule.")] = "0 3 * * *",
     timezone: Annotated[

@@ -98,7 +98,9 @@ class Calibration(Frozen):
         exclude_if=lambda runs: runs is None,
     )
     seconds: Ratios = Ratios()
-    joules: Ratios = Field(default=Ratios(), description="Of energies that counters measured; never of estimates.")
+    joules: Ratios = Field(
+        default=Ratios(), description="Ratios of energies measured by counters; estimates are left out."
+    )
     memory: Ratios = Ratios()
 
     @property

@@ -34,7 +34,7 @@ class Exploration(Frozen):
 
     best_known: Placement
     paired: Placement | None = Field(
-        default=None, description="Where one extra trial of the search runs; None where the only trial explores."
+        default=None, description="Placement of the one extra trial of the search; None if the only trial explores."
     )
     stop_multiple: float = Field(description="Multiple of the incumbent's total that stops the exploring trial.")
     stop_hours: float = Field(description="The same as hours of the exploring trial.")
@@ -46,28 +46,37 @@ class Decision(Frozen):
 
     placement: Placement
     prediction: Prediction
-    objective: str = Field(description="As in the request: `time`, or `time=1,energy=0.5`.")
+    objective: str = Field(description="Objective as the request states it: `time`, or `time=1,energy=0.5`.")
     limits: Limits
     job: JobSize
     billing: Billing = Billing.EXACT
     grid: Grid | None = Field(default=None, description="Carbon intensity of the electricity; None where unknown.")
-    calibration: Calibration = Field(default=UNCALIBRATED, description="How past predictions of such jobs turned out.")
-    workload: Workload | None = Field(default=None, description="What was decided for; None in a bare table.")
+    calibration: Calibration = Field(
+        default=UNCALIBRATED, description="Ratios of measured to predicted totals of past runs of the same job."
+    )
+    workload: Workload | None = Field(
+        default=None, description="Demand of the training job that the choice is for; None in a table without a job."
+    )
     hours: float
     kwh: float | None
     cost: float | None
     memory_gib: float
-    table: tuple[Assessment, ...] = Field(description="Every candidate; of very many the first, as `Ranking` says.")
+    table: tuple[Assessment, ...] = Field(
+        description="All candidates, the chosen one first; a very long table is cut, see `Ranking`."
+    )
     considered: int = Field(description="Number of candidates.")
-    feasible: int = Field(description="How many of them keep all limits.")
-    binds: str | None = Field(description="The limit that excluded a candidate better in the objective; None if none.")
-    reason: str = Field(description="Why, in one sentence.")
+    feasible: int = Field(description="Number of candidates that keep all limits.")
+    binds: str | None = Field(
+        description="Limit that excluded a candidate with a better objective; None if there is none."
+    )
+    reason: str = Field(description="Reason for the choice, in one sentence.")
     explanation: str = Field(
-        default="", description="Why, what it beats, how sure, what binds and what would change it."
+        default="",
+        description="Reason, alternatives, certainty, binding limit, and what would change it.",
     )
     notes: tuple[str, ...] = Field(default=(), description="Further information for the user, one sentence each.")
-    observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
-    too_large: tuple[Placement, ...] = Field(default=(), description="Where a probe for it ran out of memory.")
+    observations: tuple[StepObservation, ...] = Field(default=(), description="Steps measured for this decision.")
+    too_large: tuple[Placement, ...] = Field(default=(), description="Placements at which a probe ran out of memory.")
     tier_miss_rate: float | None = Field(
         default=None,
         description="Share of the different rows of a batch that a file of the embedding tables is expected to be read "

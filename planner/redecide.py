@@ -27,7 +27,7 @@ def alternatives(decision: Decision, placement: Placement) -> list[Placement]:
 
 
 def redecide(decision: Decision, placement: Placement, step_seconds: Mapping[Placement, float]) -> Placement:
-    """Return the placement for the rest of the training, by the limits and the objective of the first decision.
+    """Choose the placement for the rest of the training, with the limits and the objective of the first decision.
 
     The current placement stays unless it breaks a limit that another placement keeps, or another placement has a
     clearly lower objective. If all break a limit, the fastest is returned.

@@ -17,7 +17,7 @@ SHORTEST_SEARCH_SECONDS = 300.0  # by hand: shortest search in which separate pr
 
 
 @dataclass(frozen=True)
-class Together:
+class ParallelJobs:
     """Number of training jobs in parallel, with predictions.
 
     Attributes:
@@ -43,8 +43,8 @@ class Advice:
         words: Reason for the choice, one sentence.
     """
 
-    chosen: Together
-    tried: tuple[Together, ...]
+    chosen: ParallelJobs
+    tried: tuple[ParallelJobs, ...]
     words: str
 
 
@@ -70,7 +70,7 @@ def trainings_at_a_time(
         left_joules: Remaining energy of a limit; None without a limit.
     """
     tried = tuple(_tried(decision, placement, trainings, epochs, most))
-    alone = tried[0] if tried and tried[0].count == 1 else Together(1, math.nan, None)
+    alone = tried[0] if tried and tried[0].count == 1 else ParallelJobs(1, math.nan, None)
     if len(tried) < 2 or tried[0] is not alone:
         return Advice(alone, (), "One training run at a time: there is no more room, or nothing to compare with.")
     weights = Weights.parse(decision.objective)
@@ -93,7 +93,7 @@ def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
         seconds: Time of the search.
     """
     placement = decision.placement
-    alone = Together(1, math.nan, None)
+    alone = ParallelJobs(1, math.nan, None)
     is_alone = placement.device != "cpu" or placement.processes > 1 or placement.embedding_memory_bytes is not None
     is_alone |= decision.limits.max_watts is not None  # the predicted power is that of one trial
     if is_alone or seconds < SHORTEST_SEARCH_SECONDS:
@@ -105,7 +105,7 @@ def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
             each = candidate.prediction.epoch_seconds / count
             room = min(candidate.accelerator_memory_bytes, (decision.limits.max_memory_gib or math.inf) * 2**30)
             fits = count * candidate.prediction.memory_bytes <= room
-            tried.append(Together(count, each, None, fits))
+            tried.append(ParallelJobs(count, each, None, fits))
     if len(tried) < 2 or tried[0].count != 1:
         return Advice(alone, (), "One trial at a time: there is nothing to compare with.")
     alone, best = tried[0], min((one for one in tried if one.fits or one.count == 1), key=lambda one: one.seconds)
@@ -116,7 +116,7 @@ def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
     return Advice(best, tuple(tried), words)
 
 
-def _tried(decision: Decision, placement: Placement, trainings: int, epochs: int, most: int) -> Iterator[Together]:
+def _tried(decision: Decision, placement: Placement, trainings: int, epochs: int, most: int) -> Iterator[ParallelJobs]:
     for count in range(1, min(trainings, most) + 1):
         is_shared = placement.device == "cpu"
         threads = max(1, placement.threads // count) if is_shared else placement.threads
@@ -126,7 +126,7 @@ def _tried(decision: Decision, placement: Placement, trainings: int, epochs: int
         prediction, rounds = candidate.prediction, math.ceil(trainings / count)
         joules = None if prediction.epoch_joules is None else trainings * epochs * prediction.epoch_joules
         memory = prediction.memory_bytes * (count if is_shared else 1)
-        yield Together(
+        yield ParallelJobs(
             count=count,
             seconds=rounds * epochs * prediction.epoch_seconds + (START_SECONDS if count > 1 else 0.0),
             joules=joules,
@@ -146,11 +146,11 @@ def _candidate(decision: Decision, placement: Placement, threads: int) -> Candid
     )
 
 
-def _keeps(one: Together, left_joules: float | None) -> bool:
+def _keeps(one: ParallelJobs, left_joules: float | None) -> bool:
     return left_joules is None or one.joules is None or one.joules <= left_joules
 
 
-def _score(one: Together, weights: Weights) -> float:
+def _score(one: ParallelJobs, weights: Weights) -> float:
     """Return the weighted objective of time and energy; the weights of cost and carbon are added to that of time."""
     time = weights.time + weights.cost + weights.carbon
     if one.joules is None or not weights.energy:
@@ -158,7 +158,7 @@ def _score(one: Together, weights: Weights) -> float:
     return one.seconds**time * one.joules**weights.energy
 
 
-def _words(one: Together) -> str:
+def _words(one: ParallelJobs) -> str:
     energy = "" if one.joules is None else f" and {format_energy(one.joules / 3.6e6)}"
     room = "" if one.fits else ", no room"
     return f"{format_time(one.seconds / 3_600)}{energy}{room}"

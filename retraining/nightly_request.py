@@ -33,7 +33,7 @@ def model_name_of(data: str) -> str:
 
 
 class DayFiles(DataRequest, frozen=True, title="Data"):
-    """The files of the days and how they are read."""
+    """Files of the days, and how they are read."""
 
     is_found_by_flow: ClassVar[bool] = True
 
@@ -44,7 +44,7 @@ class DayFiles(DataRequest, frozen=True, title="Data"):
 
 
 class DayChoice(Group, frozen=True, title="Days"):
-    """The days that are learned, and the one that is judged on."""
+    """Days that are learned, and the day on which champion and challenger are compared."""
 
     timezone: str = Field(default="UTC", description="Time zone in which a day ends, such as Europe/Berlin.")
     day: date | None = Field(
@@ -65,7 +65,7 @@ class DayChoice(Group, frozen=True, title="Days"):
 
     @property
     def zone(self) -> ZoneInfo:
-        """The time zone."""
+        """Time zone that decides which day it is."""
         return ZoneInfo(self.timezone)
 
 
@@ -98,7 +98,7 @@ class Promotion(Group, frozen=True, title="Promotion"):
 
 
 class ChallengerRequest(Group, frozen=True, title="Challenger"):
-    """The training of a challenger."""
+    """Training of the challenger."""
 
     nightly_epochs: int = Field(default=1, ge=1, description="Most epochs of a challenger over the days it learns.")
     learning_rate_share: float = Field(
@@ -150,11 +150,13 @@ class NightlyRequest(JobRequest, frozen=True):
     job_kind: ClassVar[Literal["train", "nightly"]] = "nightly"
     searches: ClassVar[bool] = False
 
-    source: DayFiles = Field(default=DayFiles(), description="Where the files of the days are.")
-    days: DayChoice = Field(default=DayChoice(), description="Which days are learned, and which one is judged on.")
-    challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="How a challenger is trained.")
-    promotion: Promotion = Field(default=Promotion(), description="What a challenger must achieve.")
-    drift: DriftLimits = Field(default=DriftLimits(), description="How unlike the others a day must be to be reported.")
+    source: DayFiles = Field(default=DayFiles(), description="Files of the days.")
+    days: DayChoice = Field(
+        default=DayChoice(), description="Days that are learned, and the day on which models are compared."
+    )
+    challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="Training of the challenger.")
+    promotion: Promotion = Field(default=Promotion(), description="Conditions that a challenger must meet.")
+    drift: DriftLimits = Field(default=DriftLimits(), description="Thresholds from which an unusual day is reported.")
     register_as: RegisteredName | None = Field(
         default=None, description="Name of the registered model in MLflow; if omitted, the end of the path of the data."
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PastStudy:
-    """An earlier search.
+    """Finished search of an earlier run.
 
     Attributes:
         name: Name of the data of that search.

@@ -26,7 +26,7 @@ class SearchMeters:
 
     @property
     def source(self) -> str | None:
-        """Whether the energy is `measured` or `estimated`; None if the energy is unknown."""
+        """Source of the energy: `measured` or `estimated`; None if the energy is unknown."""
         methods = {reading.method for meter in self._meters if (reading := meter.reading).seconds}
         if not methods or "unavailable" in methods:
             return None

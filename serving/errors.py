@@ -4,7 +4,7 @@ from shunter.errors import RequestError
 
 
 class RefusedError(RequestError):
-    """A request that is refused without scores.
+    """Error: a request is refused without scores.
 
     Attributes:
         status: HTTP status.
@@ -17,7 +17,7 @@ class RefusedError(RequestError):
 
 
 class NotAllowedError(RefusedError):
-    """The token is missing or wrong."""
+    """Error: the token is missing or wrong."""
 
     code = "wrong-token"
     status = 401
@@ -25,14 +25,14 @@ class NotAllowedError(RefusedError):
 
 
 class UnknownError(RefusedError):
-    """The model, version or address does not exist."""
+    """Error: the model, version or path of a request does not exist."""
 
     code = "unknown-resource"
     status = 404
 
 
 class SlowClientError(RefusedError):
-    """The request did not come in time."""
+    """Error: the client did not send the request in time."""
 
     code = "slow-client"
     status = 408
@@ -40,7 +40,7 @@ class SlowClientError(RefusedError):
 
 
 class TooLargeRequestError(RefusedError):
-    """The request has more bytes or rows than allowed."""
+    """Error: the request has more bytes or rows than allowed."""
 
     code = "too-large-request"
     status = 413
@@ -48,14 +48,14 @@ class TooLargeRequestError(RefusedError):
 
 
 class MediaTypeError(RefusedError):
-    """The body has an unsupported format."""
+    """Error: the body has an unsupported format."""
 
     code = "unsupported-media-type"
     status = 415
 
 
 class WrongHostError(RefusedError):
-    """The request names a host that is not this server."""
+    """Error: the request names a host that is not this server."""
 
     code = "wrong-host"
     status = 421
@@ -77,7 +77,7 @@ class BusyError(RefusedError):
 
 
 class LateError(RefusedError):
-    """The request was not scored in time."""
+    """Error: the request was not scored in time."""
 
     code = "late-answer"
     status = 504

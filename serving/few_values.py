@@ -87,7 +87,7 @@ class ValueEncoder:
         )
 
     def _ids(self, columns: Mapping[str, Any], rows: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]] | None:
-        """Return ids int32 [rows, columns] and flags of the single-valued columns; None in the cases of `encode`."""
+        """Return ids int32 [rows, columns] and flags of single-valued columns; None if `encode` also returns None."""
         marked = np.empty((rows, len(self._single)), np.int32)
         own_flags: dict[int, NDArray[np.uint8]] = {}
         unknown: list[tuple[int, CategoricalField, Column, list[Any]]] = []

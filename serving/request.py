@@ -31,7 +31,9 @@ class ServingLimits(Group, frozen=True, title="What a request may be"):
     max_request_rows: int = Field(default=10_000, ge=1, description="Most rows of one request.")
     max_request_mib: float = Field(default=16.0, gt=0, description="Largest body of a request, in MiB.")
     request_seconds: float = Field(
-        default=30.0, gt=0, description="Seconds for a client to send a request, and again for it to be scored."
+        default=30.0,
+        gt=0,
+        description="Seconds that sending a request may take, and also those that scoring it may take.",
     )
     max_unknown: float | None = Field(
         default=None,
@@ -71,7 +73,7 @@ class ServeRequest(Request, frozen=True):
         description="Seconds between checks for a newer version or increment; 0 keeps the first.",
     )
     batching: BatchingRequest = Field(default=BatchingRequest(), description="Requests that are scored together.")
-    bounds: ServingLimits = Field(default=ServingLimits(), description="What a request may be.")
+    bounds: ServingLimits = Field(default=ServingLimits(), description="Limits on requests.")
 
     @property
     def memory_bytes(self) -> int | None:

@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def state(self) -> str:
-        """Return `sound` or `damaged`."""
+        """Return `sound`, or `damaged` if there is a fault."""
         return "sound" if self.fault is None else "damaged"
 
     @property

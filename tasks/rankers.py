@@ -133,7 +133,7 @@ def _with_pair(run: RunContext, tried: Tried, ended: Callable[[Tried], StopReaso
 
 
 def _compared(first: TrainedRanker, second: TrainedRanker, *, came_to_nothing: bool) -> PairedTrial | None:
-    """Return how the exploring training compares with its partner; rankings have no NE."""
+    """Return the comparison of the exploring training run with its partner; rankings have no NE."""
     one, other = (second, first) if came_to_nothing else (first, second)
     if not (one.history and other.history and one.train_seconds and other.train_seconds):
         return None

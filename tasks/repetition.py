@@ -90,7 +90,7 @@ class NotRepeatableError(RequestError):
 
 
 class Repetition(Frozen):
-    """A finished run that is to be repeated.
+    """Finished run that is to be repeated.
 
     Attributes:
         run_id: MLflow run.

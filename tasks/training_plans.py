@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-from shunter.engine.checkpoint.checkpoint_policy import ROW_TRACKERS
+from shunter.engine.checkpoint.checkpoint_settings import ROW_TRACKERS
 from shunter.engine.executors.registry import EXECUTORS
 from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.job import ClickJob

@@ -56,7 +56,7 @@ class Ending(Frozen):
 
 
 class TooLarge(Frozen):
-    """A placement whose accelerator had too little memory."""
+    """Placement whose accelerator had too little memory."""
 
     placement: Placement
     accelerator_memory_bytes: int

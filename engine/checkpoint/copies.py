@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures
 from shunter.registry import Entry, Registry
 
 # `remote` is a class of the address, the identity, the layout, the number of states and the throttle; `check` a

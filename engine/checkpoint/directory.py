@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
 from shunter.engine.checkpoint.changed_rows import ChangedRows, GivenUpError, RowsToKeep
 from shunter.engine.checkpoint.checked_files import write_json
-from shunter.engine.checkpoint.checkpoint_policy import (
+from shunter.engine.checkpoint.checkpoint_settings import (
     BY_DEFAULT,
     FULL_PRECISION,
     ROW_TRACKERS,
     CheckpointFigures,
-    CheckpointPolicy,
+    CheckpointSettings,
 )
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy, Layout
 from shunter.engine.checkpoint.generations import (
@@ -83,17 +83,17 @@ class CheckpointDirectory(Generic[Trained]):
     """
 
     def __init__(
-        self, directory: Path, identity: dict[str, Any], checkpoint_policy: CheckpointPolicy = BY_DEFAULT
+        self, directory: Path, identity: dict[str, Any], checkpoint_settings: CheckpointSettings = BY_DEFAULT
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.path = directory / NEWEST
-        self.checkpoint_policy = checkpoint_policy
+        self.checkpoint_settings = checkpoint_settings
         self.figures = CheckpointFigures()
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._writer = BackgroundWriter()
         self._counted_until = time.process_time()
-        self._throttle = Throttle(checkpoint_policy.bytes_per_second)
+        self._throttle = Throttle(checkpoint_settings.bytes_per_second)
         self._tables: ChangedRows | None = None
         self._number = 0
         self._parts: tuple[Part, ...] = ()
@@ -113,12 +113,12 @@ class CheckpointDirectory(Generic[Trained]):
         Raises:
             MissingExtensionError: Nothing installed copies checkpoints.
         """
-        if self.checkpoint_policy.copied_to is None:
+        if self.checkpoint_settings.copied_to is None:
             return None
-        throttle = Throttle(self.checkpoint_policy.bytes_per_second)
+        throttle = Throttle(self.checkpoint_settings.bytes_per_second)
         copy_of = CHECKPOINT_COPIES.load("remote")
         return copy_of(
-            self.checkpoint_policy.copied_to, self._identity, layout, self.checkpoint_policy.generations, throttle
+            self.checkpoint_settings.copied_to, self._identity, layout, self.checkpoint_settings.generations, throttle
         )
 
     def fetch(self) -> None:
@@ -140,7 +140,7 @@ class CheckpointDirectory(Generic[Trained]):
         Rows are tracked if the policy is incremental for the size of the model's tables.
         """
         tables = tables_of(model)
-        if tables is not None and self.checkpoint_policy.is_incremental(bytes_of(tables)):
+        if tables is not None and self.checkpoint_settings.is_incremental(bytes_of(tables)):
             self._tables = self._new_tracker(model)
             self._bags_of = bags_of(model)
 
@@ -339,7 +339,7 @@ class CheckpointDirectory(Generic[Trained]):
         figures = self.figures
         figures.written += 1
         figures.full += rows is None or rows.are_all
-        figures.bits = self.checkpoint_policy.bits_of(self._tables.bytes) if self._tables else FULL_PRECISION
+        figures.bits = self.checkpoint_settings.bits_of(self._tables.bytes) if self._tables else FULL_PRECISION
         stored = self._write_file(f"state-{number:06d}.safetensors", tensors)
         if is_best:
             self._best, self._best_parts = stored, parts
@@ -366,7 +366,7 @@ class CheckpointDirectory(Generic[Trained]):
 
     def _remove_older(self) -> None:
         spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
-        remove_older(self.directory, self.checkpoint_policy.generations, spared)
+        remove_older(self.directory, self.checkpoint_settings.generations, spared)
 
     def _write_file(self, name: str, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> StoredFile:
         path = self.directory / name
@@ -415,7 +415,7 @@ class CheckpointDirectory(Generic[Trained]):
         tables = tables_of(model)
         if tables is None:
             raise CheckpointError(f"{self.path} has embedding tables, the model has none: start a new training run.")
-        return ROW_TRACKERS.load("changed_rows")(tables, next(model.parameters()).device, self.checkpoint_policy)
+        return ROW_TRACKERS.load("changed_rows")(tables, next(model.parameters()).device, self.checkpoint_settings)
 
     @contextmanager
     def _stall(self) -> Iterator[None]:

@@ -47,7 +47,7 @@ class SharedRows:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TransferredWeights:
     """Weights that a model took over from another model.
 
     Attributes:
@@ -103,7 +103,7 @@ class WarmStart:
         return members[self.member]
 
     @torch.no_grad()
-    def apply(self, model: Model) -> Taken:
+    def apply(self, model: Model) -> TransferredWeights:
         """Copy the former weights into a model, in place; weights without a counterpart keep their initial values.
 
         The layers are copied only if both models have the same fields in the same order and the same architecture,
@@ -118,7 +118,7 @@ class WarmStart:
         is_alike = model.spec == spec and _without_sizes(model.features) == _without_sizes(former.features)
         if is_alike:
             model.layers.load_state_dict(former.layers.state_dict())
-        return Taken(rows=rows, layers=is_alike)
+        return TransferredWeights(rows=rows, layers=is_alike)
 
     def _take_rows(self, model: Model, former: Model) -> int:
         shards = {shard.table: shard for shard in model.embeddings.initialised_shards()}

@@ -61,7 +61,9 @@ def softened(
         made.save()
         seal_folder(directory, (LABELS, DESCRIPTION))
     except OSError as error:
-        raise DataError(f"What an ensemble predicts cannot be written to {directory} ({error.strerror}).") from error
+        raise DataError(
+            f"The predictions of the ensemble cannot be written to {directory} ({error.strerror})."
+        ) from error
     return made
 
 

@@ -87,11 +87,11 @@ class MemoryFit(Frozen):
     ne_after: float = Field(default=math.nan, description="Validation NE of the result.")
     error_rate: float | None = Field(default=None, description="Expected share of stored bits that flip.")
     tried: tuple[TriedSize, ...] = Field(default=(), description="Tried numbers of members; empty if all fit.")
-    forms: dict[str, str] = Field(default={}, description="Text on the packing of each member of the result.")
+    forms: dict[str, str] = Field(default={}, description="Bits and kept share of each packed member, as text.")
 
     @property
     def words(self) -> str:
-        """Sentence that reports the size and the quality."""
+        """Return a sentence on size and quality with and without the limit."""
         limit, before, after = (
             f"{count / MIB:.2f} MiB" for count in (self.limit_bytes, self.bytes_before, self.bytes_after)
         )
@@ -139,7 +139,7 @@ class EnsembleResult(Frozen):
     judged_ensemble: Metrics | None = Field(
         description="Validation metrics of the ensemble with cross-fitted weights; None with one member."
     )
-    judged_single: Metrics | None = Field(description="Metrics of the best single model on the same rows.")
+    judged_single: Metrics | None = Field(description="Metrics of the best single member on the same rows.")
     validation: Metrics = Field(description="Metrics of the result on the whole validation part.")
     test: Metrics = Field(description="Metrics of the result on the test part, which is scored once.")
     reason: str = Field(description="Reason for `kept`, in one sentence.")

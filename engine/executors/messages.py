@@ -117,7 +117,7 @@ Order = ContinueOrder | Stop
 
 
 def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Failed:
-    """Train, and return the result or the error as a message.
+    """Run the training, and return the result or the error as a message.
 
     Args:
         work: The training.

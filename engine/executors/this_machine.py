@@ -60,6 +60,6 @@ def _check_gpus(device: str, count: int) -> None:
     alike = next((index for index, name in enumerate(names) if name != model), len(names))
     if count > alike:
         raise RequestError(
-            f"{count} trials at a time want a GPU each, and of the GPUs {', '.join(names)} the first {alike} are of "
+            f"{count} parallel trials need one GPU each, and of the GPUs {', '.join(names)} the first {alike} are of "
             f"the chosen model {model}: lower --parallel-trials to {max(1, alike)}."
         )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
@@ -101,10 +101,10 @@ class OneProcess:
         return evaluate(model, dataset, split, execution)
 
     def checkpoint(
-        self, directory: Path, identity: dict[str, Any], checkpoint_policy: CheckpointPolicy
+        self, directory: Path, identity: dict[str, Any], checkpoint_settings: CheckpointSettings
     ) -> CheckpointDirectory:
         """Return the checkpoint directory of the training run."""
-        return CheckpointDirectory(directory, identity, checkpoint_policy)
+        return CheckpointDirectory(directory, identity, checkpoint_settings)
 
     def agree(self, decision: bool) -> bool:
         """Return whether all processes decide so, for a decision that depends on a clock; called after each step.

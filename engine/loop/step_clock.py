@@ -65,7 +65,7 @@ class HostClock(StepClock):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """See `StepClock`."""
+        """Return a context around a step whose batch is present; a step that raises an exception is not counted."""
         started = time.perf_counter()
         yield
         seconds, waited = time.perf_counter() - started, self._waited()
@@ -73,7 +73,7 @@ class HostClock(StepClock):
         self._told = waited
 
     def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
-        """See `StepClock`."""
+        """Yield each step that has ended and was not yielded yet, in order."""
         while self._steps:
             yield self._steps.popleft()
 
@@ -100,7 +100,7 @@ class DeviceClock(StepClock):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """See `StepClock`."""
+        """Return a context around a step whose batch is present; a step that raises an exception is not counted."""
         before, started = self._last, self._mark()
         yield
         self._last = self._mark()
@@ -114,7 +114,7 @@ class DeviceClock(StepClock):
             yield StepSeconds(wait=before.elapsed_time(started) / 1_000, compute=started.elapsed_time(ended) / 1_000)
 
     def resume_after_pause(self) -> None:
-        """See `StepClock`."""
+        """Exclude the time since the last step, such as that of a validation, from the wait of the next step."""
         self._last = self._mark()
 
     def _mark(self) -> Any:

@@ -1,4 +1,4 @@
-"""Measurement of the time of several works beside each other."""
+"""Alternating time measurement of several functions."""
 
 import statistics
 import time
@@ -10,7 +10,7 @@ Stopwatch = Callable[[Sequence[Callable[[], object]]], list[float]]
 
 
 def alternating_seconds(works: Sequence[Callable[[], object]]) -> list[float]:
-    """Return the median seconds of each work; the works take turns, so that a disturbance affects all of them."""
+    """Return the median seconds of each function; they run in turn, so that a disturbance affects all."""
     found: list[list[float]] = [[] for _ in works]
     for round_number in range(WARM_UP + ROUNDS):
         for place, work in enumerate(works):

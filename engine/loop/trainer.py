@@ -110,7 +110,7 @@ def _train(
 ) -> TrainResult:
     checkpoint = None
     if checkpointing is not None:
-        checkpoint = processes.checkpoint(checkpointing.directory, _identity(job), checkpointing.checkpoint_policy)
+        checkpoint = processes.checkpoint(checkpointing.directory, _identity(job), checkpointing.checkpoint_settings)
     with applied(job.execution) as device, seeded(processes.random_seed(job.schedule.seed), device):
         reset_peak_memory(device)
         run = _Run(job, hooks, processes=processes, cache=cache)

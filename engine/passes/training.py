@@ -13,7 +13,7 @@ FASTER = 0.98  # of a step; what is nearer is noise
 
 @dataclass(frozen=True)
 class TrainingSubject:
-    """A training run that is about to begin.
+    """Training run that is about to begin.
 
     Attributes:
         job: The training.
@@ -29,7 +29,7 @@ class TrainingSubject:
 
 
 class TrainingPass:
-    """A pass of the stage `training`."""
+    """Pass of the stage `training`."""
 
     def applies(self, subject: TrainingSubject) -> str | None:
         """Return why the pass is skipped for a training run; None if it applies."""
@@ -42,7 +42,7 @@ class TrainingPass:
 
 
 def times_of(before: TrainingSubject, after: TrainingSubject) -> tuple[StepTiming, StepTiming]:
-    """The steps of both, twice in turn; the faster run of each."""
+    """Time steps of both subjects alternately, twice each; return the faster measurement of each."""
     found: list[list[StepTiming]] = [[], []]
     for _ in range(2):
         for timings, subject in zip(found, (before, after), strict=True):
@@ -52,7 +52,7 @@ def times_of(before: TrainingSubject, after: TrainingSubject) -> tuple[StepTimin
 
 
 def step_figure(before: StepTiming, after: StepTiming) -> GainFigure:
-    """Milliseconds of a step."""
+    """Return the milliseconds of a step before and after the pass."""
     return GainFigure(
         name="step_milliseconds",
         before=1e3 * before.step_seconds,

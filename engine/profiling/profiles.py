@@ -93,7 +93,7 @@ def machine_profiles(
 
 
 def _of_this_machine(profiles: list[HardwareProfile]) -> list[HardwareProfile]:
-    """Set the machine id of the profiles: equal machines that share a folder share the cache file."""
+    """Set this machine's id in the profiles, because the cache file may come from an equal machine."""
     here = machine_id()
     return [profile.model_copy(update={"machine": here}) for profile in profiles]
 

@@ -87,7 +87,7 @@ class AllScores(Search):
 
     @torch.inference_mode()
     def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
-        """See `Search.best`."""
+        """Return the items with the highest scores for each user."""
         found = Best.nothing(len(users), most)
         if not len(self.items):
             return found

@@ -47,7 +47,7 @@ QUARTERS = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Breakdown:
-    """A ranking, user by user and item by item.
+    """Quality of a ranking for each user and each item.
 
     Attributes:
         figures: Quality at 20.
@@ -124,7 +124,7 @@ def break_down(
 
 
 def groups_of_items(counts: np.ndarray) -> np.ndarray:
-    """The group of each item, index in `GROUPS`, `[items]`.
+    """Return the popularity group of each item, as an index of `GROUPS`, `[items]`.
 
     Args:
         counts: Interactions of each item, `[items]`; that of the unknown item is ignored.

@@ -90,7 +90,7 @@ class UserFigures:
     rows: EvaluatedRows
 
     def mean(self) -> RankingMetrics:
-        """Over the users."""
+        """Return the mean over the users."""
         return RankingMetrics(
             recall20=float(self.recall20.mean()),
             ndcg20=float(self.ndcg20.mean()),
@@ -109,7 +109,7 @@ class ScoresItems(Protocol):
 
     @property
     def item_count(self) -> int:
-        """Ids of items, which are columns of the scores."""
+        """Number of item ids, one column of the scores each."""
         ...
 
     def all_scores(self, users: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, coun
 
 
 def score_lists(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Recall and normalised discounted cumulative gain of each row of `top`.
+    """Return recall and normalised discounted cumulative gain of each row of `top`.
 
     Args:
         top: `[users, cutoff]` items, the best first.
@@ -214,7 +214,7 @@ def hits_of(top: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
 
 
 def score_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Recall and normalised discounted cumulative gain of each row.
+    """Return recall and normalised discounted cumulative gain of each row.
 
     Args:
         hits: `[users, cutoff]`, the best first.

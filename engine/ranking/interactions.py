@@ -92,7 +92,7 @@ def read_before_test(dataset: Dataset) -> Interactions:
 
 
 class _Stored:
-    """Data set that is equal to another one with the same arrays."""
+    """Cache key of a data set: equal for data sets with the same arrays."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -171,7 +171,7 @@ def _times_path(dataset: Dataset, split: SplitName) -> Path:
 
 
 def sides(dataset: Dataset) -> tuple[str, str]:
-    """Names of the fields that hold the user and the item.
+    """Return the names of the fields of user and item.
 
     Raises:
         RequestError: the schema does not say.
@@ -186,7 +186,7 @@ def sides(dataset: Dataset) -> tuple[str, str]:
 
 
 def distinct_pairs(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each pair once, by the first and then the second."""
+    """Return distinct pairs, sorted by the first id and then the second."""
     base = int(second.max()) + 1 if len(second) else 1
     keys = np.sort(first * base + second)
     if len(keys):
@@ -234,13 +234,13 @@ def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) 
 
 
 def _single(dataset: Dataset, split: SplitName, name: str) -> np.ndarray:
-    """Ids of a single-valued field, `[rows]`."""
+    """Return the ids of a single-valued field, `[rows]`."""
     names = [field.name for field in dataset.features.categorical if not field.multi_valued]
     return read_array(dataset.directory / f"{split}.categorical.npy")[:, names.index(name)]
 
 
 def _values(dataset: Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Row and id of every value of a field in the training part, int64 each."""
+    """Return row and id of every value of a field in the training part, int64 each."""
     position = [field.name for field in dataset.features.categorical].index(name)
     if not dataset.features.categorical[position].multi_valued:
         ids = _single(dataset, "train", name).astype(np.int64)

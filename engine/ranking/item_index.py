@@ -117,7 +117,7 @@ class ItemIndex(Search):
         return index
 
     def best(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
-        """See `Search.best`."""
+        """Return the items with the highest scores for each user."""
         is_measured = self.measured is None or most <= max(self.measured.recall)
         found = self._nearest(users, most, without) if is_measured else Best.nothing(len(users), most)
         there = np.array([len(self.items) - len(one) for one in without])

@@ -73,7 +73,7 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
 
 
 class _Passes:
-    """The passes so far, and the ranker of the best.
+    """Passes of a solver so far, and the ranker of the best pass.
 
     Args:
         select_by: Figure of the validation part by which a pass is better than another.

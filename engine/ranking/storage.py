@@ -96,6 +96,6 @@ def load_ranker(directory: Path) -> StoredRanker:
 
 
 def _first_kind(spec: GraphSpec) -> dict[str, Any]:
-    """The ranker of a file of the first version, which knew vectors only."""
+    """Return the ranker of a file of the first format, which holds vectors only."""
     assert isinstance(spec, VectorSpec)
     return {"kind": "vectors", "width": spec.embedding_dim}

@@ -117,7 +117,7 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
         reset_peak_memory(device)
         run = _Run(job, hooks)
         if checkpointing is not None:
-            kept = CheckpointDirectory(checkpointing.directory, _identity(job), checkpointing.checkpoint_policy)
+            kept = CheckpointDirectory(checkpointing.directory, _identity(job), checkpointing.checkpoint_settings)
             run.resume(kept, checkpointing)
         with deferred_interrupt() as raise_if_interrupted, run.saved():
             stop_reason = run.run(raise_if_interrupted)
@@ -139,7 +139,7 @@ def ranking_step(
 def batches_for(
     model: GraphModel, batch_size: int, hyperparameters: RankingHyperparameters, *, seed: int
 ) -> TripleBatches:
-    """The batches that a model learns from."""
+    """Return the source of the batches that a model is trained on."""
     return TripleBatches(
         model.graph, batch_size, negatives=hyperparameters.negatives, seed=seed, by_user=model.reads_order
     )

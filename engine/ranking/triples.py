@@ -16,7 +16,7 @@ from shunter.models.graph.spec import Graph
 
 @dataclass(frozen=True, kw_only=True)
 class Triples:
-    """A batch.
+    """Batch of training triples: user, chosen item and sampled items.
 
     Attributes:
         users: int64 `[samples]`.

@@ -18,7 +18,7 @@ from shunter.models.registry import Model
 
 @dataclass(frozen=True)
 class Bench:
-    """Bench that compares models.
+    """Measurement of several models under equal conditions.
 
     Attributes:
         dataset: Data set that the models were trained on.
@@ -54,7 +54,7 @@ class Bench:
         return [1e3 * seconds for seconds in self.seconds(works)]
 
     def seconds(self, works: Sequence[Callable[[], object]]) -> list[float]:
-        """Return the time of each work, with the threads of the scoring."""
+        """Return the seconds of each function, run with the threads that scoring uses."""
         with applied(self.execution), torch.no_grad():
             return self.stopwatch(works)
 

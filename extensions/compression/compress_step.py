@@ -17,7 +17,7 @@ from shunter.engine.metrics import Metrics
 from shunter.errors import DataError, RequestError
 from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, CompressRequest
-from shunter.extensions.compression.compressed_versions import COMPRESSION_BY, COMPRESSION_OF, call_challenger
+from shunter.extensions.compression.compressed_versions import COMPRESSION_BY, COMPRESSION_OF, set_challenger_alias
 from shunter.extensions.compression.compression_card import CompressionCard, card_of
 from shunter.extensions.compression.fine_tune import FineTuning
 from shunter.extensions.compression.points import search_choices
@@ -208,7 +208,7 @@ def register_compressed(run_id: str, found: Compressed, winner: str, *, promote:
             not_promoted=waits,
         )
     if waits is not None:
-        call_challenger(registered)
+        set_challenger_alias(registered)
     title, sections = card_of(card)
     describe_model(registered, f"[The card]({artifact_link(run_id, CARD_PAGE)})\n\n{to_markdown(title, sections)}")
     announce("promoted" if waits is None else "not-promoted", name, registered.version, waits or card.sentence)

@@ -29,7 +29,7 @@ def version_of_title(title: str) -> Version:
     found = _NUMBERED.fullmatch(title)
     if found is None or Path(title).exists():
         raise RequestError(
-            f"{title} is a folder, of which no data is known: compress a registered model such as shunter@champion, "
+            f"{title} is a folder of unknown training data: compress a registered model such as shunter@champion, "
             "and export that."
         )
     return version_by_number(found["name"], int(found["version"]))
@@ -60,7 +60,7 @@ def data_of_version(version: Version, cache: Path) -> Dataset:
         ) from None
 
 
-def call_challenger(model: RegisteredModel) -> None:
+def set_challenger_alias(model: RegisteredModel) -> None:
     """Set the alias `challenger` on a version.
 
     Raises:

@@ -25,7 +25,7 @@ from shunter.extensions.compression.packed_forms import Packed, best_form
 from shunter.extensions.compression.packing import unpack
 from shunter.extensions.compression.robustness.injection import MemoryErrors
 from shunter.extensions.compression.robustness.memory import Memory
-from shunter.extensions.compression.robustness.trial import ANSWERS, CANARY_ROWS, Withstood, withstand
+from shunter.extensions.compression.robustness.trial import ANSWERS, CANARY_ROWS, FaultResult, measure_under_faults
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.models.spec import ModelSpec
@@ -34,7 +34,7 @@ JUDGED_BATCHES = 3  # of 4,096 rows, for the evaluation under bit flips
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shrunk:
+class PackedEnsemble:
     """Ensemble with a part of its members in packed form.
 
     Attributes:
@@ -49,7 +49,7 @@ class Shrunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shrinker:
+class EnsemblePacker:
     """Packer of the members of an ensemble.
 
     Attributes:
@@ -104,7 +104,7 @@ class Shrinker:
             )
             return PackedResult(selection=selection, logits=logits, tensors={}, fit=fit)
         order = self._order(selection)
-        best: Shrunk | None = None
+        best: PackedEnsemble | None = None
         best_loss, tried = np.inf, []
         for count in range(1, min(len(order), self.most or len(order)) + 1):
             found = self._packed(order[:count], selection)
@@ -148,7 +148,7 @@ class Shrinker:
             ),
         )
 
-    def _packed(self, chosen: Sequence[int], selection: EnsembleSelection) -> Shrunk | None:
+    def _packed(self, chosen: Sequence[int], selection: EnsembleSelection) -> PackedEnsemble | None:
         """Pack some members, each into its part of the bytes, and evaluate them; None if one does not fit."""
         execution = Execution(threads=self.threads)
         rows = EvaluationSample(self.dataset, execution)
@@ -174,27 +174,27 @@ class Shrinker:
             most=self.most,
         )
         whole = own.among(chosen, len(self.members))
-        return Shrunk(selection=whole, logits=logits, packed={index: packed[index] for index in whole.chosen})
+        return PackedEnsemble(selection=whole, logits=logits, packed={index: packed[index] for index in whole.chosen})
 
-    def _held_out(self, found: Shrunk) -> Metrics:
+    def _held_out(self, found: PackedEnsemble) -> Metrics:
         return self._quality(found.selection.combine(found.logits), self._second)
 
     @cached_property
     def _second(self) -> np.ndarray:
-        """Return the validation rows that fitted no weights."""
+        """Return the half of the validation rows on which no ensemble weights were fitted."""
         main = self.evaluations[0].labels.reshape(len(self.evaluations[0].labels), -1)[:, 0]
         second = halves(main, self.seed)[1]
         return second if len(second) else np.arange(len(main))
 
-    def _under_errors(self, found: Shrunk) -> Withstood | None:
-        """Return the quality on these rows under bit flips; None without an error rate."""
+    def _under_errors(self, found: PackedEnsemble) -> FaultResult | None:
+        """Return the quality on the rows of `_second` under bit flips; None without an error rate."""
         if self.error_rate is None:
             return None
         execution, chosen = Execution(threads=self.threads), found.selection.chosen
         tensors = [found.packed[index].tensors for index in chosen]
         models = [_single(self.members[index]) for index in chosen]
         memory = Memory(combined_as(found.selection, models), tensors)
-        return withstand(
+        return measure_under_faults(
             memory,
             MemoryErrors(rate=self.error_rate),
             EvaluationSample(self.dataset, execution, most_batches=JUDGED_BATCHES, among=self._second),
@@ -203,7 +203,7 @@ class Shrinker:
             answers=ANSWERS[-1:],
         )
 
-    def _loss_of(self, damaged: Withstood) -> float:
+    def _loss_of(self, damaged: FaultResult) -> float:
         answer = ANSWERS[-1]
         return -damaged.mean_auc(answer) if self.select_by == "auc" else damaged.mean_ne(answer)
 

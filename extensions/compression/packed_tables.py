@@ -31,12 +31,12 @@ PACKED, RESTORED, WHOLE = range(3)
 
 
 class PackedTable:
-    """Packed embedding table, in one of the three forms.
+    """Packed embedding table in memory: packed (`PACKED`), dequantised (`RESTORED`), or complete (`WHOLE`).
 
     Args:
         parts: Tensors of the table in its file.
         rows: Number of ids.
-        width: Numbers of a row.
+        width: Numbers in a row.
 
     Attributes:
         form: Current form; `PACKED` at first.
@@ -166,7 +166,7 @@ class PackedEmbeddings(EmbeddingTables):
 
     @property
     def placement(self) -> str:
-        """Sentence that reports how many tables have each form."""
+        """Sentence with the number of packed, dequantised and complete tables."""
         forms = [table.form for table in self._tables]
         unpruned = sum(not table.is_pruned for table in self._tables)
         return (

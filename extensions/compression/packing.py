@@ -9,11 +9,11 @@ members of an ensemble to the memory of one network).
 Packed weights are stored in the same file as other weights, under names with a colon:
 
     layers.0.weight             a tensor that is not packed
-    layers.2.weight:codes4      of a matrix: numbers of 4 bits, with scale and bias of each row; for table 3 of
-    layers.2.weight:scale       `embeddings.weight` the names begin with `embeddings.weight:3`
+    layers.2.weight:codes4      codes of 4 bits of a matrix. Table 3 of `embeddings.weight` has names that
+    layers.2.weight:scale       begin with `embeddings.weight:3`. Scale and bias belong to each row.
     layers.2.weight:bias
-    layers.2.weight:rows        numbers of the kept rows, unless they are the first ones; removed rows are zeros, or
-    layers.2.weight:columns     in a table the last kept row; and the same for columns
+    layers.2.weight:rows        indices of the kept rows, unless they are the first ones. A removed row is zero; in a
+    layers.2.weight:columns     table, it equals the last stored row. Columns likewise.
     :checks                     check bits of all other tensors (`check_bits`), if requested
 """
 

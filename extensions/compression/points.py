@@ -1,4 +1,4 @@
-"""Points of a small search space, a value for each choice with the costs, and the search for points of low costs."""
+"""Search of a small discrete space for points with low costs; a point has one value for each choice."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

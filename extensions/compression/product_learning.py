@@ -84,7 +84,7 @@ class LearnedProduct(nn.Module):
         return self.form.fill(self.scale * level, codes, table)
 
     def finished_copy(self) -> ProductLinear:
-        """Return a copy of the layer for scoring that further training run does not change."""
+        """Return a copy of the layer for scoring that further training does not change."""
         made = ProductLinear(self.form.inputs, self.form.outputs, **self.options)
         made.load_state_dict(self.finished().state_dict())
         return made

@@ -52,7 +52,7 @@ def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
 
 
 def ratio_of(record: PassRecord, name: str) -> float:
-    """Return a metric with a pass divided by that without; 1 if it was not measured."""
+    """Return the ratio of a metric with a pass to the metric without it; 1 if it was not measured."""
     return next((one.after / one.before for one in record.figures if one.name == name and one.before), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Crew of worker processes on the nodes of a Ray cluster, which read units of the log from a shared folder.
+"""Worker processes on the nodes of a Ray cluster, which read parts of the log from a shared folder.
 
 A node takes part if it sees the same log files as this machine, and the cache of data sets, into which it writes.
 Another node repeats the unit of a node that died; writing the same bytes twice to the same place does no harm.
@@ -109,12 +109,12 @@ class NodeWorker(Worker):
         self._seen = seen
 
     def fault(self) -> str | None:
-        """See `Seen.fault`."""
+        """Return the first mismatch between this node's files and the expected ones; None if all files match."""
         return self._seen.fault()
 
 
 @dataclass(eq=False)
-class _Hand:
+class _WorkerHandle:
     """Handle of this process to a worker process on a node."""
 
     node: str
@@ -151,7 +151,7 @@ class Nodes:
         started = self._start(nodes, Seen(stamps, self._mark, self._mark.name, Path.cwd()))
         self._hands = self._those_who_see(started)
         self.count = len(self._hands)
-        self._idle: queue.SimpleQueue[_Hand | None] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[_WorkerHandle | None] = queue.SimpleQueue()
         for hand in self._hands:
             self._idle.put(hand)
 
@@ -197,7 +197,7 @@ class Nodes:
                 return answer
         return work(prepare(), item)
 
-    def _give_up(self, hand: _Hand, error: Exception) -> None:
+    def _give_up(self, hand: _WorkerHandle, error: Exception) -> None:
         """Remove a lost process from the crew."""
         import ray
 
@@ -211,21 +211,21 @@ class Nodes:
         if not self._hands:
             self._idle.put(None)
 
-    def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_Hand, Any]]:
+    def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_WorkerHandle, Any]]:
         """Start a process for each core; return each handle with its pending `fault`, after `START_SECONDS` at most."""
         import ray
 
         environment = {"env_vars": ONE_THREAD | KEPT_MEMORY}
-        started: list[tuple[_Hand, Any]] = []
+        started: list[tuple[_WorkerHandle, Any]] = []
         for node in nodes:
             options = {"num_cpus": 1, "runtime_env": environment, **placed(node.node_id)}
             for _ in range(min(int(node.resources.get("CPU", 0)), MOST_PROCESSES)):
                 actor: Any = ray.remote(NodeWorker).options(**options).remote(seen, is_restricted=is_foreign_request())
-                started.append((_Hand(node.name, actor), actor.fault.remote()))
+                started.append((_WorkerHandle(node.name, actor), actor.fault.remote()))
         ray.wait([answer for _, answer in started], num_returns=len(started), timeout=START_SECONDS)
         return started
 
-    def _those_who_see(self, started: Sequence[tuple[_Hand, Any]]) -> list[_Hand]:
+    def _those_who_see(self, started: Sequence[tuple[_WorkerHandle, Any]]) -> list[_WorkerHandle]:
         """Return the processes that see the log and the cache; end the other ones and warn once per node and fault."""
         import ray
         from ray.exceptions import RayError

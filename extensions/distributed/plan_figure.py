@@ -75,7 +75,7 @@ MICROSECONDS = 1e6
 
 
 def chrome_trace(report: PlanReport) -> str:
-    """The trace: a line for each device and link, a complete event for each task, in microseconds."""
+    """Return the trace: a line for each device and link, a complete event for each task, in microseconds."""
     resources = list(dict.fromkeys(event.resource for event in report.events))
     names = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": name}}

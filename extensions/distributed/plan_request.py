@@ -55,7 +55,7 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
 class PlanRequest(Request, frozen=True, title="Plan"):
     """Plan of a model, trained on a data set and divided over devices."""
 
-    source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
+    source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     place: DevicesRequest = Field(default=DevicesRequest(), description="The devices.")
     batch_size: int = Field(default=4096, ge=1, description="Samples of a step, all devices together.")
@@ -116,7 +116,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
             least = f"--batch-size {self.batch_size}"
             raise ValueError(f"--most-batch-size {self.most_batch_size} is below {least}: raise it, or leave it out")
         if self.max_cost is not None and self.price_per_hour is None:
-            raise ValueError("--max-cost has nothing to reckon with: add --price-per-hour")
+            raise ValueError("--max-cost needs a price: add --price-per-hour")
         if self.architecture.model == AUTO or is_ranking(self.architecture.model):
             raise ValueError(f"a plan divides one model of clicks, not --model {self.architecture.model}: name one")
         return self

@@ -40,7 +40,7 @@ NOTES = (
 class PlanScaleRequest(Request, frozen=True, title="Plan of scale"):
     """Training speed of a model on growing numbers of hosts, for several ways to divide it."""
 
-    source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
+    source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     accelerator: str = Field(default="NVIDIA A100 SXM4 40GB", min_length=1, description="Accelerator of the catalogue.")
     devices_per_host: int = Field(default=8, ge=1, le=64, description="Accelerators of each host.")

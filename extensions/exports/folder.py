@@ -28,7 +28,7 @@ def export_folder(
     how: str,
     write: Callable[[NamedModel, Path], dict[str, Any]],
 ) -> ExportedModel:
-    """Export a model into a new folder, with all that scores rows there.
+    """Export a model into a new folder, with the encoder and the script that score rows.
 
     Args:
         named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.

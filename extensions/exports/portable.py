@@ -83,7 +83,7 @@ class PortableMember(nn.Module):
 
 
 class DensePart(nn.Module):
-    """All of a portable model but its tables: takes their looked-up rows.
+    """Portable model without its tables: its inputs are the looked-up rows.
 
     Args:
         model: Portable model.
@@ -100,7 +100,7 @@ class DensePart(nn.Module):
 
 
 class _AboveTables(nn.Module):
-    """One member without its tables, which takes its own rows out of those of all members."""
+    """Member without its tables, which selects its own rows from those of all members."""
 
     def __init__(self, member: PortableMember, place: int) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def members_of(model: Any) -> list[Any]:
 
 
 def with_members(model: Any, members: Sequence[nn.Module]) -> Any:
-    """Return a copy of an ensemble with other members, which get the same arguments; of a single model the member."""
+    """Return a copy of an ensemble with other members, or the only member if the model is no ensemble."""
     if not isinstance(model, Ensemble):
         return members[0]
     found = copy.copy(model)

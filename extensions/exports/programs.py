@@ -153,7 +153,7 @@ def _save_onnx(program: torch.export.ExportedProgram, path: Path, inputs: Sequen
 
 
 def _or_unsupported(export: Callable[[], Any], model: NamedModel) -> Any:
-    """Export; an operation that cannot be exported is the model's fault, and torch has no common class of errors."""
+    """Run an export; raise UnsupportedError for any of torch's errors, since a model's operation cannot be exported."""
     try:
         return export()
     except Exception as error:
@@ -163,7 +163,7 @@ def _or_unsupported(export: Callable[[], Any], model: NamedModel) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what exporters say about themselves."""
+    """Hide the exporters' own log lines and warnings in the block."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

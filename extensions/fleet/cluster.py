@@ -151,9 +151,9 @@ class Cluster(Finite):
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two machines are called {twice!r}")
         if unknown := {outage.machine for outage in self.outages} - set(names):
-            raise ValueError(f"an outage names the machine {min(unknown)!r}, which is not there")
+            raise ValueError(f"an outage names the unknown machine {min(unknown)!r}")
         if unknown := {slowdown.machine for slowdown in self.slowdowns} - set(names):
-            raise ValueError(f"a slowdown names the machine {min(unknown)!r}, which is not there")
+            raise ValueError(f"a slowdown names the unknown machine {min(unknown)!r}")
         boxes: dict[str, Machine] = {}
         for machine in self.machines:
             other = boxes.setdefault(machine.box, machine)

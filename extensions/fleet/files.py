@@ -179,7 +179,7 @@ class OwnJob(Finite):
 
 
 class OwnJobs(Frozen):
-    """Content of a job file in our own format."""
+    """Content of a job file in Shunter's own format."""
 
     jobs: tuple[OwnJob, ...] = Field(min_length=1)
 

@@ -94,12 +94,12 @@ class Iterations:
     speedups: Mapping[int, float] = field(default_factory=dict)
 
     def types(self) -> tuple[str, ...]:
-        """See `Work.types`."""
+        """Return the accelerator types that can run the job, the fastest first; empty if all types are equal."""
         names = [name for name in self.compute_seconds if name]
         return tuple(sorted(names, key=lambda name: self.iteration_seconds(Conditions(name, (1,), MACHINE))))
 
     def counts(self, asked: int) -> tuple[int, ...]:
-        """See `Work.counts`."""
+        """Return the allowed numbers of accelerators, ascending; a rigid job allows only the requested number."""
         return tuple(sorted({asked, *self.speedups}))
 
     def iteration_seconds(self, conditions: Conditions) -> float:
@@ -111,11 +111,11 @@ class Iterations:
         return self.compute_seconds[name] / speed + waits
 
     def seconds_left(self, done: float, conditions: Conditions) -> float:
-        """See `Work.seconds_left`."""
+        """Return the seconds until the end, given the progress so far."""
         return max(self.count - done, 0.0) * self.iteration_seconds(conditions)
 
     def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
-        """See `Work.advance`."""
+        """Return the progress after this many more seconds."""
         return min(done + seconds / self.iteration_seconds(conditions), self.count)
 
 

@@ -11,7 +11,7 @@ from prefect.runtime import flow_run
 
 from shunter.extensions.fleet.duration_model import DurationModel
 from shunter.extensions.fleet.learned.file import load_policy, policy_file, save_policy
-from shunter.extensions.fleet.learning.learn import Learnt, learn
+from shunter.extensions.fleet.learning.learn import LearnedPolicy, learn
 from shunter.extensions.fleet.learning.request import check_learning, kept_at, read_learning
 from shunter.extensions.fleet.learning.trainer import Plan, Progress
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
@@ -78,7 +78,7 @@ def fleet_learn(
 @task(name="learn", cache_policy=NO_CACHE, persist_result=False)
 def learn_policy(
     request: FleetLearnRequest, run_id: str, on_round: Callable[[int, Progress], None] | None = None
-) -> Learnt:
+) -> LearnedPolicy:
     """Train a policy; save it in the home and with the run, and log the training curve as metrics of the run.
 
     Args:

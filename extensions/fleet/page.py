@@ -38,7 +38,7 @@ def fleet_page(
     source: str = "simulated",
     times: Sequence[PredictedTime] = (),
 ) -> str:
-    """Return the page as HTML.
+    """Return the HTML page that compares the schedules.
 
     Args:
         schedules: Schedule of each policy.

@@ -25,7 +25,7 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
         min_length=1,
         description="Policies to compare, separated by commas; all; or learned, learned:NAME, learned:FILE.",
     )
-    first_jobs: int | None = Field(default=None, ge=1, description="Use only the earliest jobs, this many.")
+    first_jobs: int | None = Field(default=None, ge=1, description="Number of jobs to use, the earliest first.")
     adaptive: bool = Field(
         default=False,
         description="Let Pollux jobs change accelerators and batch size, under policies that can.",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shunter.engine.checkpoint.changed_rows import WriteFile
-from shunter.engine.checkpoint.checkpoint_policy import FEWEST_BITS_OF_BEST, CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import FEWEST_BITS_OF_BEST, CheckpointSettings
 from shunter.engine.checkpoint.generations import Content, Part, StoredFile, base_chain, hash_of
 from shunter.engine.checkpoint.storage import read_tensors
 from shunter.engine.checkpoint.training_tensors import bytes_of, check_finite
@@ -82,10 +82,10 @@ class ChangingTables:
         keeping: Checkpoint policy.
     """
 
-    def __init__(self, tables: EmbeddingTables, device: torch.device, checkpoint_policy: CheckpointPolicy) -> None:
-        self._tables, self._checkpoint_policy = tables, checkpoint_policy
-        ranges = min(RANGES, sum(tables.rows)) if checkpoint_policy.rows == "auto" else 1
-        self._intervals = Intervals(TouchedRows(tables, device), checkpoint_policy.rows, ranges)
+    def __init__(self, tables: EmbeddingTables, device: torch.device, checkpoint_settings: CheckpointSettings) -> None:
+        self._tables, self._checkpoint_settings = tables, checkpoint_settings
+        ranges = min(RANGES, sum(tables.rows)) if checkpoint_settings.rows == "auto" else 1
+        self._intervals = Intervals(TouchedRows(tables, device), checkpoint_settings.rows, ranges)
         self._first_rows = [*accumulate(tables.rows, initial=0)]
         self._stored = StoredRows()
         self._snapshot: Snapshot | None = None
@@ -123,7 +123,7 @@ class ChangingTables:
             since_last = self._intervals.touched.since_last()
             for table, rows in enumerate(since_last.split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
-        bits = self._checkpoint_policy.bits_of(self.bytes)
+        bits = self._checkpoint_settings.bits_of(self.bytes)
         hot_rows = HotRowSplitter(self._tables.initialised_shards()) if bits < HOT_BITS and not is_best else None
         wanted = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
         is_complete = mask_initialised(self._tables, wanted.rows)

@@ -20,7 +20,7 @@ checkpoint.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shunter.engine.checkpoint.checkpoint_policy import RowSelection
+from shunter.engine.checkpoint.checkpoint_settings import RowSelection
 from shunter.engine.checkpoint.generations import Content
 
 # `auto` writes the rows since the last full checkpoint if they are at most this many times those since the last one.

@@ -20,7 +20,7 @@ import torch
 from pydantic import ValidationError
 
 from shunter.engine.checkpoint.checked_files import check_file, read_json, write_json
-from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION, Bits, CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION, Bits, CheckpointSettings
 from shunter.engine.checkpoint.storage import build_described, read_tensors, write_tensors
 from shunter.engine.checkpoint.warm_start import tables_by_name
 from shunter.errors import CheckpointError, RequestError
@@ -116,7 +116,7 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
         if read_json(one.folder / DATA / "model" / "model.json").get("packed"):
             raise RequestError(f"{one.title} is stored in few bits, and increments are of whole rows: export it whole.")
     tables = sum(table.nbytes for member in members_of(model) for table in tables_by_name(member).values())
-    width = CheckpointPolicy(bits=bits).bits_of(tables)
+    width = CheckpointSettings(bits=bits).bits_of(tables)
     increment, figures = difference(model, former, shared_rows(encoder, former_encoder), width)
     values = {name: torch.from_numpy(array) for name, array in vocabulary_increment(encoder, former_encoder).items()}
     tensors = {f"{LAYERS}{name}": tensor for name, tensor in increment.tensors.items()}

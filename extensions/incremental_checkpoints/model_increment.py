@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION
+from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION
 from shunter.engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
 from shunter.engine.checkpoint.warm_start import SharedRows, tables_by_name
 from shunter.errors import CheckpointError

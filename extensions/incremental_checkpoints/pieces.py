@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION
+from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION
 from shunter.engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
 from shunter.errors import CheckpointError
 from shunter.models.embeddings.shards import Shard

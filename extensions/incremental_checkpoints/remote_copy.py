@@ -20,7 +20,7 @@ from typing import Any
 
 from shunter.engine.checkpoint.background import BackgroundWriter, Throttle
 from shunter.engine.checkpoint.checked_files import check_file
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures
 from shunter.engine.checkpoint.copies import Layout
 from shunter.errors import CheckpointError, RequestError
 from shunter.secrets import without_secrets
@@ -73,7 +73,7 @@ class RemoteCopy:
         except Exception as error:  # each kind of address has errors of its own
             raise CheckpointError(
                 f"The checkpoints at {without_secrets(self._address)} cannot be read ({_reason(error)}): check the "
-                "address and what it needs to be reached, or leave it out."
+                "address, its credentials and the network, or leave it out."
             ) from error
         for name in self._layout.lists(names):
             try:

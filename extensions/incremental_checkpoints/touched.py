@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.checkpoint.checkpoint_policy import RowSelection
+from shunter.engine.checkpoint.checkpoint_settings import RowSelection
 from shunter.engine.checkpoint.generations import Content
 from shunter.extensions.incremental_checkpoints.incremental_policy import TouchedShares, next_contents
 from shunter.models.embeddings.role import EmbeddingTables

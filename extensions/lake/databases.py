@@ -31,7 +31,7 @@ _READS = {
 
 
 class QueryError(RequestError):
-    """A query cannot be run by a reader: it writes, is no single SELECT, or is wrong.
+    """Error: a reader may not run a query, because it writes, is not one SELECT, or is invalid.
 
     Attributes:
         address: Address of the database.

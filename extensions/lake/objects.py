@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 class NoAccessError(DataError):
-    """A store refuses access, or there are no credentials.
+    """Error: a store refuses access, or there are no credentials.
 
     Attributes:
         address: Address of the data.
@@ -69,7 +69,7 @@ class NoAccessError(DataError):
 
 
 class NoObjectError(DataError):
-    """Error of an address at which no object, folder, bucket, table or version is.
+    """Error: no object, folder, bucket, table or version exists at an address.
 
     Attributes:
         address: Address of the data.
@@ -87,7 +87,7 @@ class NoObjectError(DataError):
 
 
 class StoreError(DataError):
-    """A store does not answer, or answers wrongly, after several attempts.
+    """Error: a store does not answer, or answers wrongly, after several attempts.
 
     Attributes:
         address: Address of the data.
@@ -109,7 +109,7 @@ class StoreError(DataError):
 
 
 class ChangedObjectError(DataError):
-    """An object was replaced while it was read.
+    """Error: an object was replaced while it was read.
 
     Attributes:
         address: Address of the object.
@@ -127,7 +127,7 @@ class ChangedObjectError(DataError):
 
 
 class ObjectStore:
-    """Store of objects, of which whole copies are kept."""
+    """Object store; whole objects are copied to this machine."""
 
     def find(self, address: Address) -> list[Path]:
         """Return the paths of the local copies of an object, of a glob, or of the files of a folder.
@@ -297,7 +297,7 @@ def _stream(system: Any, info: Mapping[str, Any], target: Path) -> None:
 
 
 def _copy_ranges(system: Any, info: Mapping[str, Any], target: Path, address: str) -> None:
-    """Copy an object in ranges, each of which is tried again by itself."""
+    """Copy an object in ranges; each range is retried separately."""
     size = info["size"]
 
     def copy(start: int) -> None:
@@ -325,7 +325,7 @@ def _read_range(system: Any, name: str, start: int, end: int) -> bytes:
 
 
 def _attempted(work: Callable[[Any], Result], argument: Any, told: str) -> Result:
-    """Return the result of some work on a store, which is tried again after a growing wait.
+    """Call a function of a store and return its result; retry with growing waits.
 
     Raises:
         DataError: There is nothing, access is refused, or all attempts fail.
@@ -358,7 +358,7 @@ def _is_refusal(error: BaseException | None) -> bool:
 
 
 def _is_absent(cause: BaseException | None) -> bool:
-    """Return True if a file is absent; fsspec says so of any error of a web server, with the error as its cause."""
+    """Return True if a file is absent. For a web server, fsspec's FileNotFoundError has the real error as its cause."""
     return not type(cause).__module__.startswith("aiohttp") or _status(cause) == HTTPStatus.NOT_FOUND
 
 

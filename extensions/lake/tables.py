@@ -25,7 +25,7 @@ _GROUP_ROWS = 1 << 17
 
 
 class UnreadableTableError(DataError):
-    """A part of a table cannot be read.
+    """Error: a part of a table cannot be read.
 
     Attributes:
         address: Address of the table.

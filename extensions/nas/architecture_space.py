@@ -51,7 +51,7 @@ class ArchitectureSpace(Frozen):
     features: Features = Field(description="Input of the models.")
     embedding_dim: int = Field(default=16, description="Width of the vectors, so the most of a table.")
     interactions: tuple[DlrmInteraction, ...] = Field(
-        default=get_args(DlrmInteraction), description="What the vectors become below the main MLP."
+        default=get_args(DlrmInteraction), description="Interaction of the vectors below the main MLP."
     )
     bottom: Widths = Field(default=(), description="Hidden widths of each layer over the dense features; 0: left out.")
     top: Widths = Field(default=((0, 64, 128),) * 2, description="The same of the main MLP.")
@@ -64,7 +64,9 @@ class ArchitectureSpace(Frozen):
     embedding_learning_rate: float = Field(
         default=Hyperparameters.embedding_learning_rate, gt=0, description="Not searched."
     )
-    task_weights: tuple[float, ...] = Field(default=(), description="Of the losses of several tasks; not searched.")
+    task_weights: tuple[float, ...] = Field(
+        default=(), description="Weights of the losses of several tasks; not searched."
+    )
 
     fixed_architecture: dict[str, Any] = Field(
         default={}, description="Fields of the DLRM that the user fixed; not searched.", exclude_if=_none

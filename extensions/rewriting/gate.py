@@ -14,7 +14,7 @@ VALUE_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # relative to the largest num
 
 @dataclass(frozen=True)
 class Deviation:
-    """The largest differences between two programs, relative to the largest number.
+    """Largest differences between two programs, relative to the largest number.
 
     Attributes:
         values: Difference of the logits.

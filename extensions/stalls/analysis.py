@@ -29,7 +29,7 @@ class StallAnalysis(TrainingAnalysis):
     report: StallReport  # pyright: ignore[reportIncompatibleVariableOverride]  (the model is frozen)
 
     def printed(self) -> Iterator[str | TextTable]:
-        """See `TrainingAnalysis.printed`."""
+        """Yield the tables and sentences that the command prints."""
         yield run_table(self.report)
         yield stall_table(self.report)
         if self.report.useful is not None:

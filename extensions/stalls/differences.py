@@ -1,5 +1,8 @@
 """Stalls from measured steps: differences of runs, and their statistical significance.
 
+T1, T1g, T2 to T7 are the step times of the runs S1, S1g, S2 to S7 (`shunter.extensions.stalls.plan.RUNS`).
+
+
     interconnect  I = T2 - T1      of it: contention T1g - T1, all-reduce T6 - T1g, embedding exchange A = T2 - T6
     prep          P = T4 - T2      reading and assembling batches, as far as prefetching does not hide it
     fetch         F = T3 - T4      the same, from disk

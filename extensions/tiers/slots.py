@@ -9,7 +9,8 @@ import numpy as np
 from shunter.errors import TooLargeError
 from shunter.extensions.tiers.row_use import LEVELS
 
-# States of a row without a slot: in the file (NOWHERE), or UNINITIALISED: never looked up and not in the file. A slot whose row is not in the file has the negative number UNWRITTEN - row.
+# States of a row without a slot: in the file (NOWHERE), or UNINITIALISED: never looked up and not in the file. A slot
+# whose row is not in the file has the negative number UNWRITTEN - row.
 NOWHERE, UNINITIALISED, UNWRITTEN = -1, -2, -3
 # Memory of the bookkeeping: a slot and a level for each row; for each slot its row, last use and queue entries.
 BYTES_A_ROW, BYTES_A_SLOT = 5, 28

@@ -236,7 +236,7 @@ class RowTiers:
         self._file_is_current = self._is_whole = True
 
     def count_touched(self, rows: int) -> None:
-        """Count accessed rows, and release the pages of the files regularly; mapped pages count as memory of this process."""
+        """Count accessed rows, and release the mapped pages, which count as memory of this process, at intervals."""
         self._touched_rows += rows
         if self._touched_rows >= MOST_TOUCHED_ROWS:
             self.leave_pages()

@@ -16,8 +16,8 @@ MOST_RUNS = 200  # newest runs that are searched for the same data
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flat:
-    """Training of a flat model.
+class FlatTraining:
+    """Result of training a flat model: one whose fields all interact, without towers.
 
     Attributes:
         family: Model family.
@@ -30,7 +30,7 @@ class Flat:
     parameter_bytes: float
 
 
-def towers_cost(tuned: TuneResult, flat: Sequence[Flat], noise: Noise | None = None) -> str | None:
+def towers_cost(tuned: TuneResult, flat: Sequence[FlatTraining], noise: Noise | None = None) -> str | None:
     """Return one sentence on the quality difference of towers; None if the best setting has no towers.
 
     Args:
@@ -67,20 +67,20 @@ def cost_of_towers(fingerprint: str, tuned: TuneResult, noise: Noise | None = No
         tuned: Result of a search whose best setting has towers.
         noise: Standard deviation of the NE between seeds, if measured.
     """
-    flat: list[Flat] = []
+    flat: list[FlatTraining] = []
     with contextlib.suppress(TrackingError):
         flat = flat_trainings(fingerprint, tuned)
     return towers_cost(tuned, flat, noise)
 
 
-def flat_trainings(fingerprint: str, tuned: TuneResult) -> list[Flat]:
+def flat_trainings(fingerprint: str, tuned: TuneResult) -> list[FlatTraining]:
     """Return the trials of flat models on the same data, of this search and of earlier ones.
 
     Raises:
         TrackingError: The store cannot be read.
     """
     own = [
-        Flat(family=one.spec.family, ne=one.validation_ne, parameter_bytes=one.costs["parameter_bytes"])
+        FlatTraining(family=one.spec.family, ne=one.validation_ne, parameter_bytes=one.costs["parameter_bytes"])
         for one in tuned.settings
         if one.spec.family in FLAT and "parameter_bytes" in one.costs
     ]
@@ -92,9 +92,9 @@ def flat_trainings(fingerprint: str, tuned: TuneResult) -> list[Flat]:
     return own + [found for run in runs for trial in read_children(run.run_id, "trial") if (found := _flat(trial))]
 
 
-def _flat(trial: TrackedRun) -> Flat | None:
+def _flat(trial: TrackedRun) -> FlatTraining | None:
     family, ne = trial.params.get("model.family"), trial.metrics.get("quality.ne")
     size = trial.metrics.get("search.parameter_bytes")
     if family not in FLAT or ne is None or size is None:
         return None
-    return Flat(family=family, ne=ne, parameter_bytes=size)
+    return FlatTraining(family=family, ne=ne, parameter_bytes=size)

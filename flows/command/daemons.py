@@ -44,7 +44,7 @@ class Daemon(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    pid: int = Field(description="Of the process, which leads a group of its own.")
+    pid: int = Field(description="Id of the process, which leads a process group of its own.")
     mark: str = Field(description="The boot and the tick at which it began: another process may get the same pid.")
     url: str
     log: Path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION
+from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION
 from shunter.errors import RequestError
 from shunter.flows.command.predict import BLOCK_ROWS
 from shunter.ingestion.rows import read_rows

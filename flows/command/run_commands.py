@@ -106,12 +106,12 @@ def sync() -> None:
 def clean(
     remove: Annotated[bool, typer.Option("--remove", help="Remove it, instead of only listing it.")] = False,
     days: Annotated[
-        float, typer.Option(min=0.0, max=100_000.0, help="Leave what was written in the last so many days.")
+        float, typer.Option(min=0.0, max=100_000.0, help="Keep files written in the last DAYS days.")
     ] = 1.0,
     unused_days: Annotated[
         float,
         typer.Option(
-            min=1.0, max=100_000.0, help="Leave data sets, interrupted runs and rows used in the last so many days."
+            min=1.0, max=100_000.0, help="Keep data sets, interrupted runs and rows used in the last UNUSED_DAYS days."
         ),
     ] = 90.0,
     as_json: AsJson = False,

@@ -153,7 +153,7 @@ class TemporaryServer:
 
 
 class SharedServer(TemporaryServer):
-    """Server of `shunter up`, which several commands share; if it ends, a command starts a successor on its port.
+    """Server of `shunter up`, which several commands share; if it ends, a command starts a new server on its port.
 
     `shunter down` stops that server even while a training run in a terminal uses it. The successor has the same
     database and ends with its command; another command that still needs a server starts the next one.
@@ -179,13 +179,13 @@ class SharedServer(TemporaryServer):
         wait_until_ready(self.service, self._daemon, f"read {self._daemon.log}")
 
     def start(self) -> None:
-        """Start the successor, which ends with this process."""
+        """Start a new server on the same port, which ends with this process."""
         mark_children()
         super().start()
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Stop the successor if this command has started one."""
+        """Stop the server that this command has started in place of the shared one, if any."""
         if self.has_started:
             super().stop()
 

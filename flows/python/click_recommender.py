@@ -27,7 +27,7 @@ class ClickRecommender(Recommender[Scorer]):
     """Recommender with a click model, or an ensemble of them."""
 
     def rank(self, users: Any = None, k: int = 10, *, items: Any = None, seen: Any = None) -> pd.DataFrame:
-        """See `Recommender.rank`."""
+        """Return the best items for each user, with columns for user, `rank` from 1, item and `score`."""
         positive(k)
         if users is None or items is None or not frames.is_frame(users) or not frames.is_frame(items):
             raise UnsupportedError(
@@ -55,7 +55,7 @@ class ClickRecommender(Recommender[Scorer]):
         return pl.concat(found).to_pandas() if found else pd.DataFrame()
 
     def embed(self, items: Any, column: str | None = None) -> np.ndarray:
-        """See `Recommender.embed`."""
+        """Return the learned vector of each value, float32 `[values, width]`; the vector of id 0 for unknown values."""
         encoder = self._scorer.encoder
         field = next(
             (one for one in encoder.categorical if one.name == column and not one.multi_valued and not one.cross), None
@@ -73,7 +73,7 @@ class ClickRecommender(Recommender[Scorer]):
         return np.concatenate([self._vectors(encoded, member, place) for member in self._members], axis=1)
 
     def evaluate(self, frame: Any, *, schema: Any = None, seen: Any = None) -> pd.DataFrame:
-        """See `Recommender.evaluate`."""
+        """Return the quality on labelled rows, one row of metrics for each label."""
         if seen is not None:
             raise UnsupportedError("evaluate", self.title, "no `seen`, which only ranking models take")
         if schema is None:
@@ -92,7 +92,7 @@ class ClickRecommender(Recommender[Scorer]):
         return pd.DataFrame(rows, index=pd.Index(tasks, name=TASK) if len(tasks) > 1 else None)
 
     def explain(self, frame: Any) -> pd.DataFrame:
-        """See `Recommender.explain`."""
+        """Return what each value contributes to the score of its row, in log odds."""
         rows = frames.polars_of(frame)
         self._scorer.encoder.check_columns(rows.columns)
         whole = self._effects_on(rows)

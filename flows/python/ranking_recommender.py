@@ -27,7 +27,7 @@ class RankingRecommender(Recommender[RankingScorer]):
     """Recommender with a model that ranks."""
 
     def rank(self, users: Any = None, k: int = 10, *, items: Any = None, seen: Any = None) -> pd.DataFrame:
-        """See `Recommender.rank`."""
+        """Return the best items for each user, with columns for user, `rank` from 1, item and `score`."""
         positive(k)
         log, dtypes = self._log if seen is None else self._seen_in(seen)
         if items is not None:
@@ -38,7 +38,7 @@ class RankingRecommender(Recommender[RankingScorer]):
         return found.with_columns(pl.col(name).cast(dtype, strict=False) for name, dtype in dtypes.items()).to_pandas()
 
     def embed(self, items: Any, column: str | None = None) -> np.ndarray:
-        """See `Recommender.embed`."""
+        """Return the learned vector of each value, float32 `[values, width]`; the vector of id 0 for unknown values."""
         scorer, ranker = self._scorer, self._scorer.ranker
         role = {None: "item", scorer.item: "item", scorer.user: "user"}.get(column)
         vectors = getattr(ranker, f"{role}_vectors", None)
@@ -50,7 +50,7 @@ class RankingRecommender(Recommender[RankingScorer]):
         return vectors[torch.from_numpy(ids[role == "item"])].numpy()
 
     def evaluate(self, frame: Any, *, schema: Any = None, seen: Any = None) -> pd.DataFrame:
-        """See `Recommender.evaluate`."""
+        """Return the quality on labelled rows, one row of metrics for each label."""
         if schema is None:
             found = self._training_source("evaluate", "give the label as `schema`").schema
         else:
@@ -67,7 +67,7 @@ class RankingRecommender(Recommender[RankingScorer]):
         return pd.DataFrame([figures_of(evaluate_ranking(self._scorer.ranker, chosen, known, name="frame"))])
 
     def explain(self, frame: Any) -> pd.DataFrame:
-        """See `Recommender.explain`."""
+        """Return what each value contributes to the score of its row, in log odds."""
         raise UnsupportedError("explain", self.title, "log odds of a click, and this model ranks")
 
     def _items_of_log(self, method: str) -> pd.Series:

@@ -39,7 +39,7 @@ class Shown(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Training(Shown):
-    """A finished training run, as `shunter.train` returns it.
+    """Finished training run, as `shunter.train` returns it.
 
     Attributes:
         summary: All figures of the training, as `shunter train --json` prints them.
@@ -134,7 +134,7 @@ class Training(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Search(Shown):
-    """A finished search, as `shunter.tune` returns it.
+    """Finished search, as `shunter.tune` returns it.
 
     Attributes:
         result: All settings with their losses and costs.
@@ -164,7 +164,7 @@ class Search(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Choice(Shown):
-    """A chosen placement, as `shunter.select` returns it.
+    """Chosen placement, as `shunter.select` returns it.
 
     Attributes:
         decision: Decision with its reason and all candidates.

@@ -43,8 +43,10 @@ class SkyPilotPrices(_Part):
 class Prices(_Part):
     """Prices per hour, in the user's currency."""
 
-    accelerators: dict[str, PositiveFloat] = Field(default={}, description="Of one, by its name here or its model's.")
-    nodes: dict[str, PositiveFloat] = Field(default={}, description="Of a whole machine, by its name.")
+    accelerators: dict[str, PositiveFloat] = Field(
+        default={}, description="Price of one accelerator, by its name on this machine or the name of its model."
+    )
+    nodes: dict[str, PositiveFloat] = Field(default={}, description="Price of a whole machine, by its name.")
     skypilot: SkyPilotPrices | None = Field(default=None, description="Second source of prices.")
 
     @classmethod

@@ -37,9 +37,9 @@ class StepObservation(Frozen):
 
     workload: Workload
     placement: Placement
-    accelerator_model: str = Field(description="What the vendor calls the accelerator.")
+    accelerator_model: str = Field(description="Vendor's name of the accelerator.")
     host: str = Field(description="Fingerprint of the kind of machine.")
-    machine: str = Field(default="", description="Which machine it was; empty in records that name its kind alone.")
+    machine: str = Field(default="", description="Id of the machine; empty in records that name only its kind.")
     predicted_seconds: float = Field(gt=0, description="One step, by the cost model without any correction.")
     measured_seconds: float = Field(gt=0)
     measured_at: str = Field(description="UTC time, ISO 8601.")

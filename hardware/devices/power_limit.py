@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class PowerLimited(Protocol):
-    """A device whose power limit can be read and set.
+    """Device whose power limit can be read and set.
 
     Attributes:
         name: Name, as in `Accelerator.name`.
@@ -63,16 +63,16 @@ class GpuPowerLimit:
         self.identity = str(torch.cuda.get_device_properties(torch.device(name)).uuid)
 
     def limit_watts(self) -> float:
-        """See `PowerLimited`."""
+        """Return the current limit in watts; raise HardwareError if it cannot be read."""
         return self._ask(self._device.get_power_management_limit) / 1000
 
     def limit_range_watts(self) -> tuple[float, float]:
-        """See `PowerLimited`."""
+        """Return the lowest and highest limit that the device accepts, in watts; raise HardwareError if unreadable."""
         lowest, highest = self._ask(self._device.get_power_management_limit_constraints)
         return lowest / 1000, highest / 1000
 
     def set_limit_watts(self, watts: float) -> None:
-        """See `PowerLimited`."""
+        """Set the limit in watts; raise HardwareError on failure, for instance without the privileges."""
         self._ask(lambda: self._device.set_power_management_limit(round(watts * 1000)))
 
     def _ask(self, call: Callable[[], Answer]) -> Answer:

@@ -20,7 +20,7 @@ _NEARER_SHARE = 0.01
 
 
 class TooFewTimesError(DataError):
-    """The rows cannot be split by time."""
+    """Error: the rows cannot be split by time."""
 
     code = "too-few-times"
 

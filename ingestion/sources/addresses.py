@@ -62,7 +62,7 @@ class Address:
 
     @property
     def is_table(self) -> bool:
-        """Whether the address names a table rather than files."""
+        """Return True if the address names a table rather than files."""
         return bool(STORES.stated(self.store).get("is_table"))
 
     def check(self) -> None:

@@ -76,7 +76,7 @@ class FusedRanker(Ranker):
 
     @property
     def rankers(self) -> list[Ranker]:
-        """The members."""
+        """Return the rankers that are combined."""
         return [one for one in self.members if isinstance(one, Ranker)]
 
     def _comparable(self, scores: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ class LayeredSpec(VectorSpec):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attribute:
-    """A property of users or of items, as edges from nodes to values.
+    """Property of users or of items, as edges from nodes to values.
 
     Attributes:
         name: Column of the source.

@@ -82,7 +82,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Situation:
-    """A workload at a batch size on an accelerator.
+    """Workload at a batch size on an accelerator.
 
     Attributes:
         family: Name of the kind of model; two families share only the accelerator effects.

@@ -29,7 +29,7 @@ class TrainedBaseline(Frozen):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     model: TrainedModel = Field(description="Under the name of its family, which is its name as a member too.")
-    train_seconds: float = Field(description="Of all its training runs, of which the best was kept.")
+    train_seconds: float = Field(description="Energy of all training runs of the baseline, of which the best was kept.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
     trained_at: datetime | None = Field(
         default=None,
@@ -45,9 +45,9 @@ class Rival(Frozen):
 
     name: str
     validation: Metrics
-    test_logits: Path = Field(description="Its predictions for the rows of the test part, float32 [rows].")
+    test_logits: Path = Field(description="Predictions of the baseline for the rows of the test part, float32 [rows].")
     train_seconds: float
-    joules: float | None = Field(default=None, description="None, for it is not metered.")
+    joules: float | None = Field(default=None, description="None: its energy is not metered.")
     trained_at: datetime | None = Field(
         default=None,
         description="When an earlier run trained it; None if the run did.",

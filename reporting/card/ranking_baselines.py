@@ -25,7 +25,7 @@ class RankedBaseline(Frozen):
     chosen: TrainedRanker = Field(description="The same, as the validation part judged it.")
     is_asked: bool = Field(default=False, description="Whether it is the requested model.")
     tried: int = Field(description="Settings that were tried.")
-    train_seconds: float = Field(description="Of all its training runs.")
+    train_seconds: float = Field(description="Energy of all training runs of the baseline.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
     trained_at: datetime | None = Field(
         default=None,
@@ -45,7 +45,7 @@ class RankingBaseline(Frozen):
     train_seconds: float
     joules: float | None
     gain: float = Field(description="NDCG@20 by which the result is ahead.")
-    gain_low: float = Field(description="Lower bound of it with 95 % confidence.")
+    gain_low: float = Field(description="Lower bound of the gain with 95 % confidence.")
     gain_high: float
     is_result: bool = Field(default=False, description="Whether it is the result itself.")
     is_asked: bool = Field(default=False, description="Whether it is the requested model.")

@@ -68,7 +68,9 @@ class SearchSpace(Frozen):
     """
 
     families: tuple[str, ...] = Field(
-        default=("dlrm",), min_length=1, description="Model families; of several the search chooses one too."
+        default=("dlrm",),
+        min_length=1,
+        description="Model families; if there are several, the search also chooses the family.",
     )
     embedding_dims: tuple[int, ...] = Field(default=(4, 8, 16), description="Widths of the embeddings.")
     top_widths: tuple[int, ...] = Field(
@@ -77,7 +79,7 @@ class SearchSpace(Frozen):
     )
     most_top_layers: int = Field(default=3, ge=1, description="Most hidden layers above the interactions.")
     bottom_widths: tuple[int, ...] = Field(
-        default=(32, 64, 128), description="First hidden width over the dense features; empty where there are none."
+        default=(32, 64, 128), description="First hidden width over the dense features; empty if the data has none."
     )
     most_bottom_layers: int = Field(default=2, ge=1, description="Most hidden layers over the dense features.")
     most_dropout: float = Field(default=0.5, ge=0, lt=1, description="Largest share of activations dropped.")
@@ -86,7 +88,7 @@ class SearchSpace(Frozen):
         default=(3e-3, 0.3), description="Range, searched in log scale."
     )
     options: Choices = Field(
-        default={}, description="Values of each option that not all families have; drawn only for those that do."
+        default={}, description="Values of options that only some families have; drawn for these families only."
     )
     top_shapes: tuple[str, ...] = Field(
         default=(), description="Shapes of the MLP above interactions; empty: its layers halve.", exclude_if=_none
@@ -96,7 +98,7 @@ class SearchSpace(Frozen):
     )
     learning_options: Choices = Field(
         default={},
-        description="Values of fields of `Hyperparameters` beside the learning rates; what is not there has the usual.",
+        description="Values of further fields of `Hyperparameters`; other fields keep their defaults.",
         exclude_if=_none,
     )
     task_weights: tuple[float, ...] = Field(
@@ -110,7 +112,7 @@ class SearchSpace(Frozen):
 
     table_rows: tuple[int, ...] = Field(
         default=(),
-        description="Rows of each table, where those of few rows may be narrower; empty: all are alike.",
+        description="Rows of each table, if small tables may get narrower rows; empty: all tables have one width.",
         exclude_if=_none,
     )
     begins_held_back: bool = Field(

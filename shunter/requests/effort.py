@@ -168,7 +168,7 @@ RESULT_LIMITS = Registry(
 
 
 class EnsembleRequest(Group, frozen=True, title="Ensemble"):
-    """The models that are combined."""
+    """Models that are combined."""
 
     ensemble_of: EnsembleOf = Field(
         default=EnsembleOf.MEMBERS,

@@ -41,17 +41,17 @@ class JobRequest(Request, frozen=True):
     job_kind: ClassVar[Literal["train", "nightly"]] = "train"  # kind of past runs to learn from
     searches: ClassVar[bool] = True  # whether a search precedes the training of members
 
-    source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
+    source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     objective: ObjectiveText = Field(
         default="time",
         description="What to minimise: time, energy, cost, carbon, edp, or weights such as time=1,energy=0.5.",
     )
     limits: Limits = Field(default=Limits(), description="Hard limits.")
-    pricing: Pricing = Field(default=Pricing(), description="What time on this machine costs.")
-    search: SearchBudget = Field(default=SearchBudget(), description="What is tried before the training.")
+    pricing: Pricing = Field(default=Pricing(), description="Price of time on this machine.")
+    search: SearchBudget = Field(default=SearchBudget(), description="Search before the training.")
     training: Effort = Field(default=Effort(), description="How much is trained.")
-    ensemble: EnsembleRequest = Field(default=EnsembleRequest(), description="What the result is made of.")
+    ensemble: EnsembleRequest = Field(default=EnsembleRequest(), description="Models that the result combines.")
     seed: int = Field(
         default=0,
         ge=0,

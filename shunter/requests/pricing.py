@@ -19,7 +19,7 @@ class Billing(StrEnum):
 
 
 class Pricing(Group, frozen=True, title="Advanced: prices and electricity"):
-    """The price of this machine, how its time is charged, and what its electricity emits."""
+    """Price of this machine, the billing of its time, and the carbon intensity of its electricity."""
 
     price_per_hour: float | None = Field(
         default=None,

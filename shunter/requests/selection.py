@@ -15,7 +15,7 @@ ALL_OFFERS = "all"
 class SelectRequest(JobRequest, frozen=True):
     """Request to choose a placement without training; it may include accelerators that this machine does not have."""
 
-    source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
+    source: PartsRequest = Field(default=PartsRequest(), description="Source of the rows.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Nodes to choose from.")
     offers: str = Field(
         default=ALL_OFFERS,

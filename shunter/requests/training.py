@@ -45,13 +45,13 @@ LOG_TO = Field(
 class TrainRequest(JobRequest, frozen=True):
     """Training job from click log to registered model."""
 
-    source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
-    search: SearchRequest = Field(default=SearchRequest(), description="What is tried before the training.")
-    training: TrainingEffort = Field(default=TrainingEffort(), description="How the chosen settings are trained.")
+    source: PartsRequest = Field(default=PartsRequest(), description="Source of the rows.")
+    search: SearchRequest = Field(default=SearchRequest(), description="Search before the training.")
+    training: TrainingEffort = Field(default=TrainingEffort(), description="Training of the chosen settings.")
     checkpoints: CheckpointRequest = Field(
-        default=CheckpointRequest(), description="How the state of an unfinished training run is kept."
+        default=CheckpointRequest(), description="Checkpoints of an unfinished training run."
     )
-    promise: PromiseRequest = Field(default=PromiseRequest(), description="What quality a registered model keeps.")
+    promise: PromiseRequest = Field(default=PromiseRequest(), description="Quality that a registered model guarantees.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")
     register_as: RegisteredName | None = Field(
         default=None, description="Name of the registered model in MLflow; if omitted, the name of the data."

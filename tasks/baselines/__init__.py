@@ -41,7 +41,7 @@ LEAST_SAMPLES = 100_000
 
 
 class RateComparison:
-    """Comparison of the validation losses of two training runs after the same number of samples.
+    """Comparison of two training runs of different learning rates by their validation loss after equal samples.
 
     The losses of the first training run are kept in a file, so that a resumed run decides as an uninterrupted one.
 

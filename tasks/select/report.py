@@ -26,7 +26,9 @@ def publish(decision: Decision) -> None:
     rows = [{name: plain(text) for name, text in row.items()} for row in decision.shown_rows()[:MOST_ROWS]]
     left_out = "" if decision.considered <= MOST_ROWS else f" The first {MOST_ROWS} of {decision.considered} rows."
     create_markdown_artifact(
-        markdown=as_markdown(decision), key=REASON_KEY, description="Where it runs, why, and what it is to take."
+        markdown=as_markdown(decision),
+        key=REASON_KEY,
+        description="Chosen placement, the reason, and the predicted totals.",
     )
     create_table_artifact(table=rows, key=TABLE_KEY, description=f"{plain(decision.reason)}{left_out}")
 

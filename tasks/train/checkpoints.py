@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shunter.engine.checkpoint.checked_files import CHOICES
-from shunter.engine.checkpoint.checkpoint_policy import ROW_SELECTIONS, CheckpointPolicy, stored_bits
+from shunter.engine.checkpoint.checkpoint_settings import ROW_SELECTIONS, CheckpointSettings, stored_bits
 from shunter.engine.job import Checkpointing
 from shunter.requests import CheckpointRequest
 
@@ -18,7 +18,7 @@ def checkpointing_of(request: CheckpointRequest, directory: Path) -> Checkpointi
     return Checkpointing(
         directory,
         seconds=60 * request.checkpoint_minutes,
-        checkpoint_policy=CheckpointPolicy(
+        checkpoint_settings=CheckpointSettings(
             bits=stored_bits(request.checkpoint_bits.value),
             rows=next(policy for policy in ROW_SELECTIONS if policy == request.checkpoint_policy),
             generations=request.keep_checkpoints,

@@ -19,7 +19,7 @@ from typer.testing import CliRunner  # noqa: E402
 import shunter.flows.cli  # noqa: E402
 import shunter.flows.profiling  # noqa: E402
 import shunter.flows.train  # noqa: E402, F401
-from shunter.engine.checkpoint.checkpoint_policy import ROW_TRACKERS, CheckpointPolicy  # noqa: E402
+from shunter.engine.checkpoint.checkpoint_settings import ROW_TRACKERS, CheckpointSettings  # noqa: E402
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES  # noqa: E402
 from shunter.engine.checkpoint.storage import WEIGHT_PACKINGS  # noqa: E402
 from shunter.engine.config import Execution, Schedule  # noqa: E402
@@ -189,8 +189,8 @@ def check_processes() -> None:
 def check_checkpoints() -> None:
     """Checkpoints hold all rows where nothing tracks the changed ones."""
     missing = "incremental_checkpoints" if is_deleted("incremental_checkpoints") else None
-    assert refused_extension(check_is_installed, TrainRequest(checkpoint_policy="one-shot")) == missing
-    assert CheckpointPolicy().is_incremental(1 << 30) == (missing is None)
+    assert refused_extension(check_is_installed, TrainRequest(checkpoint_settings="one-shot")) == missing
+    assert CheckpointSettings().is_incremental(1 << 30) == (missing is None)
 
 
 def check_tables_in_files() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shunter.engine.checkpoint.checkpoint_policy import FULL_PRECISION, Bits
+from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
 from shunter.registry import Entry, Registry
 from shunter.tracking.listing import find_version

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shunter.engine.metrics import Metrics
 from shunter.extensions.compression.robustness.injection import WORDS, ErrorKind
-from shunter.extensions.compression.robustness.trial import ALONE, ANSWERS, Withstood
+from shunter.extensions.compression.robustness.trial import ALONE, ANSWERS, FaultResult
 from shunter.reporting.card.document import Paragraph, Section, Table
 
 TITLE = "Under errors of the memory"
@@ -38,8 +38,8 @@ class RobustnessCard:
     members: int
     stored_bytes: int
     undamaged: Metrics
-    found: tuple[Withstood, ...]
-    alone: tuple[Withstood, ...]
+    found: tuple[FaultResult, ...]
+    alone: tuple[FaultResult, ...]
     floor: float
     has_check_bits: bool
     repeats: int

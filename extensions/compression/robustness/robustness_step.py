@@ -14,10 +14,10 @@ from shunter.extensions.compression.robustness.robustness_card import TITLE, Rob
 from shunter.extensions.compression.robustness.robustness_request import RobustnessRequest
 from shunter.extensions.compression.robustness.trial import (
     CANARY_ROWS,
-    Withstood,
+    FaultResult,
+    measure_under_faults,
     members_logits,
     quality_on,
-    withstand,
 )
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.reporting.card.document import to_html, to_markdown
@@ -56,10 +56,10 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
     if not undamaged.auc >= floor:
         raise RequestError(f"{title} itself has an AUC of {undamaged.auc:.4f}: lower --min-auc {floor:g}.")
 
-    def at_each_rate(of: Memory) -> Iterator[Withstood]:
+    def at_each_rate(of: Memory) -> Iterator[FaultResult]:
         for rate in request.rates:
             errors = MemoryErrors(rate=rate, kind=request.error_kind.value)
-            yield withstand(of, errors, test, canaries, repeats=request.repeats, seed=request.seed)
+            yield measure_under_faults(of, errors, test, canaries, repeats=request.repeats, seed=request.seed)
 
     return RobustnessCard(
         title=title,

@@ -18,7 +18,7 @@ CANARY_ROWS = 512  # rows whose predictions the detector compares
 
 
 @dataclass(frozen=True, kw_only=True)
-class Withstood:
+class FaultResult:
     """Results of a model at one kind and rate of faults.
 
     Attributes:
@@ -49,7 +49,7 @@ class Withstood:
         return f"{self.errors.rate:g} of {WORDS[self.errors.kind]}"
 
 
-def withstand(
+def measure_under_faults(
     memory: Memory,
     errors: MemoryErrors,
     test: EvaluationSample,
@@ -58,7 +58,7 @@ def withstand(
     repeats: int = REPEATS,
     seed: int = 0,
     answers: Sequence[str] = ANSWERS,
-) -> Withstood:
+) -> FaultResult:
     """Damage a model repeatedly and evaluate it each time; finally the model is restored.
 
     Args:
@@ -93,7 +93,7 @@ def withstand(
                     figures[answer].append(_quality(test, memory.combine(logits, believed)))
     memory.load(is_guarded=False)
     auc, ne = ({answer: tuple(one[place] for one in found) for answer, found in figures.items()} for place in (0, 1))
-    return Withstood(errors=errors, auc=auc, ne=ne, hit=float(np.mean(hit)), left=float(np.mean(left)))
+    return FaultResult(errors=errors, auc=auc, ne=ne, hit=float(np.mean(hit)), left=float(np.mean(left)))
 
 
 def members_logits(memory: Memory, rows: EvaluationSample) -> np.ndarray:

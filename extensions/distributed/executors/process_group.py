@@ -222,5 +222,5 @@ def _check(execution: Execution, processes: int) -> None:
         raise RequestError(f"A training run takes at least one process, not {processes}: raise it.")
     if execution.device.startswith("cuda") and processes > torch.cuda.device_count():
         raise HardwareError(
-            f"{processes} processes want a CUDA device each, and torch sees {torch.cuda.device_count()}: use fewer."
+            f"{processes} processes need one CUDA device each, and torch sees {torch.cuda.device_count()}: use fewer."
         )

@@ -31,11 +31,15 @@ class ClusterNode(Frozen):
     """Node of a Ray cluster."""
 
     node_id: str
-    name: str = Field(description="As given to `ray start --node-name`, else its address; unique in the cluster.")
+    name: str = Field(
+        description="Name given by `ray start --node-name`, else the node's address; unique in the cluster."
+    )
     address: str
     host: str = Field(description="Name of the machine, which two nodes may share.")
     accelerators: tuple[Accelerator, ...]
-    resources: dict[str, float] = Field(default={}, description="What Ray may give out on it, labels included.")
+    resources: dict[str, float] = Field(
+        default={}, description="Resources that Ray can assign on the node, labels included."
+    )
 
 
 @contextmanager

@@ -123,7 +123,7 @@ class LayerDemand:
 
 @dataclass(frozen=True)
 class ModelDemand:
-    """A model and its data.
+    """Demand of a model on its data: lookups of the tables and work of the layers.
 
     Attributes:
         workload: Demand of a sample; only its dense part is used.
@@ -192,7 +192,7 @@ def table_names(dataset: Dataset) -> list[str]:
 
 
 def count_lookups(dataset: Dataset, rows: Sequence[int], samples: int = COUNTED_SAMPLES) -> list[np.ndarray]:
-    """Lookups of each row of each table, in a sample of the training part; an id has the row of its remainder."""
+    """Count the lookups of each row of each table in a sample of the training part; row = id modulo rows."""
     counts = [np.zeros(size, dtype=np.int64) for size in rows]
     table_of = dataset.features.table_of
     loader = BatchLoader(dataset, "train", COUNTED_AT_ONCE, shuffle=True)

@@ -199,7 +199,7 @@ class OnNodes:
     shared_by: int
 
     def threads(self, placement: Placement) -> int:
-        """Threads of each process."""
+        """Return the number of threads of each process."""
         return max(1, placement.threads // self.shared_by)
 
     def key(self, profile: HardwareProfile, processes: int, threads: int) -> str:
@@ -262,7 +262,7 @@ class _MachineFile(Frozen):
             raise ValueError("its hosts have different numbers of devices: give each the same count")
         for link in self.links:
             if unknown := next((end for end in link.between if end not in names), None):
-                raise ValueError(f"a link names the host {unknown!r}, which is not there")
+                raise ValueError(f"a link names the unknown host {unknown!r}")
         known = {frozenset(link.between) for link in self.links}
         for place, name in enumerate(names):
             for other in names[place + 1 :]:

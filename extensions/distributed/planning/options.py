@@ -80,7 +80,7 @@ def _columns(table: TableDemand, machine: Machine, hosts: Sequence[tuple[int, ..
 
 
 def data_parallel(demand: ModelDemand) -> list[Choice]:
-    """A copy of every table on every device."""
+    """Return the plan with a copy of every table on every device."""
     return [Choice("data_parallel")] * len(demand.tables)
 
 

@@ -82,7 +82,7 @@ def earliest_end(loads: Sequence[Sequence[float]], sizes: Sequence[float], room:
 
 
 def whole_tables(costs: TableCosts) -> list[Choice] | None:
-    """Every table whole, balanced by its seconds on each device; None where they do not fit."""
+    """Place each table whole on one device, balanced by seconds; None if the tables do not fit."""
     layout = costs.layout
     loads, sizes = [], []
     for table in range(len(costs.demand.tables)):
@@ -104,7 +104,7 @@ def whole_tables(costs: TableCosts) -> list[Choice] | None:
 
 
 def small_ones_copied(costs: TableCosts) -> dict[str, list[Choice]]:
-    """Plans with a copy of the smaller tables on each device, the rest whole, by row within a host, or by row over all.
+    """Return plans that copy the smaller tables to each device and place the others whole or divided by row.
 
     Several numbers of copied tables and ways to divide the others are tried. Single changes hardly lead from one of
     these plans to another, because each kind of exchange has its own cost in a step.

@@ -33,7 +33,7 @@ class Chain(NamedTuple):
 
 
 def chains(graph: TaskGraph) -> Iterator[Chain]:
-    """All chains of two tasks or more, each but once."""
+    """Return all distinct chains of at least two tasks."""
     before: list[int] = []  # of each task, those that end before it begins, as bits
     for waits in graph.waits_for:
         bits = 0

@@ -51,7 +51,7 @@ class TableReport(Frozen):
 
 
 class Event(Frozen):
-    """A task of the simulated step."""
+    """Task of the simulated step."""
 
     name: str
     phase: str
@@ -166,7 +166,7 @@ def search_plan(
 
 
 def tower_report(model: StepModel, request: PlanRequest, found: Found) -> PlanReport:
-    """The report of a plan of a model with a tower on each host."""
+    """Return the report of a plan for a model with a tower on each host."""
     demand, machine = model.costs.demand, model.machine
     plan = plan_of(demand, machine, found.choices, request).model_copy(update={"towers": machine.hosts})
     return _report(model, found, plan, totals_of(demand, machine, request, found.step_seconds), None, has_rival=False)
@@ -227,7 +227,7 @@ def step_model(
 
 
 def simulated_step(model: StepModel, choices: Sequence[Choice]) -> SimulatedStep:
-    """The tasks of a plan's step."""
+    """Return the tasks of a plan's step as a simulation with adjustable factors."""
     amounts = model.amounts(model.costs.sums(list(choices)))
     seconds = [model.calibration.seconds(one) for one in amounts]
     step_seconds = simulate(model.graph, seconds).end[-1]

@@ -250,7 +250,7 @@ class _Setting:
     precision: Precision
 
     def dense_seconds(self, workload: Workload) -> float:
-        """Layers of a step on each device: forward, backward and update."""
+        """Return the seconds of the layers on each device: forward, backward and update."""
         profile = self.machine.devices[0].profile
         alone = workload.model_copy(update={"lookups_per_sample": 0.0, "tables": 0, "input_bytes_per_sample": 0.0})
         placement = Placement(

@@ -302,7 +302,7 @@ class Search:
         return table, self._chance.choice(near or self.options[table])
 
     def _descend(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
-        """Single changes, the best for each table in turn, until none is better."""
+        """Apply the best single change of each table in turn, until no change is better."""
         costs, tables = self.model.costs, list(self._several_options)
         current = self._cost(plan)
         tables.sort(key=lambda one: -costs.demand.tables[one].rows * costs.demand.tables[one].width)

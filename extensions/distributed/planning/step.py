@@ -193,7 +193,7 @@ class StepModel:
         return {task: self._task_seconds(self._keys[task], sums) for task in tasks}
 
     def amounts(self, sums: Sequence[float]) -> list[Amounts]:
-        """The terms of each task, in seconds before the calibration."""
+        """Return the terms of each task, in seconds before the calibration."""
         taken: list[Amounts] = [{} for _ in self.graph.tasks]
         for key, task in self._number.items():
             taken[task] = self._task_amounts(key, sums)
@@ -272,7 +272,7 @@ class StepModel:
         return rounds * channel.latency_seconds, sent / channel.bytes_per_second
 
     def _reduce_seconds(self, phase: str, message: float) -> float:
-        """A ring within each host; across hosts a ring of the hosts, each with the sum of its devices."""
+        """Return the seconds of a ring all-reduce within each host, then across hosts with the sums of the hosts."""
         if self.layout.count == 1:
             return 0.0
         if phase.endswith(" across"):
@@ -358,12 +358,12 @@ class SimulatedPlan:
 
     @property
     def step_seconds(self) -> float:
-        """The step now."""
+        """Seconds of the step under the current plan."""
         return self._simulator.step_seconds
 
     @property
     def schedule(self) -> Schedule:
-        """The step now, task by task."""
+        """Current schedule of the step's tasks."""
         return self._simulator.schedule
 
     @property
@@ -383,7 +383,7 @@ class SimulatedPlan:
         return self._simulator.change(self.model.changed(sums, places))
 
     def memory_bytes(self) -> list[int]:
-        """Memory of each device now."""
+        """Bytes on each device under the current plan."""
         return self.model.memory_bytes(self.sums)
 
     def missing_bytes(self) -> int:

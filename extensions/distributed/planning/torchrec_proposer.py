@@ -135,7 +135,7 @@ def _is_planned(option: ShardingOption, plan: Plan) -> bool:
 
 
 def _parts(plan: Plan, table: TablePlacement) -> list[int]:
-    """The device of each part, in TorchRec's order: blocks of columns, and the rows within each."""
+    """Return the device of each part, in TorchRec's order: by block of columns, then by block of rows."""
     return list(table.devices) or list(range(len(plan.devices)))
 
 

@@ -63,7 +63,7 @@ def check_limits(totals: PlanTotals, request: PlanRequest) -> None:
         if most is None:
             continue
         if taken is None:
-            raise InfeasibleError(f"Nobody knows the power of these devices, so {option} cannot be kept: leave it out.")
+            raise InfeasibleError(f"The power of these devices is unknown, so {option} cannot be kept: leave it out.")
         if taken > most:
             raise InfeasibleError(
                 f"The best plan that was found takes {taken:.3g} {unit} for {totals.epochs:,} epochs and {option} is "

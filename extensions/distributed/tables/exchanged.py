@@ -31,7 +31,7 @@ MARKED_ROWS_A_LOOKUP = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangedTable:
-    """A table and the owners of its rows.
+    """Table with the owners of its rows.
 
     Attributes:
         number: Number of the table in the model.

@@ -23,7 +23,12 @@ from torch import distributed as dist
 
 from shunter.engine.checkpoint.background import WRITER
 from shunter.engine.checkpoint.checked_files import check_file
-from shunter.engine.checkpoint.checkpoint_policy import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import (
+    BY_DEFAULT,
+    FULL_PRECISION,
+    CheckpointFigures,
+    CheckpointSettings,
+)
 from shunter.engine.checkpoint.directory import (
     COPIED_SHARE_OF_FREE_MEMORY,
     LONG_FROM_BYTES,
@@ -92,10 +97,10 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self,
         directory: Path,
         identity: dict[str, Any],
-        checkpoint_policy: CheckpointPolicy = BY_DEFAULT,
+        checkpoint_settings: CheckpointSettings = BY_DEFAULT,
         folders: Folders | None = None,
     ) -> None:
-        super().__init__(directory, identity, checkpoint_policy)
+        super().__init__(directory, identity, checkpoint_settings)
         self.rank, self.processes = dist.get_rank(), dist.get_world_size()
         self._group: Any = dist.new_group(backend="gloo")  # of the threads that write
         self._folders = folders or Folders.shared(self.processes)
@@ -113,7 +118,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         Raises:
             CheckpointError: The address cannot be read.
         """
-        if self.checkpoint_policy.copied_to is not None:
+        if self.checkpoint_settings.copied_to is not None:
             all_do(super().fetch)
         self._folders.spread(self.directory, files_in(self.directory) if self.rank == 0 else ())
 
@@ -147,10 +152,10 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if not isinstance(tables, ShardedEmbeddings | TieredShards):
             return
         table_bytes = sum(from_all(bytes_of(tables)))
-        if self.checkpoint_policy.is_incremental(table_bytes):
+        if self.checkpoint_settings.is_incremental(table_bytes):
             from shunter.extensions.distributed.training.rows import DividedRows
 
-            self._rows = DividedRows(tables, next(model.parameters()).device, self.checkpoint_policy, table_bytes)
+            self._rows = DividedRows(tables, next(model.parameters()).device, self.checkpoint_settings, table_bytes)
             self._bags_of = model.bags_of
 
     def record_rows(self, values: Tensor, offsets: Tensor) -> None:
@@ -272,7 +277,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
             figures.processor_seconds += time.thread_time() - processor_started
         if self._folders.is_kept_by(self.rank):
             spared = self._copy.names_in_work if self._copy is not None else frozenset[str]()
-            remove_older(self.directory, self.checkpoint_policy.generations, spared)
+            remove_older(self.directory, self.checkpoint_settings.generations, spared)
             figures.bytes_kept = max(figures.bytes_kept, bytes_in(self.directory))
             if self._copy is not None:
                 self._copy.follow(self.directory, figures)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.generations import Content, Part
 from shunter.engine.checkpoint.storage import read_tensors
 from shunter.errors import CheckpointError
@@ -56,11 +56,11 @@ class DividedRows:
     """
 
     def __init__(
-        self, tables: EmbeddingTables, device: torch.device, checkpoint_policy: CheckpointPolicy, table_bytes: int
+        self, tables: EmbeddingTables, device: torch.device, checkpoint_settings: CheckpointSettings, table_bytes: int
     ) -> None:
         self._tables, self._device = tables, device
-        self._checkpoint_policy, self._table_bytes = checkpoint_policy, table_bytes
-        self._intervals = Intervals(TouchedRows(tables, device), checkpoint_policy.rows)
+        self._checkpoint_settings, self._table_bytes = checkpoint_settings, table_bytes
+        self._intervals = Intervals(TouchedRows(tables, device), checkpoint_settings.rows)
         self._stored = StoredRows()
         self.parts: tuple[Part, ...] = ()
 
@@ -90,7 +90,7 @@ class DividedRows:
         by_table = wanted.rows.split(self._tables.rows)
         shards = [shard for shard in self._tables.initialised_shards() if rank == 0 or not shard.replicated]
         pieces = (part for piece in _pieces(shards, by_table) for part in self._stored.divide(piece))
-        bits = self._checkpoint_policy.bits_of(self._table_bytes)
+        bits = self._checkpoint_settings.bits_of(self._table_bytes)
         if bits < HOT_BITS:
             hot_rows = HotRowSplitter(shards)
             pieces = (one for piece in pieces for one in hot_rows.divide(piece))

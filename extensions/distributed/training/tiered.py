@@ -389,7 +389,7 @@ class TieredShards(EmbeddingTables):
         return [int(one[1 + self._rank]) for one in received]
 
     def _over_all(self, numbers: list[int]) -> list[int]:
-        """The least of each number over all processes."""
+        """Return the smallest value of each number over all processes."""
         least = torch.tensor(numbers)
         dist.all_reduce(least, dist.ReduceOp.MIN, group=self._group)
         return [int(one) for one in least]

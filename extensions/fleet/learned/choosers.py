@@ -35,7 +35,7 @@ class Voters:
         self._vote = STRATEGIES[strategy]
 
     def choose(self, agent: str, candidates: np.ndarray) -> int:
-        """See `Chooser.choose`."""
+        """Return the index of the chosen candidate."""
         if len(self._members) == 1:
             return int(np.argmax(scores(self._members[0], agent, candidates)))
         found = [probabilities(scores(member, agent, candidates)) for member in self._members]

@@ -18,11 +18,11 @@ class Decider(Protocol):
 
     @property
     def round_seconds(self) -> float | None:
-        """See `Policy.round_seconds`."""
+        """Length of its rounds in seconds; None for a policy that reacts to events."""
         ...
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         ...
 
 
@@ -60,7 +60,7 @@ class Learned:
         self._is_checked = False
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         if not self._is_checked:
             self.check(board.cluster)
         if self._follows is not None:

@@ -98,7 +98,7 @@ STATES = 200  # number of choices on which snapshots are compared
 
 
 @dataclass
-class Learnt:
+class LearnedPolicy:
     """Trained policy.
 
     Attributes:
@@ -140,7 +140,7 @@ def learn(
     seed: int = 0,
     past: Weights | None = None,
     on_round: Callable[[int, Progress], None] | None = None,
-) -> Learnt:
+) -> LearnedPolicy:
     """Train a policy; one that is worse than the best teacher on the validation traces falls back to that teacher.
 
     Args:
@@ -193,7 +193,7 @@ def learn(
     card = card.model_copy(
         update={"ratio": rivals["learned"] / others[best], "best_other": best, "is_unseen": unseen != learned_from}
     )
-    return Learnt(card, found.members, rivals, found.snapshots, found.strategies, teachers, trainer.progress)
+    return LearnedPolicy(card, found.members, rivals, found.snapshots, found.strategies, teachers, trainer.progress)
 
 
 def warm_up(trainer: Trainer, source: Source, cluster: Cluster, objective: Objective, seed: int) -> int:

@@ -73,7 +73,7 @@ class Explorer:
         self.choices: list[Choice] = []
 
     def choose(self, agent: str, candidates: np.ndarray) -> int:
-        """See `Chooser.choose`."""
+        """Return the index of the chosen candidate."""
         if self._weights is None:
             shares = np.full(len(candidates), 1.0 / len(candidates))
         else:
@@ -83,7 +83,7 @@ class Explorer:
         return chosen
 
 
-class Watched:
+class ObjectiveRecorder:
     """Wrapper of a policy that records the objective over time."""
 
     def __init__(self, policy: Learned, objective: Objective, explorer: Explorer | None = None) -> None:
@@ -94,7 +94,7 @@ class Watched:
         self._rate = 0.0
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         self._advance(board.now)
         if self._explorer is not None:
             self._explorer.now = board.now
@@ -136,7 +136,7 @@ def explore(
         joint: If True, a single agent chooses everything.
     """
     explorer = Explorer(weights, draw)
-    watched = Watched(Learned(explorer, objective, joint=joint), objective, explorer)
+    watched = ObjectiveRecorder(Learned(explorer, objective, joint=joint), objective, explorer)
     return watched.finish(simulate(jobs, cluster, watched).end_seconds)
 
 
@@ -144,5 +144,5 @@ def exploit(
     jobs: Sequence[Job], cluster: Cluster, objective: Objective, chooser: Chooser, *, joint: bool = False
 ) -> float:
     """Return the objective with the chooser's best choices, as in deployment."""
-    watched = Watched(Learned(chooser, objective, joint=joint), objective)
+    watched = ObjectiveRecorder(Learned(chooser, objective, joint=joint), objective)
     return watched.finish(simulate(jobs, cluster, watched).end_seconds).cost

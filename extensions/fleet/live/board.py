@@ -24,7 +24,7 @@ class LiveBoard(Board):
         need: Need = ANYWHERE,
         without: frozenset[int] = frozenset(),
     ) -> Placement | None:
-        """See `Board.place`."""
+        """Return the tightest free placement for a number of accelerators, which fragments the fewest free machines."""
         if need.part is not None:
             return super().place(accelerators, accelerator, worst_level, best_level, need=need, without=without)
         if best_level > MACHINE:
@@ -71,8 +71,8 @@ def largest(machines: Iterable[Machine], job: Job, types: Iterable[str]) -> dict
     return found
 
 
-class Ground:
-    """All machines seen so far, in a fixed order; machines that are down keep their index."""
+class MachineRegistry:
+    """Machines that were up at some time, in a fixed order; machines that are down keep their index."""
 
     def __init__(self, accelerators: Mapping[str, AcceleratorType]) -> None:
         self._accelerators = dict(accelerators)

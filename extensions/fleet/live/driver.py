@@ -9,8 +9,8 @@ from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Placement
 from shunter.extensions.fleet.job import Job, JobState
 from shunter.extensions.fleet.learned.policy import Learned
-from shunter.extensions.fleet.live.board import Ground, largest
-from shunter.extensions.fleet.live.record import Ended, JobRecord, Status, measured_schedule
+from shunter.extensions.fleet.live.board import MachineRegistry, largest
+from shunter.extensions.fleet.live.record import JobRecord, Status, TrainedJob, measured_schedule
 from shunter.extensions.fleet.live.role import (
     Event,
     Failed,
@@ -37,7 +37,7 @@ STUCK_SECONDS = 600.0  # time that jobs wait for machines that are gone while no
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class DriverContext:
     """Callbacks and data of a driver, besides jobs, policy and machines.
 
     Attributes:
@@ -69,14 +69,14 @@ class Driver:
         jobs: Iterable[Job],
         policy: Policy,
         trainings: Trainings,
-        surroundings: Surroundings,
+        surroundings: DriverContext,
         kept: Iterable[JobRecord] = (),
     ) -> None:
         left = {record.name: record for record in kept}
         ordered = sorted(jobs, key=lambda job: job.arrival_seconds)
         self.jobs = {job.name: live_job(job, left.get(job.name)) for job in ordered}
         self._policy, self._trainings, self._around = policy, trainings, surroundings
-        self._ground = Ground(surroundings.accelerators or {})
+        self._ground = MachineRegistry(surroundings.accelerators or {})
         self._ask_at = -inf
         self._saved_at = self._told_at = -inf
         self._moved_at: dict[str, float] = {}
@@ -126,7 +126,7 @@ class Driver:
         """Return the measured schedule of the jobs that were trained."""
         cluster = self.cluster
         ended = [
-            Ended(
+            TrainedJob(
                 record=one.record(),
                 accelerators=one.state.job.accelerators,
                 arrival_seconds=one.state.job.arrival_seconds,

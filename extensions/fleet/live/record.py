@@ -27,7 +27,7 @@ class Status(StrEnum):
         return self in (Status.FINISHED, Status.FAILED)
 
 
-class Stretch(Frozen):
+class HoldingPeriod(Frozen):
     """Period in which a job held accelerators.
 
     Attributes:
@@ -86,7 +86,7 @@ class JobRecord(Frozen):
     status: Status = Status.COMING
     share: float = 0.0
     pace: dict[str, float] = Field(default_factory=dict)
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[HoldingPeriod, ...] = ()
     waiting_since: float = 0.0
     ideal_seconds: float = 0.0
     preemptions: int = 0
@@ -111,7 +111,7 @@ class FleetRecord(Frozen):
     jobs: tuple[JobRecord, ...] = ()
 
 
-class Ended(Frozen):
+class TrainedJob(Frozen):
     """Data of a trained job, for its outcome."""
 
     record: JobRecord
@@ -120,7 +120,7 @@ class Ended(Frozen):
     isolated_seconds: float
 
 
-def measured_schedule(policy: str, cluster: Cluster, ended: list[Ended]) -> Schedule:
+def measured_schedule(policy: str, cluster: Cluster, ended: list[TrainedJob]) -> Schedule:
     """Return the measured schedule in the format of the simulator, without failed jobs.
 
     Args:

@@ -39,7 +39,7 @@ class Delayed:
         self._first_offers: dict[str, float] = {}
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         self._fill(board)
         if self._mover is not None and self._mover.improve(board):
             self._fill(board)

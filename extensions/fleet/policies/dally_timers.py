@@ -44,11 +44,11 @@ class FixedTimers:
         self._timers = timers
 
     def timers(self, accelerators: int, now: float) -> Timers:
-        """See `Tuner.timers`."""
+        """Return the timers of a job with this number of accelerators."""
         return self._timers
 
     def record(self, accelerators: int, level: int, waited_seconds: float, now: float) -> None:
-        """See `Tuner.record`."""
+        """Record how long a job has waited since its first offer, and the level of its placement."""
 
 
 class AutoTuner:
@@ -66,13 +66,13 @@ class AutoTuner:
         self._waits: dict[tuple[int, int], deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=WINDOW_WAITS))
 
     def timers(self, accelerators: int, now: float) -> Timers:
-        """See `Tuner.timers`."""
+        """Return the timers of a job with this number of accelerators."""
         machine = self._timer(accelerators, MACHINE, self._defaults.machine_seconds, now)
         rack = self._timer(accelerators, RACK, self._defaults.rack_seconds, now)
         return Timers(machine, max(machine, rack))
 
     def record(self, accelerators: int, level: int, waited_seconds: float, now: float) -> None:
-        """See `Tuner.record`."""
+        """Record how long a job has waited since its first offer, and the level of its placement."""
         self._waits[_bucket(accelerators), level].append((now, waited_seconds))
 
     def _timer(self, accelerators: int, level: int, default: float, now: float) -> float:

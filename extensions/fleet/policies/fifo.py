@@ -11,7 +11,7 @@ class Fifo:
     round_seconds = None
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         while board.waiting:
             first = next(iter(by_priority(board.waiting.values(), board)))
             start_in_order([first], board, skipping=False)
@@ -26,7 +26,7 @@ class FifoSkip:
     round_seconds = None
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         start_in_order(list(by_priority(board.waiting.values(), board)), board, skipping=True)
 
 
@@ -40,7 +40,7 @@ class ShortestRemaining:
     round_seconds = None
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         run_in_order(board, lambda state: seconds_left(state, board))
 
 
@@ -51,5 +51,5 @@ class LeastAttained:
     round_seconds = LAS_ROUND_SECONDS
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         run_in_order(board, lambda state: state.service_seconds_at(board.now))

@@ -20,7 +20,7 @@ class Gandiva:
         self._line: dict[str, int] = {}  # position in the queue by name
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         line = [name for name in self._line if name in board.waiting]
         line += [name for name in board.waiting if name not in self._line]
         line += [name for name in self._line if name in board.running]

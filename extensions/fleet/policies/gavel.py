@@ -109,7 +109,7 @@ class Gavel:
         self._last_round = 0.0
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         states = {state.name: state for state in (*board.running.values(), *board.waiting.values())}
         self._count_received(board)
         self._renew(states, board)
@@ -186,7 +186,7 @@ class GavelFifo:
     round_seconds: float | None = ROUND_SECONDS
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         states = sorted(
             (*board.running.values(), *board.waiting.values()),
             key=lambda state: (state.job.arrival_seconds, state.name),

@@ -22,7 +22,7 @@ class Moving:
         self.round_seconds = inner.round_seconds
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         again = self._inner.decide(board)
         if len(board.cluster.types) > 1 and _move_all(board):
             again = self._inner.decide(board)

@@ -21,7 +21,7 @@ class Pollux:
     round_seconds: float | None = ROUND_SECONDS
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         states = sorted(
             (*board.running.values(), *board.waiting.values()),
             key=lambda state: (state.placement is None or state.job.preemptible, state.job.arrival_seconds, state.name),

@@ -25,7 +25,7 @@ class Sia:
     round_seconds: float | None = ROUND_SECONDS
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         states = [*board.running.values(), *board.waiting.values()]
         options = [options_of(state, board) for state in states]
         gains = []

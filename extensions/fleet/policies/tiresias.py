@@ -23,7 +23,7 @@ class Tiresias:
         self._second: dict[str, None] = {}
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs."""
         jobs = {**board.running, **board.waiting}
         self._requeue(jobs, board)
         if not board.waiting:  # all running jobs fit

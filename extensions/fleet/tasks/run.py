@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from shunter.extensions.distributed.executors.ray.cluster import open_cluster
 from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
 from shunter.extensions.fleet.files import OwnJob, of_catalogue
-from shunter.extensions.fleet.live.driver import Driver, Surroundings
+from shunter.extensions.fleet.live.driver import Driver, DriverContext
 from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
 from shunter.extensions.fleet.own_training import key_of
 from shunter.extensions.fleet.past import NAME, PastJob, keep_past_job
@@ -112,7 +112,7 @@ def run_jobs(
         predict_times = DurationModel(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
         predicted = with_times(list(by_name.values()), types, predict_times)
         by_name |= {job.name: job for job in predicted}
-        surroundings = Surroundings(
+        surroundings = DriverContext(
             clock=lambda: time.time() - record.begun_at,
             keep=lambda records: state.remember(RECORD, record.model_copy(update={"jobs": records})),
             say=say,

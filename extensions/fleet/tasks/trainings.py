@@ -157,13 +157,13 @@ class RayTrainings:
         self._watch.join(timeout=10 * WATCH_SECONDS)
 
     def machines(self) -> Sequence[LiveMachine]:
-        """See `Training runs.machines`."""
+        """Return the machines that are up."""
         if isinstance(self._machines, HardwareError):
             raise self._machines
         return self._machines
 
     def start(self, job: str, places: Places) -> None:
-        """See `Training runs.start`."""
+        """Start a job, from its last checkpoint if it has one, as soon as there is room on these machines."""
         assert job not in self._running, f"{job} runs already"
         self._progress.pop(job, None)  # of an earlier start: steps may be repeated
         on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
@@ -171,12 +171,12 @@ class RayTrainings:
         threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
 
     def stop(self, job: str) -> None:
-        """See `Training runs.stop`."""
+        """Make a job save its state and end."""
         if job in self._running:
             self._running[job].stops.set()
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """See `Training runs.events`."""
+        """Return the events since the last call, in order; wait up to the timeout for the first one."""
         found: list[Event] = []
         with suppress(queue.Empty):
             found.append(self._events.get(timeout=max(timeout_seconds, 0.001)))
@@ -185,7 +185,7 @@ class RayTrainings:
         return found
 
     def progress(self, job: str) -> Progress | None:
-        """See `Training runs.progress`."""
+        """Return the progress of a job; None before its first step."""
         return self._progress.get(job)
 
     def directory_of(self, job: str) -> Path:
@@ -294,11 +294,11 @@ class _FixedSlots:
         self.nodes = trainings.nodes
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> RayExecutor:
-        """See `ComputeTarget.executor`."""
+        """Return the executor of one training run."""
         return RayExecutor(self, placement, Ledger())
 
     def executors(self, placement: Placement, count: int) -> Sequence[RayExecutor]:
-        """See `ComputeTarget.executors`."""
+        """Return executors for parallel training runs, on accelerators like that of the placement."""
         return [self.executor(placement) for _ in range(count)]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:

@@ -9,7 +9,7 @@ from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
 from shunter.extensions.tiers.memory.demand import demands
-from shunter.extensions.tiers.memory.nodes import Ask, Plan, fewest_nodes
+from shunter.extensions.tiers.memory.nodes import Plan, TrainingDemand, fewest_nodes
 from shunter.extensions.tiers.memory.power import Fleet, saving, serving_fleets
 from shunter.extensions.tiers.memory.servers import Server, read_servers
 from shunter.extensions.tiers.plan_memory_request import PlanMemoryRequest
@@ -23,8 +23,8 @@ RATES = (0.1, 1.0, 10.0)  # multiples of the requested rate, likewise
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """Needed nodes at another sample rate or miss rate of the caches.
+class Sensitivity:
+    """Number of nodes needed if the sample rate or the cache's miss rate differs.
 
     Attributes:
         samples_per_second: The rate.
@@ -39,7 +39,7 @@ class Elsewhere:
     miss_rates: Mapping[str, float | None]
 
     @classmethod
-    def of(cls, ask: Ask, plans: Mapping[str, Plan | None]) -> "Elsewhere":
+    def of(cls, ask: TrainingDemand, plans: Mapping[str, Plan | None]) -> "Sensitivity":
         """Return the needed nodes by the plan of each server."""
         return cls(
             ask.samples_per_second,
@@ -60,13 +60,13 @@ class Comparison:
         serving: Hosts of each kind that serve the tables at the same rate.
     """
 
-    ask: Ask
+    ask: TrainingDemand
     plans: Mapping[str, Plan | None]
-    around: Sequence[Elsewhere]
+    around: Sequence[Sensitivity]
     serving: Mapping[str, Fleet]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         plans = {
             name: None if plan is None else {**asdict(plan), "hours": plan.hours} for name, plan in self.plans.items()
         }
@@ -103,25 +103,25 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
     lookups = ids_per_sample(dataset)
     tables = [table.scaled(request.rows_times) for table in demands(dataset, spec, lookups)]
     flops = count_model(spec, dataset.features).matmul_flops_per_sample
-    ask = Ask(tuple(tables), FORWARD_AND_BACKWARD * flops, request.batch_size, request.samples_per_second)
+    ask = TrainingDemand(tuple(tables), FORWARD_AND_BACKWARD * flops, request.batch_size, request.samples_per_second)
     return compare_servers(servers, ask)
 
 
-def compare_servers(servers: Mapping[str, Server], ask: Ask) -> Comparison:
+def compare_servers(servers: Mapping[str, Server], ask: TrainingDemand) -> Comparison:
     """Plan for each server, and for other rates and multiples of the predicted misses."""
-    around: list[Elsewhere] = []
+    around: list[Sensitivity] = []
     plans: dict[str, Plan | None] = {}
     for rate, misses in product(RATES, MISSES):
         other = replace(ask, samples_per_second=rate * ask.samples_per_second, miss_factor=misses)
         found = {name: fewest_nodes(server, other) for name, server in servers.items()}
-        around.append(Elsewhere.of(other, found))
+        around.append(Sensitivity.of(other, found))
         if rate == misses == 1:
             plans = found
     return Comparison(ask, plans, around, serving_fleets(ask.tables, ask.samples_per_second))
 
 
 def ids_per_sample(dataset: Dataset) -> Sequence[float]:
-    """Ids of a sample of the training part in each field, on average.
+    """Return the mean number of ids per sample for each field, over the training part.
 
     Raises:
         DataError: An array is missing.

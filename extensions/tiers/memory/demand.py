@@ -46,12 +46,12 @@ class TableDemand:
 
     @property
     def row_bytes(self) -> int:
-        """A row with the state of the row-wise Adagrad."""
+        """Return the bytes of a row and its state of row-wise Adagrad."""
         return (self.width + 1) * FLOAT_BYTES
 
     @property
     def total_bytes(self) -> float:
-        """The whole table."""
+        """Return the bytes of the whole table."""
         return self.rows * self.row_bytes
 
     def scaled(self, factor: float) -> "TableDemand":

@@ -78,7 +78,7 @@ class _Rows:
 
     @classmethod
     def of(cls, tables: Sequence[TableDemand], samples: int) -> "_Rows":
-        """The segments of all tables."""
+        """Return the segments of all tables as groups of rows."""
         found = [(place, table, *table.chances(samples)) for place, table in enumerate(tables)]
         return cls(
             table=np.concatenate([np.full(len(count), place) for place, _, count, _ in found]),

@@ -18,7 +18,7 @@ JOULES_A_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
-class Ask:
+class TrainingDemand:
     """Training demand for which nodes are planned.
 
     Attributes:
@@ -68,7 +68,7 @@ class Plan:
         return 1e9 / self.samples_per_second / 3600
 
 
-def fewest_nodes(server: Server, ask: Ask) -> Plan | None:
+def fewest_nodes(server: Server, ask: TrainingDemand) -> Plan | None:
     """Return the fastest plan with the fewest nodes; None if even `MOST_NODES` do not suffice."""
     low, high = 0, 1
     while high <= MOST_NODES and plan_for(server, ask, high) is None:
@@ -81,7 +81,7 @@ def fewest_nodes(server: Server, ask: Ask) -> Plan | None:
     return plan_for(server, ask, high)
 
 
-def plan_for(server: Server, ask: Ask, nodes: int) -> Plan | None:
+def plan_for(server: Server, ask: TrainingDemand, nodes: int) -> Plan | None:
     """Return the fastest plan for this number of nodes; None if no plan reaches the rate."""
     has_block = any(tier.is_block for tier in server.tiers.values())
     found = [_plan(server, ask, nodes, reserved) for reserved in (RESERVES if has_block else RESERVES[:1])]
@@ -89,7 +89,7 @@ def plan_for(server: Server, ask: Ask, nodes: int) -> Plan | None:
     return min(holding, key=lambda plan: plan.step_seconds, default=None)
 
 
-def _plan(server: Server, ask: Ask, nodes: int, reserved: float) -> Plan | None:
+def _plan(server: Server, ask: TrainingDemand, nodes: int, reserved: float) -> Plan | None:
     names, tiers = list(server.tiers), list(server.tiers.values())
     loads = [Load.of(table, nodes, ask.samples_per_second, ask.batch) for table in ask.tables]
     places = place_greedily(loads, tiers, reserved)
@@ -135,7 +135,7 @@ def _plan(server: Server, ask: Ask, nodes: int, reserved: float) -> Plan | None:
 
 
 def _fetch(
-    server: Server, ask: Ask, slow: Sequence[TableDemand], nodes: int, cache_bytes: float
+    server: Server, ask: TrainingDemand, slow: Sequence[TableDemand], nodes: int, cache_bytes: float
 ) -> tuple[float, float] | None:
     """Return the seconds to load the rows of a step from the slow tier, during the step before, and the miss rate.
 

@@ -100,7 +100,7 @@ def serving_fleet(
 def serving_fleets(
     tables: Sequence[TableDemand], samples_per_second: float, *, miss_factor: float = 1.0
 ) -> Mapping[str, Fleet]:
-    """A fleet of each kind of the shipped hosts."""
+    """Return one fleet for each kind of host in the default file."""
     return {
         name: serving_fleet(host, tables, samples_per_second, miss_factor=miss_factor)
         for name, host in read_hosts().items()
@@ -117,5 +117,5 @@ class _File(Frozen):
 
 
 def read_hosts() -> dict[str, Host]:
-    """The shipped hosts."""
+    """Read the kinds of hosts from the default file."""
     return _File.model_validate(read_yaml(SHIPPED, "file of hosts", "hosts: {mine: {...}}", RequestError)).hosts

@@ -14,7 +14,7 @@ BASE = "hbm_dram"  # with which the others are compared
 
 
 class Tier(Frozen):
-    """A kind of memory of a server.
+    """Memory tier of a server, such as HBM, DRAM or flash.
 
     Attributes:
         capacity_bytes: What it holds.
@@ -41,7 +41,7 @@ class Tier(Frozen):
 
 
 class Server(Frozen):
-    """A node.
+    """Type of server with its memory tiers.
 
     Attributes:
         tiers: By name, the fastest first; one that is read block by block is the last.

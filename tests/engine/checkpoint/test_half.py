@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -37,14 +37,16 @@ def undisturbed(dataset: Dataset) -> TrainResult:
 
 
 @pytest.mark.parametrize(
-    "checkpoint_policy", [CheckpointPolicy(), CheckpointPolicy(rows="consecutive")], ids=["whole", "rows that changed"]
+    "checkpoint_settings",
+    [CheckpointSettings(), CheckpointSettings(rows="consecutive")],
+    ids=["whole", "rows that changed"],
 )
 def test_interrupted_anywhere_the_result_is_bitwise_the_same(
-    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, checkpoint_policy: CheckpointPolicy
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, checkpoint_settings: CheckpointSettings
 ) -> None:
     job, checkpointing = (
         TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
-        Checkpointing(tmp_path, checkpoint_policy=checkpoint_policy),
+        Checkpointing(tmp_path, checkpoint_settings=checkpoint_settings),
     )
     for stop in (1, 20, 40):
 
@@ -64,7 +66,7 @@ def test_interrupted_anywhere_the_result_is_bitwise_the_same(
 def test_a_checkpoint_in_few_bits_is_gone_on_from(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
     job, checkpointing = (
         TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
-        Checkpointing(tmp_path, checkpoint_policy=CheckpointPolicy(bits=8)),
+        Checkpointing(tmp_path, checkpoint_settings=CheckpointSettings(bits=8)),
     )
 
     def interrupt(step: int, _: int) -> None:

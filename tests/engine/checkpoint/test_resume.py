@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy, RowSelection
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings, RowSelection
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
@@ -152,17 +152,17 @@ def test_more_epochs_go_on_where_fewer_ended(dataset: Dataset, undisturbed: Trai
 CHILD = """
 import sys
 from pathlib import Path
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
 from tests.engine.checkpoint.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
 data, checkpoint = map(Path, sys.argv[1:3])
-checkpoint_policy = CheckpointPolicy(bits=32, rows=sys.argv[3], generations=1)
+checkpoint_settings = CheckpointSettings(bits=32, rows=sys.argv[3], generations=1)
 print("started", flush=True)
 train(TrainingJob(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE),
       Hooks(on_step=lambda step, total: print(step, flush=True)),
-      Checkpointing(checkpoint, steps=2, checkpoint_policy=checkpoint_policy))
+      Checkpointing(checkpoint, steps=2, checkpoint_settings=checkpoint_settings))
 """
 
 
@@ -194,9 +194,9 @@ def test_killed_at_any_moment_the_result_is_bitwise_the_same(
         child.communicate()
         assert child.returncode == -signal.SIGKILL
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] > 0
-    checkpoint_policy = CheckpointPolicy(bits=32, rows=policy)
+    checkpoint_settings = CheckpointSettings(bits=32, rows=policy)
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
-    assert_same(train(job, checkpointing=Checkpointing(tmp_path, checkpoint_policy=checkpoint_policy)), undisturbed)
+    assert_same(train(job, checkpointing=Checkpointing(tmp_path, checkpoint_settings=checkpoint_settings)), undisturbed)
     assert not list(tmp_path.glob("*.tmp"))
 
 

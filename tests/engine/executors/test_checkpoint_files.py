@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, read_checkpoint, write_checkpoint
 from tests.extensions.incremental_checkpoints.test_changing_tables import fresh, tables_of, touch
@@ -12,9 +12,9 @@ from tests.extensions.incremental_checkpoints.test_changing_tables import fresh,
 
 def test_only_what_is_new_is_sent_and_all_arrives(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
-    checkpoint_policy = CheckpointPolicy(bits=8, rows="consecutive")
+    checkpoint_settings = CheckpointSettings(bits=8, rows="consecutive")
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(there, {}, checkpoint_policy)
+    kept = CheckpointDirectory(there, {}, checkpoint_settings)
     kept.follow(model)
     watch = CheckpointWatch(there)
     assert watch.changed() is None
@@ -33,7 +33,7 @@ def test_only_what_is_new_is_sent_and_all_arrives(tmp_path: Path) -> None:
     tables = []
     for folder in (there, here):
         model, optimizer = fresh(1)
-        again = CheckpointDirectory(folder, {}, checkpoint_policy)
+        again = CheckpointDirectory(folder, {}, checkpoint_settings)
         again.follow(model)
         assert again.read(model, optimizer)["step"] == 3
         tables.append(tables_of(model))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy, RowSelection
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings, RowSelection
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import SPLITS, Dataset, SplitStatistics
 from shunter.engine.data.loader import mean_ids_per_sample
@@ -119,7 +119,7 @@ def test_an_lstm_is_stuck_with_no_seed(sessions: Dataset) -> None:
 def test_interrupted_and_resumed_the_result_is_bitwise_the_same(
     sessions: Dataset, tmp_path: Path, policy: RowSelection
 ) -> None:
-    kept = Checkpointing(tmp_path, steps=8, checkpoint_policy=CheckpointPolicy(bits=32, rows=policy))
+    kept = Checkpointing(tmp_path, steps=8, checkpoint_settings=CheckpointSettings(bits=32, rows=policy))
     schedule = Schedule(max_epochs=2, patience=2, seed=3)
     spec = replace(SPEC, encoder_widths=(96,), encoder_dropout=0.3, dropout=0.3, dropout_kind="structured")
     expected = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule))
@@ -196,5 +196,5 @@ def _train(dataset: Dataset, directory: Path, schedule: Schedule) -> dict[str, A
     from tests.extensions.distributed.training.ranks import train_here
 
     options = {"hyperparameters": RATES, "execution": EXECUTION, "schedule": schedule}
-    kept = {"checkpoint_steps": 8, "checkpoint_policy": CheckpointPolicy(bits=32, rows="consecutive")}
+    kept = {"checkpoint_steps": 8, "checkpoint_settings": CheckpointSettings(bits=32, rows="consecutive")}
     return train_here(dataset, directory, spec=SPEC, **options, **kept)

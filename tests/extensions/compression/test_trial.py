@@ -18,7 +18,7 @@ from shunter.extensions.compression.memory_limit import row_uses
 from shunter.extensions.compression.packing import Form, pack
 from shunter.extensions.compression.robustness.injection import MemoryErrors
 from shunter.extensions.compression.robustness.memory import Detector, Memory
-from shunter.extensions.compression.robustness.trial import ANSWERS, members_logits, quality_on, withstand
+from shunter.extensions.compression.robustness.trial import ANSWERS, measure_under_faults, members_logits, quality_on
 from shunter.models.combination import Combination
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model, build_model, model_spec
@@ -63,7 +63,7 @@ def test_undamaged_it_says_what_the_stored_model_says(
     memory = ensemble(models, dataset, tmp_path, is_packed=is_packed, by=by)
     test = EvaluationSample(dataset, EXECUTION, "test", most_batches=None)
     before = evaluate(load_model(tmp_path), dataset, "test", EXECUTION)
-    found = withstand(memory, MemoryErrors(rate=0.0), test, EvaluationSample(dataset, EXECUTION), repeats=1)
+    found = measure_under_faults(memory, MemoryErrors(rate=0.0), test, EvaluationSample(dataset, EXECUTION), repeats=1)
     assert memory.combine(members_logits(memory, test)) == pytest.approx(before.logits, abs=1e-5)
     assert found.left == memory.members == 3
     for answer in ANSWERS:
@@ -79,7 +79,7 @@ def test_nothing_stays_damaged(
     test, canaries = EvaluationSample(dataset, EXECUTION, "test"), EvaluationSample(dataset, EXECUTION)
     before = members_logits(memory, test)
     errors = MemoryErrors(kind=kind, rate=0.01)  # pyright: ignore[reportArgumentType]
-    found = withstand(memory, errors, test, canaries, repeats=2)
+    found = measure_under_faults(memory, errors, test, canaries, repeats=2)
     assert found.hit > 0
     assert all(np.isfinite(one) for values in found.ne.values() for one in values)
     assert (members_logits(memory, test) == before).all()
@@ -96,7 +96,7 @@ def test_check_bits_put_right_what_a_range_does_not_show(models: list[Model], da
         assert (members_logits(memory, test) == before).all()
         memory.load(is_guarded=True)
         assert (members_logits(memory, test) != before).any()
-    found = withstand(memory, MemoryErrors(rate=2e-4), test, canaries, repeats=2)
+    found = measure_under_faults(memory, MemoryErrors(rate=2e-4), test, canaries, repeats=2)
     assert all(len(found.auc[answer]) == 2 for answer in ANSWERS)
     assert set(found.ne["bits"]) == {found.ne["bits"][0]} != set(found.ne["values"])
 

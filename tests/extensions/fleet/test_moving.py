@@ -6,7 +6,7 @@ import pytest
 
 from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.job import Iterations, Job
-from shunter.extensions.fleet.live.driver import Driver, Surroundings
+from shunter.extensions.fleet.live.driver import Driver, DriverContext
 from shunter.extensions.fleet.live.role import LiveMachine
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.simulator import simulate
@@ -48,7 +48,7 @@ def test_a_live_training_moves_likewise() -> None:
     jobs = [job("first", 100, move_seconds=0.0), job("second", 100, move_seconds=0.0)]
     up = {name: LiveMachine(name, name, 1, 1) for name in ("fast", "slow")}
     there = MachinesInMemory({one.name: one for one in jobs}, up)
-    driver = Driver(jobs, make_policy("fifo-move"), there, Surroundings(there.clock))
+    driver = Driver(jobs, make_policy("fifo-move"), there, DriverContext(there.clock))
     driver.run()
     assert there.starts == [("first", "fast"), ("second", "slow"), ("second", "fast")]
     _, second = driver.schedule().outcomes

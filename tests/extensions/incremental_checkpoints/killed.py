@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import ROW_SELECTIONS, CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import ROW_SELECTIONS, CheckpointSettings
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.errors import CheckpointError
 from shunter.models.registry import build_model, model_spec
@@ -46,11 +46,11 @@ def expected(step: int) -> list[int]:
     return values
 
 
-def train(folder: Path, checkpoint_policy: CheckpointPolicy, say: Say, steps: int = STEPS) -> None:
+def train(folder: Path, checkpoint_settings: CheckpointSettings, say: Say, steps: int = STEPS) -> None:
     """Go on where the last training was killed, and say which steps are safe."""
     model = build_model(SPEC, FEATURES, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    kept = CheckpointDirectory(folder, {}, checkpoint_policy)
+    kept = CheckpointDirectory(folder, {}, checkpoint_settings)
     kept.follow(model)
     first = 0
     weight, layer = model.embeddings.weight, next(model.parameters())
@@ -91,7 +91,7 @@ def die_at(event: int, folder: Path, say: Say) -> None:
 
 
 def attempt(
-    folder: Path, checkpoint_policy: CheckpointPolicy, prepare: Callable[[Say], None], seconds: float | None
+    folder: Path, checkpoint_settings: CheckpointSettings, prepare: Callable[[Say], None], seconds: float | None
 ) -> list[str]:
     """Fork a training, and kill it after a time unless it ends before; returns what it said."""
     reader, writer = os.pipe()
@@ -103,7 +103,7 @@ def attempt(
 
         try:
             prepare(say)
-            train(folder, checkpoint_policy, say)
+            train(folder, checkpoint_settings, say)
         except CheckpointError as error:
             say(f"full {error}")
         except BaseException as error:
@@ -131,11 +131,11 @@ def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     for _ in range(2):
         train(
-            folder / "first", CheckpointPolicy(bits=8, rows="consecutive"), lambda _: None, 3
+            folder / "first", CheckpointSettings(bits=8, rows="consecutive"), lambda _: None, 3
         )  # loads what is loaded late
     for number, policy in enumerate(ROW_SELECTIONS):
         own = folder / policy
-        checkpoint_policy = CheckpointPolicy(bits=8 if number % 2 else 32, rows=policy, generations=2)
+        checkpoint_settings = CheckpointSettings(bits=8 if number % 2 else 32, rows=policy, generations=2)
         safe = 0
         for round_number in range(kills // len(ROW_SELECTIONS) + FULL_DISK + 1):
             is_full = round_number < FULL_DISK and round_number > 0
@@ -149,7 +149,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
                     die_at(event, own, say)  # noqa: B023 - forked before the next round
 
             said = attempt(
-                own, checkpoint_policy, prepare, dice.uniform(0.02, 0.2) if by_time and not is_full else None
+                own, checkpoint_settings, prepare, dice.uniform(0.02, 0.2) if by_time and not is_full else None
             )
             steps = {
                 kind: [int(line.split()[1]) for line in said if line.startswith(kind)] for kind in ("restored", "safe")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shunter.engine.checkpoint.checked_files import read_json
-from shunter.engine.checkpoint.checkpoint_policy import ROW_SELECTIONS, CheckpointPolicy, RowSelection
+from shunter.engine.checkpoint.checkpoint_settings import ROW_SELECTIONS, CheckpointSettings, RowSelection
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.engine.config import Execution, Hyperparameters, Schedule
@@ -56,9 +56,11 @@ def interrupted_at(stops: list[int], job: TrainingJob, checkpointing: Checkpoint
 def test_in_full_precision_an_interrupted_training_ends_bitwise_the_same(
     dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: RowSelection
 ) -> None:
-    checkpoint_policy = CheckpointPolicy(bits=32, rows=policy)
+    checkpoint_settings = CheckpointSettings(bits=32, rows=policy)
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
-    again = interrupted_at([3, 20, 47, 70], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=checkpoint_policy))
+    again = interrupted_at(
+        [3, 20, 47, 70], job, Checkpointing(tmp_path, steps=4, checkpoint_settings=checkpoint_settings)
+    )
     for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
     assert again.checkpoints is not None
@@ -72,7 +74,9 @@ def test_an_earlier_epoch_that_was_the_best_comes_back(dataset: Dataset, tmp_pat
     assert expected.best_epoch < len(expected.history), "else nothing comes back"
     kept = train(
         job,
-        checkpointing=Checkpointing(tmp_path, steps=4, checkpoint_policy=CheckpointPolicy(bits=32, rows="consecutive")),
+        checkpointing=Checkpointing(
+            tmp_path, steps=4, checkpoint_settings=CheckpointSettings(bits=32, rows="consecutive")
+        ),
     )
     for left, right in zip(expected.model.state_dict().values(), kept.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
@@ -83,7 +87,7 @@ def test_tables_of_several_widths_and_shared_rows(dataset: Dataset, tmp_path: Pa
     job = TrainingJob(dataset, model_spec(**{**SPEC.to_dict(), **change}), RATES, EXECUTION, SCHEDULE)
     expected = train(job)
     again = interrupted_at(
-        [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=CheckpointPolicy(rows="consecutive"))
+        [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_settings=CheckpointSettings(rows="consecutive"))
     )
     for left, right in zip(expected.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
@@ -95,7 +99,7 @@ def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: 
     )
     job = TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE)
     again = interrupted_at(
-        [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=CheckpointPolicy(rows="consecutive"))
+        [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_settings=CheckpointSettings(rows="consecutive"))
     )
     for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
@@ -105,9 +109,9 @@ def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: 
 def test_in_few_bits_a_training_goes_on_close_by(
     dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, bits: int
 ) -> None:
-    checkpoint_policy = CheckpointPolicy(bits=bits, rows="intermittent")  # type: ignore[arg-type]
+    checkpoint_settings = CheckpointSettings(bits=bits, rows="intermittent")  # type: ignore[arg-type]
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
-    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_policy=checkpoint_policy))
+    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_settings=checkpoint_settings))
     assert again.checkpoints is not None
     assert again.checkpoints.bits == bits
     gap = again.validation.ne - undisturbed.validation.ne
@@ -157,7 +161,7 @@ def test_whatever_was_touched_comes_back(
 ) -> None:
     folder = tmp_path_factory.mktemp("kept")
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows=policy))
+    kept = CheckpointDirectory(folder, {}, CheckpointSettings(bits=32, rows=policy))
     kept.follow(model)
     for number, interval in enumerate(intervals):
         for rows in interval:
@@ -167,7 +171,7 @@ def test_whatever_was_touched_comes_back(
             kept.finish()
             expected = tables_of(model)
             model, optimizer = fresh(1)
-            kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows=policy))
+            kept = CheckpointDirectory(folder, {}, CheckpointSettings(bits=32, rows=policy))
             kept.follow(model)
             assert kept.read(model, optimizer)["step"] == number
             assert all(map(torch.equal, tables_of(model), expected))
@@ -179,9 +183,9 @@ def test_whatever_was_touched_comes_back(
 def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
     tmp_path: Path, bits: int, is_begun_before: bool, most_off: float
 ) -> None:
-    checkpoint_policy = CheckpointPolicy(bits=bits, rows="auto" if bits < 32 else "consecutive", generations=1)  # type: ignore[arg-type]
+    checkpoint_settings = CheckpointSettings(bits=bits, rows="auto" if bits < 32 else "consecutive", generations=1)  # type: ignore[arg-type]
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
+    kept = CheckpointDirectory(tmp_path, {}, checkpoint_settings)
     kept.follow(model)
     expected = tables_of(model)
     for step in range(30):
@@ -196,7 +200,7 @@ def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
     kept.finish()
     assert not list(tmp_path.glob("best-*"))
     model, optimizer = fresh(1)
-    kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
+    kept = CheckpointDirectory(tmp_path, {}, checkpoint_settings)
     kept.follow(model)
     assert kept.read(model, optimizer)["step"] == 29
     kept.restore_best(model)
@@ -206,9 +210,9 @@ def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 def test_what_was_restored_from_few_bits_loses_nothing_more(tmp_path: Path, bits: int) -> None:
-    checkpoint_policy = CheckpointPolicy(bits=bits, rows="consecutive")  # type: ignore[arg-type]
+    checkpoint_settings = CheckpointSettings(bits=bits, rows="consecutive")  # type: ignore[arg-type]
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
+    kept = CheckpointDirectory(tmp_path, {}, checkpoint_settings)
     kept.follow(model)
     touch(model, kept, [(number, number % 25) for number in range(40)])
     kept.write(model, optimizer, {"step": 1})
@@ -222,7 +226,7 @@ def test_what_was_restored_from_few_bits_loses_nothing_more(tmp_path: Path, bits
         kept = CheckpointDirectory(
             tmp_path,
             {},
-            checkpoint_policy if step == 3 else CheckpointPolicy(bits=bits, rows="full"),  # type: ignore[arg-type]
+            checkpoint_settings if step == 3 else CheckpointSettings(bits=bits, rows="full"),  # type: ignore[arg-type]
         )
         kept.follow(model)
         kept.read(model, optimizer)
@@ -238,7 +242,7 @@ def test_what_was_restored_from_few_bits_loses_nothing_more(tmp_path: Path, bits
 def kept_in_parts(folder: Path) -> tuple[CheckpointDirectory[Model], list[list[torch.Tensor]]]:
     """Three generations, and the tables as they were at each."""
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows="consecutive", generations=3))
+    kept = CheckpointDirectory(folder, {}, CheckpointSettings(bits=32, rows="consecutive", generations=3))
     kept.follow(model)
     tables = []
     for step in range(3):
@@ -251,7 +255,7 @@ def kept_in_parts(folder: Path) -> tuple[CheckpointDirectory[Model], list[list[t
 
 def read_again(folder: Path) -> tuple[int, list[torch.Tensor]]:
     model, optimizer = fresh(9)
-    kept = CheckpointDirectory(folder, {}, CheckpointPolicy(bits=32, rows="consecutive", generations=3))
+    kept = CheckpointDirectory(folder, {}, CheckpointSettings(bits=32, rows="consecutive", generations=3))
     kept.follow(model)
     return kept.read(model, optimizer)["step"], tables_of(model)
 
@@ -284,8 +288,8 @@ def test_exchanged_parts_are_noticed_and_what_is_whole_goes_on(
 
 def test_an_older_base_stays_until_no_generation_needs_it(tmp_path: Path) -> None:
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, CheckpointPolicy(bits=32, rows="auto", generations=1))
-    kept.checkpoint_policy = CheckpointPolicy(bits=8, rows="auto", generations=1)
+    kept = CheckpointDirectory(tmp_path, {}, CheckpointSettings(bits=32, rows="auto", generations=1))
+    kept.checkpoint_settings = CheckpointSettings(bits=8, rows="auto", generations=1)
     kept.follow(model)
     for step in range(40):
         touch(model, kept, [(number, number % 25) for number in range(step % 40, min(step % 40 + 12, 40))])
@@ -313,7 +317,7 @@ def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
 
     monkeypatch.setattr("shunter.engine.checkpoint.directory.write_tensors", held_up)
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, CheckpointPolicy(bits=32, rows="consecutive"))
+    kept = CheckpointDirectory(tmp_path, {}, CheckpointSettings(bits=32, rows="consecutive"))
     kept.follow(model)
     kept.write(model, optimizer, {"step": 0}, may_skip=True)
     kept.finish()
@@ -336,7 +340,7 @@ def test_what_the_disk_does_not_take_in_time_is_given_up_and_kept_by_the_next(
 
 def test_one_at_a_time_and_what_is_due_meanwhile_is_counted(tmp_path: Path) -> None:
     model, optimizer = fresh(0)
-    kept = CheckpointDirectory(tmp_path, {}, CheckpointPolicy(bits=32, rows="consecutive", bytes_per_second=3_000))
+    kept = CheckpointDirectory(tmp_path, {}, CheckpointSettings(bits=32, rows="consecutive", bytes_per_second=3_000))
     kept.follow(model)
     for step in range(4):
         kept.write(model, optimizer, {"step": step}, may_skip=True)
@@ -351,7 +355,7 @@ def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_
     rows, at_once = 400_000, 40_000  # more than the memory that copies may take of small tables
     one = CategoricalFeature(name="one", rows=rows, multi_valued=False)
     spec = model_spec(embedding_dim=16, bottom_widths=(16,), top_widths=(4,))
-    checkpoint_policy = CheckpointPolicy(bits=32, rows="consecutive")
+    checkpoint_settings = CheckpointSettings(bits=32, rows="consecutive")
     disk, is_late = threading.Event(), threading.Event()
     waiting = threading.Timer(30, lambda: (is_late.set(), disk.set()))  # steps that wait for it end all the same
 
@@ -361,7 +365,7 @@ def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_
 
     def begun(seed: int) -> tuple[Model, torch.optim.Optimizer, CheckpointDirectory[Model]]:
         model = build_model(spec, Features(dense=("number",), categorical=(one,)), seed=seed).train()
-        kept = CheckpointDirectory(tmp_path, {}, checkpoint_policy)
+        kept = CheckpointDirectory(tmp_path, {}, checkpoint_settings)
         kept.follow(model)
         return model, torch.optim.SGD(model.parameters(), lr=0.1), kept
 
@@ -402,7 +406,7 @@ def test_rows_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_small_tables_are_kept_whole_by_themselves(tmp_path: Path) -> None:
-    checkpoint_policy = CheckpointPolicy()
-    assert not checkpoint_policy.is_incremental(1 << 19)
-    assert checkpoint_policy.is_incremental(1 << 21)
-    assert [checkpoint_policy.bits_of(size) for size in (1 << 21, 1 << 31)] == [32, 8]
+    checkpoint_settings = CheckpointSettings()
+    assert not checkpoint_settings.is_incremental(1 << 19)
+    assert checkpoint_settings.is_incremental(1 << 21)
+    assert [checkpoint_settings.bits_of(size) for size in (1 << 21, 1 << 31)] == [32, 8]

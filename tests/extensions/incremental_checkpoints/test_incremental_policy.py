@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.engine.checkpoint.checkpoint_policy import RowSelection
+from shunter.engine.checkpoint.checkpoint_settings import RowSelection
 from shunter.engine.checkpoint.generations import Content
 from shunter.extensions.incremental_checkpoints.incremental_policy import TouchedShares, next_contents
 

@@ -14,7 +14,7 @@ import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from shunter.checked_json import unseal
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.errors import RequestError
 from shunter.extensions.incremental_checkpoints.remote_copy import RemoteCopy, check_address, remove_copies
@@ -51,8 +51,8 @@ def begun(
     folder: Path, seed: int = 0, **identity: Any
 ) -> tuple[Model, torch.optim.Optimizer, CheckpointDirectory[Model]]:
     model, optimizer = fresh(seed)
-    checkpoint_policy = CheckpointPolicy(rows="consecutive", copied_to="elsewhere://checkpoints")
-    kept = CheckpointDirectory(folder, {**IDENTITY, **identity}, checkpoint_policy)
+    checkpoint_settings = CheckpointSettings(rows="consecutive", copied_to="elsewhere://checkpoints")
+    kept = CheckpointDirectory(folder, {**IDENTITY, **identity}, checkpoint_settings)
     kept.follow(model)
     kept.fetch()
     return model, optimizer, kept

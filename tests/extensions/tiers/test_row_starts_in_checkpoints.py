@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -22,7 +22,7 @@ from tests.engine.synthetic import memory_of_rows, write_dataset
 from tests.extensions.incremental_checkpoints.test_changing_tables import EXECUTION, RATES, SPEC
 
 SCHEDULE = Schedule(max_epochs=3, patience=4, seed=3)
-IN_PARTS = CheckpointPolicy(bits=32, rows="consecutive")
+IN_PARTS = CheckpointSettings(bits=32, rows="consecutive")
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def assert_same(found: TrainResult, expected: TrainResult) -> None:
 def test_the_first_checkpoint_holds_only_what_was_asked_for(dataset: Dataset, tmp_path: Path) -> None:
     job = TrainingJob(dataset, SPEC, RATES, in_file(dataset), SCHEDULE)
     with pytest.raises(KeyboardInterrupt):
-        train(job, stopping_at(3), Checkpointing(tmp_path, steps=1, checkpoint_policy=IN_PARTS))
+        train(job, stopping_at(3), Checkpointing(tmp_path, steps=1, checkpoint_settings=IN_PARTS))
     [part] = json.loads((tmp_path / "checkpoint.json").read_text())["parts"][:1]
     assert part["left_out"] == initial_weights.RULE
     rows = sum(path.stat().st_size for path in tmp_path.glob("rows-000001-*"))
@@ -71,7 +71,7 @@ def test_the_first_checkpoint_holds_only_what_was_asked_for(dataset: Dataset, tm
 def test_resumed_in_a_file_and_in_memory_in_turn(
     dataset: Dataset, in_memory: TrainResult, tmp_path: Path, policy: str
 ) -> None:
-    checkpointing = Checkpointing(tmp_path, steps=4, checkpoint_policy=replace(IN_PARTS, policy=policy))  # type: ignore[arg-type]
+    checkpointing = Checkpointing(tmp_path, steps=4, checkpoint_settings=replace(IN_PARTS, policy=policy))  # type: ignore[arg-type]
     job = TrainingJob(dataset, SPEC, RATES, in_file(dataset), SCHEDULE)
     for stop, execution in ((6, job.execution), (20, EXECUTION), (47, job.execution)):
         with pytest.raises(KeyboardInterrupt):

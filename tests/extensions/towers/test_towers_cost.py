@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from shunter.extensions.towers.towers_cost import Flat, towers_cost
+from shunter.extensions.towers.towers_cost import FlatTraining, towers_cost
 from shunter.search.noise import Noise
 
 
@@ -13,8 +13,8 @@ def tuned(family: str = "dmt", ne: float = 0.8) -> Any:
     return SimpleNamespace(best=best)
 
 
-def flat(ne: float, parameter_bytes: float = 1_050.0) -> Flat:
-    return Flat(family="dlrm", ne=ne, parameter_bytes=parameter_bytes)
+def flat(ne: float, parameter_bytes: float = 1_050.0) -> FlatTraining:
+    return FlatTraining(family="dlrm", ne=ne, parameter_bytes=parameter_bytes)
 
 
 def test_the_best_flat_model_of_as_many_parameters_counts() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
 from shunter.errors import RequestError
@@ -35,10 +35,10 @@ def test_options_reach_the_engine(tmp_path: Path) -> None:
     ).checkpoints
     found = checkpointing_of(asked, tmp_path)
     assert (found.directory, found.seconds) == (tmp_path, 30.0)
-    assert found.checkpoint_policy == CheckpointPolicy(
+    assert found.checkpoint_settings == CheckpointSettings(
         bits=4, rows="one-shot", generations=3, bytes_per_second=2 * 2**20, copied_to="memory://copies"
     )
-    assert checkpointing_of(CheckpointRequest(), tmp_path).checkpoint_policy == CheckpointPolicy()
+    assert checkpointing_of(CheckpointRequest(), tmp_path).checkpoint_settings == CheckpointSettings()
 
 
 def test_a_run_has_a_place_of_its_own_among_the_copies_which_goes_with_it(

@@ -16,7 +16,7 @@ import torch
 from torch import distributed as dist
 
 import shunter.errors
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures, CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures, CheckpointSettings
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
@@ -82,13 +82,13 @@ def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> l
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "checkpoint_policy",
-    [CheckpointPolicy(), pytest.param(CheckpointPolicy(rows="consecutive"), marks=pytest.mark.long)],
+    "checkpoint_settings",
+    [CheckpointSettings(), pytest.param(CheckpointSettings(rows="consecutive"), marks=pytest.mark.long)],
 )
 def test_killed_at_any_moment_it_ends_as_the_undisturbed_training(
-    dataset: Dataset, tmp_path: Path, checkpoint_policy: CheckpointPolicy
+    dataset: Dataset, tmp_path: Path, checkpoint_settings: CheckpointSettings
 ) -> None:
-    work = partial(train_here, schedule=LONG, checkpoint_steps=1, checkpoint_policy=checkpoint_policy, **ROW_WISE)
+    work = partial(train_here, schedule=LONG, checkpoint_steps=1, checkpoint_settings=checkpoint_settings, **ROW_WISE)
     undisturbed = run(2, tmp_path / "undisturbed", work, dataset, tmp_path / "undisturbed" / "checkpoint")
     drawn = random.Random(0)
     kills = 0
@@ -156,9 +156,9 @@ def slowly_kept(dataset: Dataset, directory: Path) -> tuple[dict[str, Any], Chec
     """Train while the writers are held up; with the figures of the checkpoints."""
     processes = ManyProcesses(dataset, SHARDING)
     job = {"spec": SPEC, "hyperparameters": RATES, "execution": EXECUTION, "schedule": SCHEDULE}
-    checkpoint_policy = CheckpointPolicy(rows="auto", bits=32, bytes_per_second=60_000)
+    checkpoint_settings = CheckpointSettings(rows="auto", bits=32, bytes_per_second=60_000)
     parts = parts_of(
-        dataset, checkpoint_directory=directory, checkpoint_steps=1, checkpoint_policy=checkpoint_policy, **job
+        dataset, checkpoint_directory=directory, checkpoint_steps=1, checkpoint_settings=checkpoint_settings, **job
     )
     result = train(*parts, processes=processes)
     return {"history": result.history}, processes.kept.figures

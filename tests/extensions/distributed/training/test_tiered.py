@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, TrainingJob
@@ -40,7 +40,7 @@ pytest.importorskip("torchrec")
 BY_ROW = {"sharding": {"types": ("row_wise",)}}
 OPTIONS = {"hyperparameters": replace(RATES, embedding_l2=0.003), **BY_ROW}
 NARROW, ROOMY = 330, 600  # of 1,806 rows; batches wait for their turn in the first
-IN_PARTS = {"checkpoint_steps": 4, "checkpoint_policy": CheckpointPolicy(rows="consecutive")}
+IN_PARTS = {"checkpoint_steps": 4, "checkpoint_settings": CheckpointSettings(rows="consecutive")}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointPolicy
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
@@ -37,8 +37,8 @@ pytest.importorskip("torchrec")
 CLOSE = 1e-5
 CLOSE_IN_BF16 = 2e-3
 STOPPED_AT = 13
-IN_PARTS = {"checkpoint_steps": 4, "checkpoint_policy": CheckpointPolicy(rows="consecutive")}
-IN_8_BITS = CheckpointPolicy(rows="auto", bits=8)
+IN_PARTS = {"checkpoint_steps": 4, "checkpoint_settings": CheckpointSettings(rows="consecutive")}
+IN_8_BITS = CheckpointSettings(rows="auto", bits=8)
 GIVEN = (  # a plan that was made before, of every exact kind on one host
     Choice("table_wise", (1,)),
     Choice("row_wise"),
@@ -86,7 +86,7 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     train_and_stop(dataset, folder / "handed on", STOPPED_AT, **in_rows)
     train_and_stop(dataset, folder / "handed on in parts", STOPPED_AT, **in_rows, **IN_PARTS)
     train_and_stop(
-        dataset, folder / "handed on in 8 bits", STOPPED_AT, **in_rows, **{**IN_PARTS, "checkpoint_policy": IN_8_BITS}
+        dataset, folder / "handed on in 8 bits", STOPPED_AT, **in_rows, **{**IN_PARTS, "checkpoint_settings": IN_8_BITS}
     )
     return found
 

@@ -13,7 +13,7 @@ from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.learned.policy import Learned
-from shunter.extensions.fleet.live.driver import MOST_LOSSES, Driver, Surroundings
+from shunter.extensions.fleet.live.driver import MOST_LOSSES, Driver, DriverContext
 from shunter.extensions.fleet.live.record import JobRecord, Status
 from shunter.extensions.fleet.live.role import LiveMachine
 from shunter.extensions.fleet.policies import POLICIES, make_policy
@@ -44,7 +44,7 @@ def machines(jobs: Iterable[Job], *up: LiveMachine, **options: object) -> Machin
 def driver(
     jobs: Iterable[Job], there: MachinesInMemory, policy: str = "fifo", kept: Iterable[JobRecord] = (), **around: object
 ) -> Driver:
-    return Driver(jobs, make_policy(policy), there, Surroundings(there.clock, **around), kept)  # type: ignore[arg-type]
+    return Driver(jobs, make_policy(policy), there, DriverContext(there.clock, **around), kept)  # type: ignore[arg-type]
 
 
 def statuses(found: Driver) -> dict[str, Status]:
@@ -86,7 +86,7 @@ def test_under_a_learned_policy_too_though_others_take_some_of_it(asked: list[tu
     jobs = [job(f"j{i}", s, at=at, accelerators=count) for i, (s, at, count, _) in enumerate(asked)]
     others = {moment: partial(_taken, "two", count) for moment, count in ((50.0, 1), (90.0, 0))}
     there = machines(jobs, ONE, TWO, FAST, happen=others)
-    found = Driver(jobs, random_policy(seed), there, Surroundings(there.clock))
+    found = Driver(jobs, random_policy(seed), there, DriverContext(there.clock))
     found.run()
     assert set(statuses(found).values()) == {Status.FINISHED}
     check_schedule(found.schedule(), jobs)
@@ -126,7 +126,7 @@ def test_a_policy_that_learned_on_another_cluster_is_refused_before_anything_sta
     there = machines([one := job("one", 10)], ONE, TWO)
     policy = Learned(random_policy(1)._chooser, "jct", refuse)
     with pytest.raises(RequestError, match="trained elsewhere than on 3"):
-        Driver([one], policy, there, Surroundings(there.clock)).run()
+        Driver([one], policy, there, DriverContext(there.clock)).run()
     assert not there.starts
 
 
@@ -173,7 +173,7 @@ class UpgradeAt:
 def test_a_moved_job_goes_on_where_it_was_moved_to() -> None:
     jobs = [job("a", 100)]
     there = machines(jobs, ONE, FAST)
-    found = Driver(jobs, UpgradeAt(), there, Surroundings(there.clock))
+    found = Driver(jobs, UpgradeAt(), there, DriverContext(there.clock))
     found.run()
     (a,) = found.schedule().outcomes
     assert there.starts == [("a", "one"), ("a", "fast")]

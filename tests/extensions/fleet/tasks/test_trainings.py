@@ -15,7 +15,7 @@ from shunter.engine.loop.trainer import train
 from shunter.extensions.distributed.executors.ray.cluster import open_cluster
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.files import OwnJob
-from shunter.extensions.fleet.live.driver import Driver, Surroundings
+from shunter.extensions.fleet.live.driver import Driver, DriverContext
 from shunter.extensions.fleet.live.record import Status
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.tasks.jobs import FleetJob
@@ -104,7 +104,9 @@ def test_a_job_in_two_processes_trains_on_two_nodes_together(
             finish=lambda job, trained, directory: {"epochs": float(len(trained.history))},
         )
         with trainings:
-            driver = Driver([own.job()], make_policy("fifo"), trainings, Surroundings(lambda: time.monotonic() - began))
+            driver = Driver(
+                [own.job()], make_policy("fifo"), trainings, DriverContext(lambda: time.monotonic() - began)
+            )
             driver.run()
         (outcome,) = driver.schedule().outcomes
         (span,) = driver.schedule().spans
@@ -150,7 +152,7 @@ def test_a_moved_and_a_lost_training_has_the_weights_of_an_undisturbed_one(
         said: list[str] = []
         with trainings:
             driver = Driver(
-                [job.job], policy, trainings, Surroundings(lambda: time.monotonic() - began, say=said.append)
+                [job.job], policy, trainings, DriverContext(lambda: time.monotonic() - began, say=said.append)
             )
             driver.run()
     assert driver.jobs["a"].status is Status.FINISHED, said

@@ -9,13 +9,13 @@ import pytest
 from shunter.errors import RequestError
 from shunter.extensions.tiers.memory.compare import MISSES, RATES, compare_servers
 from shunter.extensions.tiers.memory.demand import TableDemand, segments_of
-from shunter.extensions.tiers.memory.nodes import Ask, fewest_nodes, plan_for
+from shunter.extensions.tiers.memory.nodes import TrainingDemand, fewest_nodes, plan_for
 from shunter.extensions.tiers.memory.servers import SHIPPED, read_servers
 
 CURVE = [(1e-6, 0.1), (1e-4, 0.3), (1e-2, 0.6), (0.1, 0.8), (1.0, 1.0)]
 ROWS = 2.5e9  # with 129 numbers of four bytes 1.29 TB a table
 TABLES = tuple(TableDemand(f"t{place}", ROWS, 128, 2 + place % 5, segments_of(CURVE, ROWS)) for place in range(8))
-ASK = Ask(TABLES, 1e7, 65_536, 20_000)
+ASK = TrainingDemand(TABLES, 1e7, 65_536, 20_000)
 
 
 def test_servers_with_more_memory_need_fewer_nodes() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from shunter.engine.checkpoint.checkpoint_policy import CheckpointFigures
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures
 
 
 def test_figures_of_a_newer_version_are_left_out() -> None:

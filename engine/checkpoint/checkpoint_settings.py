@@ -38,7 +38,7 @@ FEWEST_BITS_OF_BEST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointPolicy:
+class CheckpointSettings:
     """Checkpoint policy.
 
     Attributes:
@@ -68,7 +68,7 @@ class CheckpointPolicy:
         return BITS_OF_AUTO if table_bytes >= QUANTISED_FROM_BYTES else FULL_PRECISION
 
 
-BY_DEFAULT = CheckpointPolicy()
+BY_DEFAULT = CheckpointSettings()
 
 
 @dataclass(kw_only=True)
