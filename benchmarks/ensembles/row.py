@@ -205,7 +205,7 @@ def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: i
     from shunter.extensions.compression.evaluation_sample import EvaluationSample
     from shunter.extensions.compression.robustness.injection import MemoryErrors
     from shunter.extensions.compression.robustness.memory import Memory
-    from shunter.extensions.compression.robustness.trial import CANARY_ROWS, withstand
+    from shunter.extensions.compression.robustness.trial import CANARY_ROWS, measure_under_faults
 
     kept = directory / f"errors-{repeats}.json"
     if kept.exists():
@@ -216,7 +216,7 @@ def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: i
     memory: Memory = Memory.read(directory)
     rates: dict[str, Any] = {}
     for rate in (0.0, *RATES):
-        found = withstand(
+        found = measure_under_faults(
             memory, MemoryErrors(rate=rate), test, canaries, repeats=repeats if rate else 1, seed=1_000 * seed
         )
         rates[str(rate)] = {

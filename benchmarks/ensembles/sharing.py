@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from benchmarks.ensembles.trainings import Trainings
-from shunter.engine.checkpoint.warm_start import Taken, WarmStart
+from shunter.engine.checkpoint.warm_start import TransferredWeights, WarmStart
 from shunter.engine.job import TrainingJob
 from shunter.models.registry import Model
 
@@ -27,12 +27,12 @@ class TablesOf(WarmStart):
     """The tables of a finished model, which stay as they are, under layers that are drawn anew."""
 
     @torch.no_grad()
-    def apply(self, model: Model) -> Taken:
+    def apply(self, model: Model) -> TransferredWeights:
         """Take the tables over, in place."""
         former = self.load()
         model.embeddings.weight.copy_(former.embeddings.weight)
         model.embeddings.freeze_tables(set(range(len(model.embeddings.tables))))
-        return Taken(rows=sum(len(table) for table in former.embeddings.tables), layers=False)
+        return TransferredWeights(rows=sum(len(table) for table in former.embeddings.tables), layers=False)
 
 
 def shared_bytes(trainings: Trainings, owner: "TrainedModel", members: int) -> int:

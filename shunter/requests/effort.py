@@ -162,7 +162,7 @@ TRAINED_MEMBERS, MOST_MEMBERS = 3, 8
 # Limits for which the members of a result are changed; named as the option.
 RESULT_LIMITS = Registry(
     "limit of the result",
-    {"ensemble-memory": Entry(target="shunter.extensions.compression.memory_limit:Shrinker")},
+    {"ensemble-memory": Entry(target="shunter.extensions.compression.memory_limit:EnsemblePacker")},
     group="shunter.result_limits",
 )
 
