@@ -125,7 +125,7 @@ class Survey:
         """Refuse data that no model can learn from or be tested on.
 
         Args:
-            name: What the user calls it.
+            name: Name of the log for the user.
             is_given: Whether the log itself says which row is of which part.
             positives_suffice: Whether the model ranks items, and needs no row that was not chosen.
 
@@ -189,7 +189,7 @@ class Survey:
 
         Args:
             spill: The rows.
-            key_kind: How a value of a column becomes a key.
+            key_kind: Rule by which a value of the column becomes a key.
             base: Encoder whose values stay known although they do not occur in this log, up to `max_ids` values.
             on_column: Callback that receives the number of finished columns and of all columns.
         """

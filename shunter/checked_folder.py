@@ -47,7 +47,7 @@ class CheckedFile:
 
         Raises:
             DamagedFileError: The file is damaged.
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         self.verify_blocks(np.arange(len(self._sums)))
 
@@ -118,8 +118,8 @@ def verify_file(path: Path) -> None:
     """Verify a whole file, once per process; do nothing for a file without checksums.
 
     Raises:
-        DamagedFileError: It is damaged.
-        OSError: It cannot be read.
+        DamagedFileError: The file is damaged.
+        OSError: The file cannot be read.
     """
     if (found := checked_file(path)) is not None:
         found.verify()

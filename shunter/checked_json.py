@@ -58,8 +58,8 @@ def read_checked(path: Path, parse: Callable[[bytes], Value]) -> Value:
 
     Raises:
         FileNotFoundError: There is no such file.
-        OSError: It cannot be read.
-        DamagedFileError: It is damaged.
+        OSError: The file cannot be read.
+        DamagedFileError: The file is damaged.
     """
     content = path.read_bytes()
     try:

@@ -324,7 +324,7 @@ class DamagedFileError(CheckpointError):
 
     Attributes:
         path: The damaged file.
-        reason: What is wrong with it.
+        reason: Description of the damage.
     """
 
     code = "damaged-file"
@@ -379,7 +379,7 @@ class StorageError(ShunterError):
 
     Attributes:
         path: The file, where the system names it.
-        reason: What the system says.
+        reason: Message of the operating system.
     """
 
     code = "storage"
@@ -428,7 +428,7 @@ class UntrustedModelError(TrackingError):
     """A model that no key of this home has signed as it is now.
 
     Attributes:
-        name: What messages call the model.
+        name: Name of the model in messages.
         reason: Reason why it is not loaded.
         fingerprint: Fingerprint by which it can be accepted.
     """

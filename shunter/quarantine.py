@@ -16,7 +16,7 @@ def quarantine(path: Path, reason: str) -> Path | None:
 
     Args:
         path: The file or folder; a move does not affect processes that have the file open.
-        reason: What is wrong with it, for the log.
+        reason: Description of the damage, for the log.
 
     Returns:
         Its new path; None if another process moved it first, or the file system refuses.

@@ -9,7 +9,7 @@ def announce(happening: Happening, model: str, version: int | None, reason: str)
     """Emit `shunter.model.<happening>` for a registered model; outside of a flow run nothing is emitted.
 
     Args:
-        happening: What happened.
+        happening: Event, such as `promoted`.
         model: Name of the registered model.
         version: Version of the model; None if the event concerns no version.
         reason: Reason for the event, in one sentence.

@@ -443,7 +443,7 @@ def models() -> Iterator[Case]:
         yield Case(f"predict {name} log.csv", "names no model: give a registered name")
     yield Case("serve --model a/b/c --port 0", "names no model: give a registered name")
     yield Case("plan memory --data ml-100k --embedding-dim 6", "--embedding-dim is 6")
-    yield Case("plan --data ml-100k --max-cost 1", "--max-cost has nothing to reckon with: add --price-per-hour")
+    yield Case("plan --data ml-100k --max-cost 1", "--max-cost needs a price: add --price-per-hour")
     yield Case("plan scale --data ml-100k --most-hosts 0", "--most-hosts is 0")
     yield Case("plan scale --data ml-100k --accelerator abacus", "abacus")
     yield Case("serve --index some", "--index is some: give auto, exact or approximate")

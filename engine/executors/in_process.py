@@ -61,7 +61,7 @@ def train_any_ranker(
     Args:
         job: The training; its data set is converted to a graph if that is not done yet.
         hooks: Functions that are called during the training.
-        checkpointing: Where the state is saved; None saves no state.
+        checkpointing: Folder and frequency of its checkpoints; None saves no state.
 
     Raises:
         Exception: Errors of `solve_ranking` and `train_ranking`.

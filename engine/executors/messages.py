@@ -27,11 +27,11 @@ class Task:
 
     Attributes:
         job: The training.
-        checkpointing: Where its state is saved; None saves no state.
+        checkpointing: Folder and frequency of its checkpoints; None saves no state.
         wants_model: Whether the weights are returned with the figures.
         wants_steps: Whether each step is reported.
         cores: Cores whose idle power counts for this training run, if it shares a machine; None counts all.
-        division: How several processes divide the tables.
+        division: Division of the tables among processes.
     """
 
     job: ClickJob

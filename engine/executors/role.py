@@ -63,7 +63,7 @@ class Executor(ABC):
         Args:
             job: Training job; its execution is that of the placement.
             hooks: Functions that are called in this process.
-            checkpointing: Where the state is saved on this machine; None saves no state.
+            checkpointing: Folder and frequency of its checkpoints on this machine; None saves no state.
         """
 
     @abstractmethod

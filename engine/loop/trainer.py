@@ -69,8 +69,9 @@ def train(
     Args:
         job: Training job.
         hooks: Functions that are called during training.
-        checkpointing: Where the state is saved. None keeps the state in memory only; if the tables are in a file, None
-            uses a temporary folder beside the data until training ends.
+        checkpointing: Folder and frequency of its checkpoints. None keeps the state in memory only; tables in a file
+            then
+            need a temporary folder beside the data until training ends.
         processes: Processes that share this training run; each calls this function. None is this process alone.
 
     Raises:

@@ -31,7 +31,7 @@ class PassRecord(Frozen):
         name: Name of the pass.
         subject: Label of the model that it was tried on, such as `dlrm, member-0`.
         is_kept: Whether what it made is used.
-        reason: Why it was kept or refused, in one sentence.
+        reason: Reason for keeping or rejecting the pass, in one sentence.
         figures: Measured figures; empty if the pass was refused before a measurement.
     """
 

@@ -102,7 +102,7 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
     Args:
         job: The training; its batch size counts positives.
         hooks: Functions that are called during training.
-        checkpointing: Where the state is saved; None keeps it in memory only.
+        checkpointing: Folder and frequency of its checkpoints; None keeps it in memory only.
 
     Raises:
         RequestError: the model cannot be built, no epoch is requested, or bf16 is requested.

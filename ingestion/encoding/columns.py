@@ -234,7 +234,7 @@ def bags(series: pl.Series, separator: str | None, kind: KeyKind = "value") -> B
     Args:
         series: Lists, or texts.
         separator: Separator of the values in a text; None if a text is a single value.
-        kind: How a value becomes a key.
+        kind: Rule by which a value becomes a key.
     """
     lengths, values = _taken_apart(series, separator)
     found = keys(values, kind)
@@ -255,7 +255,7 @@ def weighted_bags(
         weights: One number for each value, in lists or in texts with the same separator; a row without values needs no
             weights.
         separator: Separator of the values in a text.
-        kind: How a value becomes a key.
+        kind: Rule by which a value becomes a key.
 
     Returns:
         The values with weights, 0 for unreadable weights, and the mask of bad rows. A bad row has more or fewer weights

@@ -84,7 +84,7 @@ def regress(kernel: Kernel, seen: Observations, queries: np.ndarray, level: Leve
 
     Args:
         kernel: Prior covariance.
-        seen: What was seen; at least one observation, unless a level is given.
+        seen: Observations; at least one observation, unless a level is given.
         queries: Inputs `[q, columns]`.
         level: Prior belief in the mean of all values; unknown by default.
     """
@@ -106,7 +106,7 @@ def log_evidence(kernel: Kernel, seen: Observations, level: Level | None = None)
 
     Args:
         kernel: Prior covariance.
-        seen: What was seen; at least one observation.
+        seen: Observations; at least one observation.
         level: Prior belief in the mean of all values; unknown by default.
     """
     level = level or Level(float(seen.values.mean()))

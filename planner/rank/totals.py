@@ -37,7 +37,7 @@ class Terms:
         job: Size of the whole job.
         billing: Billing unit of time.
         grid: Carbon intensity of the electricity; None where unknown.
-        calibration: How past predictions of such jobs turned out.
+        calibration: Ratios of measured to predicted totals of past runs of the job.
     """
 
     limits: Limits

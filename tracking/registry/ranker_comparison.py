@@ -149,8 +149,8 @@ class _Translated:
 
     Attributes:
         ranker: The ranker, in its own ids.
-        users: Which users are the same.
-        items: Which items are the same.
+        users: Pairs of equal users.
+        items: Pairs of equal items.
         user_count: Ids of users in the other encoder.
         item_count: Ids of items there.
     """

@@ -38,7 +38,7 @@ class RankerOrigins:
 
     Attributes:
         members: Members by number.
-        by: What the ensemble adds up over its members; None for a single model.
+        by: Scores that the ensemble adds up over its members; None for a single model.
     """
 
     members: tuple[RankerOrigin, ...]
@@ -50,7 +50,7 @@ def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[
 
     Args:
         members: Members of the version, by number, from their first training.
-        by: What the ensemble adds up over its members; None for a single model.
+        by: Scores that the ensemble adds up over its members; None for a single model.
     """
     kept = [_kept(one.spec, one.hyperparameters, one.best_epoch) for one in members]
     return {MEMBERS: json.dumps({"by": by, "members": kept})}

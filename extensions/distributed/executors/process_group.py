@@ -135,7 +135,7 @@ def group_of_processes(placement: Placement, division: Division = Division()) ->
 
     Args:
         placement: The placement.
-        division: Where each table goes; by default the planner of the group decides.
+        division: Division of the tables among processes; by default the planner of the group decides.
     """
     machine = machine_here(placement.accelerator, placement.processes)
     return ProcessGroup(placement, Sharding(machine=machine, given=division.tables, precision=division.precision))

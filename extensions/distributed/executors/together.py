@@ -36,10 +36,10 @@ def train_together(
     Args:
         job: The training, on the device of this process.
         hooks: Functions that are called in this process.
-        checkpointing: Where the state is saved.
+        checkpointing: Folder and frequency of its checkpoints.
         sharding: Constraints on the division of the tables.
         read: Reads the caller's orders, in the first process; None in the others.
-        folders: Which process sees which folder of checkpoints; None for one folder that all see.
+        folders: Checkpoint folder of each process; None for one folder that all see.
 
     Returns:
         The figures, with the memory and the tiers of all processes, and the folder with the parts of the best weights.

@@ -36,8 +36,8 @@ class Traffic(NamedTuple):
 
     Attributes:
         messages: Collectives that start.
-        within_bytes: That a device sends to the others of its host.
-        across_bytes: That a host sends to the others.
+        within_bytes: Bytes that a device sends to the others of its host.
+        across_bytes: Bytes that a host sends to the others.
     """
 
     messages: int

@@ -19,9 +19,9 @@ class RowCosts:
 
     Attributes:
         bag_seconds: To pool a bag, look-up and update.
-        lookup_seconds: For each id.
-        cached_byte_seconds: For each byte of a row from the caches.
-        byte_seconds: For each byte of a row from memory.
+        lookup_seconds: Seconds for each id.
+        cached_byte_seconds: Seconds for each byte of a row from the caches.
+        byte_seconds: Seconds for each byte of a row from memory.
         copy_bytes_per_second: Rate at which whole tables are worked through.
         operator_seconds: To dispatch an operator.
     """

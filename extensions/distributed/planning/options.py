@@ -23,7 +23,7 @@ def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choic
     Args:
         table: The table.
         machine: Devices and links.
-        space: Which plans are searched.
+        space: Set of plans that is searched.
     """
     count = len(machine.devices)
     if count == 1:

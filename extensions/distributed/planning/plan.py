@@ -44,7 +44,7 @@ class TablePlacement(Frozen):
     Attributes:
         rows: Rows of the table that the plan was made for.
         width: Numbers of a row.
-        kind: How it is divided.
+        kind: Way in which the table is divided.
         devices: Devices that hold a part, in the order of the parts; none where all do.
         replicated_rows: Number of first rows that every device has a copy of; the other rows are divided by `kind` and
             sent one by one.

@@ -136,7 +136,7 @@ class ScalePoint(Frozen):
         step_seconds: Simulated step of each way. `searched` is absent if it was not requested, `towers` on one host or
             without such a model.
         exchange_share: Share of the flat step that the exchange of vectors takes.
-        crossing_bytes: That a device sends to other hosts in a step, of the vectors, flat and compressed.
+        crossing_bytes: Bytes that a device sends to other hosts in a step, of the vectors, flat and compressed.
     """
 
     hosts: int
@@ -160,7 +160,7 @@ class ScaleReport(Frozen):
         compression: Compression factor of the towers.
         precision: Precision of the dense layers.
         points: Ascending numbers of hosts.
-        told: Where the figures come from.
+        told: Source of the figures, as a sentence.
     """
 
     model: str
@@ -197,7 +197,7 @@ def scale(
         profiles: Profiles of this machine.
         hosts: Numbers of hosts, ascending.
         batch_per_device: Samples of each device in a step.
-        compression: By how much towers compress what crosses hosts.
+        compression: Factor by which towers compress their vectors.
         precision: Precision of the dense layers, and of the messages with their weights and gradients.
         with_towers: Function that returns the demand of a sample on the layers of such a model with a number of towers.
         most_searched: Most hosts for which plans of the tables are searched.

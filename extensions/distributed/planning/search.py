@@ -78,7 +78,7 @@ class Search:
 
     Args:
         model: Simulator of the step.
-        space: Which plans are searched.
+        space: Set of plans that is searched.
         seed: Seed of the chain.
         with_program: Whether small models are also solved as a dynamic or an integer program.
         options: Placements that each table may have; if omitted, all of the space.

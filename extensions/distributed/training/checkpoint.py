@@ -90,7 +90,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         directory: Folder of this checkpoint alone, visible to every process; created if missing.
         identity: Properties that a checkpoint must share with the training that resumes from it.
         checkpoint_policy: Policy of the checkpoints; the best weights always have full precision.
-        folders: Which processes share a file system; None if all see the same folder.
+        folders: Processes that share a file system; None if all see the same folder.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class GradientBuckets:
         """Prepare the buckets, before the backward pass.
 
         Args:
-            also: What else is averaged, in place, with the first bucket.
+            also: Further tensors that are averaged, in place, with the first bucket.
         """
         self._waits_for = [len(bucket) for bucket in self._buckets]
         self._ahead, self._sent, self._next = list(also), [], 0

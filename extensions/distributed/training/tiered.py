@@ -55,7 +55,7 @@ class _Admitted:
     Attributes:
         slots: This process's ids in slots of all processes.
         rows: Its distinct rows, numbered through all tables.
-        position: Where among them the row of each id is.
+        position: Index in `rows` of the row of each id.
     """
 
     slots: Tensor

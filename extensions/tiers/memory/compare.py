@@ -27,10 +27,10 @@ class Sensitivity:
     """Number of nodes needed if the sample rate or the cache's miss rate differs.
 
     Attributes:
-        samples_per_second: The rate.
-        miss_factor: Misses over those predicted.
-        nodes: Of each server; None where no number of nodes does.
-        miss_rates: Of each server; None where nothing is cached.
+        samples_per_second: Training rate in samples per second.
+        miss_factor: Ratio of the assumed cache misses to the predicted ones.
+        nodes: Number of nodes by server; None if no number of nodes is enough.
+        miss_rates: Cache miss rate by server; None without a cache.
     """
 
     samples_per_second: float

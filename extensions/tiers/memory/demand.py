@@ -18,7 +18,7 @@ class Segment:
     """Ids that are assumed to be looked up equally often.
 
     Attributes:
-        rows: How many.
+        rows: Number of rows.
         share: Part of the table's lookups that each of them gets.
     """
 
@@ -35,7 +35,7 @@ class TableDemand:
         rows: Rows.
         width: Numbers of a row.
         lookups_per_sample: Lookups of a sample, of all its fields.
-        segments: How skewed the lookups are, the most frequent ids first.
+        segments: Distribution of the lookups over the ids, the most frequent ids first.
     """
 
     name: str
@@ -98,7 +98,7 @@ def demands(dataset: Dataset, spec: ModelSpec, lookups: Sequence[float]) -> list
     """Return the demand of each table of a model on a data set.
 
     Args:
-        dataset: Whose statistics count.
+        dataset: Data set whose statistics are used.
         spec: The model.
         lookups: Ids of a sample in each field.
     """

@@ -48,7 +48,7 @@ class Passes:
     """Length of a training run.
 
     Attributes:
-        samples: Of a pass over the training part.
+        samples: Number of samples in a pass over the training part.
         count: Passes.
     """
 
@@ -61,8 +61,8 @@ class _Rows:
     """Groups of rows with equal lookup frequency, `[groups]` each.
 
     Attributes:
-        table: Whose they are.
-        count: How many.
+        table: Table of the rows.
+        count: Number of rows in each group.
         row_bytes: Bytes of one.
         chance: Probability that a batch looks up one of them.
         level: Level by which the cache of a training run evicts.
@@ -118,7 +118,7 @@ def predict_hits(
         samples: Samples of a batch.
         cache_bytes: Memory for their rows.
         window_batches: Batches in progress, whose rows stay; fewer if the cache has no room for them.
-        passes: How long the training is, whose misses are those of a batch on average; None is for ever.
+        passes: Length of the training; misses are the mean per batch. None is an endless training.
     """
     rows = _Rows.of(tables, samples)
 

@@ -23,7 +23,7 @@ class TrainingDemand:
 
     Attributes:
         tables: The tables.
-        flops_per_sample: Of the layers, forward and backward.
+        flops_per_sample: FLOPs of the layers per sample, forward and backward.
         batch: Samples of a step, of all nodes together.
         samples_per_second: Rate that must be reached.
         miss_factor: Multiple of the predicted cache misses, for a sensitivity analysis.
@@ -41,15 +41,15 @@ class Plan:
     """Feasible plan of nodes.
 
     Attributes:
-        nodes: How many.
+        nodes: Number of nodes.
         places: Tier of each table.
-        cache_bytes: Of each node, for rows of the slow tier.
+        cache_bytes: Bytes of each node's cache for rows of the slow tier.
         miss_rate: Share of the different rows of a step, of tables on the slow tier, that its cache lacks.
         step_seconds: Time of a step.
         samples_per_second: Rate at which they train.
         kwh: Energy of a billion samples.
-        cost: Of a billion samples, US dollars.
-        limited_by: What the step waits for.
+        cost: Cost of a billion samples in US dollars.
+        limited_by: Resource that limits the step.
     """
 
     nodes: int

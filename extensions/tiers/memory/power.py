@@ -29,13 +29,13 @@ class Host(Frozen):
     """Serving host; its fields are those of the file.
 
     Attributes:
-        samples_per_second: What its processors reach.
+        samples_per_second: Samples per second that its processors reach.
         dram_bytes: Memory, of which what holds no table is a cache.
-        slow_bytes: What its drives hold; 0 has none.
+        slow_bytes: Capacity of its drives in bytes; 0 without drives.
         reads_per_second: Rows that the drives give at most.
         base_watts: Power at rest, without memory and drives.
         dram_watts_per_gigabyte: Power of its memory.
-        device_watts: Of its drives.
+        device_watts: Power of its drives.
         dynamic_watts: Additional power at full use.
     """
 
@@ -54,7 +54,7 @@ class Fleet:
     """Hosts of one kind that serve a model.
 
     Attributes:
-        hosts: How many.
+        hosts: Number of hosts.
         watts: Power of all.
         limited_by: `memory`, `compute` or `drives`.
         miss_rate: Share of the different rows of a request that are read from drives.

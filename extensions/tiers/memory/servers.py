@@ -17,13 +17,13 @@ class Tier(Frozen):
     """Memory tier of a server, such as HBM, DRAM or flash.
 
     Attributes:
-        capacity_bytes: What it holds.
-        read_bytes_per_second: What all reads reach together.
+        capacity_bytes: Capacity in bytes.
+        read_bytes_per_second: Bandwidth of all concurrent reads.
         write_bytes_per_second: The same of writes.
         granule_bytes: Least that is read at a time.
         reads_per_second: Of a tier that is read block by block, by way of a cache in the others; None: by the byte.
         latency_seconds: Time until a read begins.
-        writes_per_day: How often its whole capacity may be written in a day; None wears out by nothing.
+        writes_per_day: Endurance in full writes per day; None without wear.
     """
 
     capacity_bytes: float = Field(gt=0, allow_inf_nan=False)
@@ -45,7 +45,7 @@ class Server(Frozen):
 
     Attributes:
         tiers: By name, the fastest first; one that is read block by block is the last.
-        flops_per_second: What the layers reach on it.
+        flops_per_second: FLOP/s that the layers reach.
         watts: Power under load.
         price_per_hour: US dollars.
     """

@@ -112,7 +112,7 @@ class RayExecutor(Executor):
         placement: First placement of the training runs.
         ledger: Ledger of the energy of its training runs.
         shared_by: Executors that share the node, including this one.
-        division: How several processes divide the tables.
+        division: Division of the tables among processes.
     """
 
     eager_because = "it trains on another machine"

@@ -327,7 +327,7 @@ def test_a_process_that_fails_unexpectedly_is_named_with_its_last_words(tmp_path
     [
         ({"processes": 0}, RequestError, "at least one process"),
         ({"processes": 2, "execution": Execution(embedding_memory_bytes=10)}, RequestError, "embedding-memory"),
-        ({"processes": 64, "execution": Execution(device="cuda")}, HardwareError, "64 processes want a CUDA device"),
+        ({"processes": 64, "execution": Execution(device="cuda")}, HardwareError, "64 processes need one CUDA device"),
     ],
 )
 def test_what_cannot_run_in_processes_is_refused_at_once(
