@@ -133,7 +133,7 @@ def export(
                     f"Fingerprint: {done.fingerprint}",
                 ]
             else:
-                from shunter.engine.checkpoint.keeping import stored_bits
+                from shunter.engine.checkpoint.checkpoint_settings import stored_bits
                 from shunter.flows.command.export import compare_scores, told
                 from shunter.tracking.registry.named import export_increment
 

@@ -20,7 +20,7 @@ from torch import distributed as dist
 
 from shunter.engine.checkpoint.background import Throttle
 from shunter.engine.checkpoint.checked_files import PARTIAL, write_json
-from shunter.engine.checkpoint.generations import Part, StoredFile, hash_of, kept_upon
+from shunter.engine.checkpoint.generations import Part, StoredFile, base_chain, hash_of
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.errors import CheckpointError
 from shunter.extensions.distributed.training.agreement import all_do, from_all
@@ -200,7 +200,7 @@ class FolderWriter:
         index["files"] = {file: of for part in from_all(files, self._group) for file, of in part.items()}
         parts: tuple[Part, ...] = ()
         if rows is not None:
-            upon = kept_upon(rows.content, before, 0)
+            upon = base_chain(rows.content, before, 0)
             of_all = tuple(file for part in from_all(own_rows, self._group) for file in part)
             left_out = max(from_all(rows.left_out, self._group)) if rows.content == "full" else ""
             parts = (*upon, Part(content=rows.content, upon=hash_of(upon), files=of_all, left_out=left_out))

@@ -8,7 +8,7 @@ from statistics import fmean
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import MACHINE, Cluster, Placement
 from shunter.extensions.fleet.job import Conditions, Iterations, Job, JobState, Work, tightest
-from shunter.extensions.fleet.live.record import JobRecord, Seen, Status, Stretch
+from shunter.extensions.fleet.live.record import HoldingPeriod, JobRecord, Seen, Status
 from shunter.extensions.fleet.live.role import Places, Progress, names_of
 
 LEAST_SECONDS, LEAST_SHARE = 2.0, 0.02  # shortest measurement, since the first steps are slower
@@ -149,7 +149,7 @@ class LiveJob:
     places: Places = ()
     share: float = 0.0
     saved_share: float = 0.0
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[HoldingPeriod] = field(default_factory=list)
     losses: int = 0
     lost_at: float = -1.0
     because: str = ""
@@ -266,13 +266,13 @@ class LiveJob:
             is_whole=self.costs.is_whole and not (self.is_on_board and self.granted_at is not None),
         )
 
-    def _open_stretch(self, now: float) -> list[Stretch]:
+    def _open_stretch(self, now: float) -> list[HoldingPeriod]:
         if self.granted_at is None:
             return []
         end = max(now, self.granted_at)
         (machine, _), *others = self.places
         return [
-            Stretch(
+            HoldingPeriod(
                 machine=machine,
                 accelerators=sum(count for _, count in self.places),
                 begin_seconds=self.granted_at,

@@ -242,7 +242,7 @@ class Cluster:
             if checkpointing is None:
                 return
             if is_together:
-                write_sharded(files, checkpointing.directory, checkpointing.keeping.generations)
+                write_sharded(files, checkpointing.directory, checkpointing.checkpoint_settings.generations)
             else:
                 write_checkpoint(files, checkpointing.directory)
             on_checkpoint()

@@ -248,7 +248,7 @@ class GroupTrainer(NodeTrainer):
     def _train(self, task: Task, files: Files, folder: Path) -> TrainResult:
         checkpointing = replace(task.checkpointing or Checkpointing(folder), directory=folder)
         if files:
-            write_sharded(files, folder, checkpointing.keeping.generations)
+            write_sharded(files, folder, checkpointing.checkpoint_settings.generations)
         with self._group(task.job.execution.device):
             division = task.division or Division()
             return self._train_in_group(task.job, checkpointing, division, wants_model=task.wants_model)
