@@ -72,7 +72,7 @@ class Checkpointing:
         directory: Folder of this training run only; a state in the folder is resumed.
         seconds: Longest time between two checkpoints; each epoch ends with a checkpoint in any case.
         steps: Largest number of steps between two checkpoints; None is no limit.
-        checkpoint_policy: Checkpoint policy.
+        checkpoint_settings: Checkpoint policy.
     """
 
     directory: Path

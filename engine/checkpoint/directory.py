@@ -76,7 +76,7 @@ class CheckpointDirectory(Generic[Trained]):
     Args:
         directory: Folder of this run's checkpoints only; created if missing.
         identity: Properties that a checkpoint must share with the training run that resumes from it.
-        checkpoint_policy: Checkpoint policy.
+        checkpoint_settings: Checkpoint policy.
 
     Attributes:
         figures: Cost of the checkpoints so far.

@@ -79,7 +79,7 @@ class ChangingTables:
     Args:
         tables: Live tables.
         device: Device of the batches.
-        keeping: Checkpoint policy.
+        checkpoint_settings: Checkpoint policy.
     """
 
     def __init__(self, tables: EmbeddingTables, device: torch.device, checkpoint_settings: CheckpointSettings) -> None:

@@ -89,7 +89,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     Args:
         directory: Folder of this checkpoint alone, visible to every process; created if missing.
         identity: Properties that a checkpoint must share with the training that resumes from it.
-        checkpoint_policy: Policy of the checkpoints; the best weights always have full precision.
+        checkpoint_settings: Policy of the checkpoints; the best weights always have full precision.
         folders: Processes that share a file system; None if all see the same folder.
     """
 

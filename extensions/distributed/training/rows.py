@@ -48,7 +48,7 @@ class DividedRows:
     Args:
         tables: Live tables, divided over the processes.
         device: Device of the batches.
-        checkpoint_policy: Checkpoint policy.
+        checkpoint_settings: Checkpoint policy.
         table_bytes: Bytes of the tables of all processes, and of their optimiser's state.
 
     Attributes:
