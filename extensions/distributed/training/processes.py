@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from shunter.engine.checkpoint.keeping import Keeping
+from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset, SplitName
@@ -277,9 +277,11 @@ class ManyProcesses(OneProcess):
             model.train(was_training)
         return scored_as(dataset, loader.targets(), _in_order(_gather(torch.cat(logits)), sizes))
 
-    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
+    def checkpoint(
+        self, directory: Path, identity: dict[str, Any], checkpoint_settings: CheckpointSettings
+    ) -> ShardedCheckpoint:
         """Return the checkpoint to which every process writes its shards."""
-        self.kept = ShardedCheckpoint(directory, identity, keeping, self._folders)
+        self.kept = ShardedCheckpoint(directory, identity, checkpoint_settings, self._folders)
         return self.kept
 
     def agree(self, decision: bool) -> bool:
