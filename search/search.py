@@ -1,18 +1,19 @@
 """The search: from a request to the ranked settings that were tried."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.resolution import too_few_to_choose
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.role import ComputeTarget
+from shunter.engine.executors.role import ComputeTarget, Executor, Reading
 from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import RunClock, ShouldStop, StopKind, StoppedError, StopReason
 from shunter.engine.stopping_text import stop_text
 from shunter.errors import InfeasibleError, QualityNotReachedError, RequestError, TrainingError
+from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES
 from shunter.periodic import periodic
@@ -21,7 +22,6 @@ from shunter.search.budget import BudgetMeter
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
 from shunter.search.context import PastStudy, SearchContext
 from shunter.search.job import SearchJob
-from shunter.search.meters import check_energy_can_be_measured, open_meters
 from shunter.search.methods.registry import PAST_SEARCHES, build_method
 from shunter.search.minutes import TRIALS, Minutes
 from shunter.search.protocol import Space
@@ -261,3 +261,59 @@ def check_not_empty(space: Space) -> None:
             raise RequestError(f"The search space is empty, since {name} has no values: give at least one.")
     if not factors and not (isinstance(space, SearchSpace) and space.fixed_architecture):
         raise RequestError("The search space is empty, since it has no factors: give at least one.")
+
+
+class SearchMeters:
+    """Several energy meters that are read as one.
+
+    Args:
+        meters: Entered meters; no two of them count the same energy.
+    """
+
+    def __init__(self, meters: Sequence[Reading]) -> None:
+        self._meters = meters
+
+    def joules(self) -> float | None:
+        """Return the joules used so far; None if one of the meters cannot measure."""
+        joules = [meter.reading.joules for meter in self._meters]
+        return None if None in joules else sum(used for used in joules if used is not None)
+
+    @property
+    def source(self) -> str | None:
+        """Source of the energy: `measured` or `estimated`; None if the energy is unknown."""
+        methods = {reading.method for meter in self._meters if (reading := meter.reading).seconds}
+        if not methods or "unavailable" in methods:
+            return None
+        return "measured" if methods == {"measured"} else "estimated"
+
+
+@contextmanager
+def open_meters(executors: Sequence[Executor], place: ComputeTarget | None) -> Iterator[SearchMeters]:
+    """Open the energy meters of the whole search.
+
+    The meters measure this machine, including the search method itself, or the nodes that train the trials.
+
+    Args:
+        executors: Executors of the trials.
+        place: Target that trains instead of this machine.
+    """
+    if place is None:
+        meters = [measure_energy(*(executor.placement.accelerator for executor in executors))]
+    else:
+        meters = [executor.meter() for executor in executors]
+    with ExitStack() as stack:
+        yield SearchMeters([stack.enter_context(meter) for meter in meters])
+
+
+def check_energy_can_be_measured(placement: Placement) -> None:
+    """Raise if no meter on this machine can measure energy.
+
+    Raises:
+        RequestError: No meter of energy works on this machine.
+    """
+    with measure_energy(placement.accelerator) as meter:
+        reading = meter.reading
+    if reading.method == "unavailable":
+        raise RequestError(
+            f"--search-cost energy requires an energy meter, and none works here ({reading.source}): use time or bytes."
+        )

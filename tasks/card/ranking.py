@@ -45,8 +45,7 @@ def write_ranking_card(
     Returns:
         The result with its quality on the test part, and its baselines.
     """
-    from shunter.reporting.card.item_index import index_of
-    from shunter.reporting.card.ranking import ranking_card
+    from shunter.reporting.card.ranking import index_of, ranking_card
     from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
 
     evaluator = RankingEvaluator(dataset)

@@ -15,8 +15,14 @@ from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.promise import Promise
 from shunter.requests import Limits, Promote, TrainRequest
 from shunter.tasks.events import announce
-from shunter.tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
-from shunter.tasks.register.succession import Challenger, Refusal
+from shunter.tasks.register.succession import (
+    Challenger,
+    Refusal,
+    doubt_of,
+    doubt_of_ranker,
+    why_not_promoted,
+    why_ranker_not_promoted,
+)
 from shunter.tracking.convention import headline_metrics, quality_metrics
 from shunter.tracking.ranking import ranking_metrics
 from shunter.tracking.registry.models import RegisteredModel, register_model

@@ -22,8 +22,7 @@ from shunter.requests import LOCAL_OFFERS, Explore, JobRequest, SearchSpaceName,
 from shunter.search.protocol import Parameters
 from shunter.search.space.settings import SearchSpace
 from shunter.tasks.run_log import log_sentence
-from shunter.tasks.select.report import publish
-from shunter.tasks.select.track import log_decision
+from shunter.tasks.select.report import log_decision, publish
 
 __all__ = ["estimate", "log_decision", "select"]
 

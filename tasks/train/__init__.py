@@ -4,8 +4,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from shunter.tasks.retries import retried
-from shunter.tasks.train.adopted import adopt_trial
-from shunter.tasks.train.member import train_model
+from shunter.tasks.train.member import adopt_trial, train_model
 
 __all__ = ["adopt_trial", "train_member", "train_model"]
 

@@ -1,30 +1,34 @@
 """Training of one model to completion: metered, tracked and resumable."""
 
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shunter.engine.checkpoint.checked_files import CHOICES, MODEL_FILES
+from shunter.engine.checkpoint.checkpoint_settings import ROW_SELECTIONS, CheckpointSettings, stored_bits
+from shunter.engine.ensemble.scored import take_scores
 from shunter.engine.executors.adaptation import Adaptation, Change
 from shunter.engine.executors.energy import EnergyRecord
 from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.executors.this_machine import ThisMachine
-from shunter.engine.job import Hooks, TrainingJob
+from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.stopping import ShouldStop
-from shunter.engine.trained_model import read_finished
+from shunter.engine.trained_model import TrainedModel, read_finished
+from shunter.errors import CheckpointError
 from shunter.hardware.types import Placement
 from shunter.periodic import periodic
 from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
 from shunter.tasks.flow_bar import FlowBar
 from shunter.tasks.progress_line import ProgressLine, progress_line
-from shunter.tasks.train.checkpoints import checkpointing_of, remove_but_choices
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
 from shunter.tasks.train.training_record import TrainingRecord
 from shunter.tracking.callbacks import CalledTraining, called
-from shunter.tracking.convention import RunKind, placement_params, training_metrics, training_stop_tags
+from shunter.tracking.convention import TRIAL_OF_MEMBER, RunKind, placement_params, training_metrics, training_stop_tags
 from shunter.tracking.runs import Run, child_run
 
 AS_USUAL = CheckpointRequest()
@@ -194,3 +198,83 @@ def log_result(run: Run, trained: Any, kind: Kind) -> None:
         run.log_metrics(metrics, step=step)
     run.log_energy(trained.energy)
     run.set_tags(training_stop_tags(trained.stop_reason))
+
+
+def checkpointing_of(request: CheckpointRequest, directory: Path) -> Checkpointing:
+    """Return where, how often and how the checkpoints of a training run are written.
+
+    Args:
+        request: Options of the checkpoints.
+        directory: Folder of this training run alone.
+    """
+    return Checkpointing(
+        directory,
+        seconds=60 * request.checkpoint_minutes,
+        checkpoint_settings=CheckpointSettings(
+            bits=stored_bits(request.checkpoint_bits.value),
+            rows=next(policy for policy in ROW_SELECTIONS if policy == request.checkpoint_policy),
+            generations=request.keep_checkpoints,
+            bytes_per_second=None if request.checkpoint_rate is None else request.checkpoint_rate * 2**20,
+            copied_to=request.checkpoint_copy,
+        ),
+    )
+
+
+def remove_but_choices(folder: Path) -> None:
+    """Remove the state of a finished training run, except for the choices by which it was computed."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif not path.match(CHOICES):
+            path.unlink()
+
+
+def adopt_trial(
+    found: Path | None, job: ClickJob, directory: Path, *, name: str, parent_run_id: str | None
+) -> TrainedModel | None:
+    """Return the finished training run of a trial as a member; None if there is none or it is of another training run.
+
+    The same settings, data, seed and schedule give the same weights, so nothing is trained again.
+
+    Args:
+        found: Folder of the trial's model; None if no model was stored.
+        job: Training job of the member.
+        directory: Folder of the member; a finished member is returned unchanged.
+        name: Name of the member's run.
+        parent_run_id: MLflow run under which it is logged; None logs nothing.
+
+    Raises:
+        CheckpointError: The folder of the member holds another training run.
+        TrackingError: The store fails.
+    """
+    finished = read_finished(TrainedModel, directory, job)
+    if finished is not None or found is None:
+        return finished
+    with suppress(CheckpointError):
+        trained = read_finished(TrainedModel, found, job)
+        if trained is not None:
+            return _taken_over(trained, job, directory, name, parent_run_id)
+    return None
+
+
+def _taken_over(
+    trained: TrainedModel, job: ClickJob, directory: Path, name: str, parent_run_id: str | None
+) -> TrainedModel:
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in MODEL_FILES:
+        shutil.copyfile(trained.directory / file, directory / file)
+    take_scores(trained.directory, directory, job.dataset, "validation", job.execution)
+    member = trained.model_copy(update={"directory": directory, "name": name, "run_id": None})
+    if parent_run_id is not None:
+        with child_run(parent_run_id, name, "member") as run:
+            kind = kind_of(job)
+            run.log_params({**kind.params(), **placement_params(trained.placement)})
+            run.set_tags({TRIAL_OF_MEMBER: trained.name})
+            for report in trained.history:
+                run.log_metrics(kind.epoch_metrics(report), step=report.epoch)
+            log_result(run, member, kind)
+            member = member.model_copy(update={"run_id": run.run_id})
+    member.save()
+    shutil.rmtree(trained.directory)
+    return member

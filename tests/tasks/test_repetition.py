@@ -14,7 +14,7 @@ from shunter.flows.command.flow_commands import check_alone
 from shunter.requests import Limits, TrainRequest
 from shunter.tasks.repetition import NAME, NotRepeatableError, Repetition, options_in_time, weights_digest
 from shunter.tasks.run_state import RunState
-from shunter.tasks.train.checkpoints import remove_but_choices
+from shunter.tasks.train.member import remove_but_choices
 from shunter.tracking.reports import log_config, log_request
 from shunter.tracking.runs import start_run
 from tests.engine.synthetic import write_dataset

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shunter.errors import RequestError
 from shunter.models.graph.propagation import DglSum, NeighbourSum, TorchSum, has_dgl, neighbour_sum
-from shunter.models.graph.sampling import DglSampler, NeighbourSampler, TorchSampler
+from shunter.models.graph.sage import DglSampler, NeighbourSampler, TorchSampler
 
 pytest.importorskip("dgl")
 CPU = torch.device("cpu")

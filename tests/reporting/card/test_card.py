@@ -21,9 +21,8 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature
-from shunter.reporting.card.facts import format_time, gather
+from shunter.reporting.card.facts import format_time, gather, limits
 from shunter.reporting.card.figures import ModelCard
-from shunter.reporting.card.limits import limits
 from shunter.reporting.card.quality import evaluate_quality, group_metrics, user_field, user_groups
 from shunter.requests import TrainRequest
 from shunter.tasks.card import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card

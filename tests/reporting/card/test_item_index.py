@@ -6,8 +6,8 @@ import torch
 
 from shunter.engine.ranking.interactions import Interactions
 from shunter.models.graph import VectorRanker
-from shunter.reporting.card import item_index
-from shunter.reporting.card.item_index import FEWEST_ITEMS, try_index
+from shunter.reporting.card import ranking as card
+from shunter.reporting.card.ranking import FEWEST_ITEMS, try_index
 
 USERS, ITEMS, WIDTH = 200, FEWEST_ITEMS + 905, 8
 
@@ -40,7 +40,7 @@ def test_the_recall_is_measured_without_what_users_chose_and_told_with_what_a_se
     assert metrics["index.items"] == ITEMS - 1
     assert f"{metrics['index.recall100']:.3f} at 100" in found.sentence
     assert found.sentence.endswith("with --index approximate, by itself only from 50,000 items on.")
-    monkeypatch.setattr(item_index, "pays", lambda items, users: True)
+    monkeypatch.setattr(card, "pays", lambda items, users: True)
     assert try_index(around_centres(), first_of_all()).sentence.endswith("and a server takes it by itself.")
 
 

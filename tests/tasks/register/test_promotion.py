@@ -13,7 +13,7 @@ from shunter.models.registry import build_model, model_spec
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.quality import evaluate_quality
 from shunter.requests import Promote, TrainRequest
-from shunter.tasks.register.promotion import why_not_promoted, why_ranker_not_promoted
+from shunter.tasks.register.succession import why_not_promoted, why_ranker_not_promoted
 from shunter.tasks.run_state import RunState
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.versions import champion_of

@@ -12,7 +12,7 @@ from shunter.errors import RequestError
 from shunter.models.registry import model_spec
 from shunter.requests import CheckpointRequest, TrainRequest
 from shunter.tasks.run_state import check_copies, copies_address, forget_copies
-from shunter.tasks.train.checkpoints import checkpointing_of
+from shunter.tasks.train.member import checkpointing_of
 from tests.engine.synthetic import write_dataset
 
 
