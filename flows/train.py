@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from prefect import flow
 from prefect.runtime import flow_run
-from pydantic import BaseModel, ConfigDict
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
@@ -24,25 +23,19 @@ from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import EnergyReading, HardwareProfile
 from shunter.ingestion.findings import findings_of_dataset
-from shunter.model_families import MODEL_FAMILIES
 from shunter.models.names import check_model
 from shunter.planner.choose import PROBE_SECONDS
 from shunter.planner.decide import Decision
 from shunter.process_age import seconds_before_run
-from shunter.reporting.card.figures import BaselineFigures, QualityFigure
-from shunter.reporting.card.promise import Promise
-from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.requests import Explore, Objective, TrainRequest, shown
 from shunter.requests.loggers import check_loggers
-from shunter.search.noise import Noise
-from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import announce, holds_all, installed_move, keep_chosen, reserve_for_flow
 from shunter.tasks.ensemble import UNTRAINED, expected_ending
 from shunter.tasks.evidence import recorded_run
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import is_profiled, profile_cluster, profile_hardware
-from shunter.tasks.recipes import Outcome, recipe_of
+from shunter.tasks.recipes import TrainingOutcome, recipe_of
 from shunter.tasks.repetition import Repeat, Repetition, keep_choices
 from shunter.tasks.results import REPORT, link_run
 from shunter.tasks.run_context import RunContext
@@ -57,7 +50,6 @@ from shunter.tasks.tune import with_trials_at_a_time
 from shunter.tracking.convention import account_metrics, gain_metrics
 from shunter.tracking.links import log_description
 from shunter.tracking.registry.model_keys import check_model_key
-from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run, system_metrics
 from shunter.tracking.store import tracking_address
@@ -66,8 +58,8 @@ MEASURING_SECONDS = 10.0  # least time of the profile of a machine that has none
 PROBES_SHARE = 0.1  # largest share of a limited command's remaining time for measurements before the choice
 
 
-class TrainSummary(BaseModel):
-    """Outcome of one training run.
+class TrainSummary(TrainingOutcome):
+    """TrainingOutcome of a recipe in one training run.
 
     Attributes:
         data_name: Name of the data set.
@@ -75,65 +67,42 @@ class TrainSummary(BaseModel):
         quarantined_rows: Number of rows that could not be read.
         model: Model family.
         decision: Decision on the placement, with its reason and all candidates.
-        tuned: Result of the search, the best setting first; None for a graph model, see `tried`.
-        result: Resulting model and its quality: an ensemble or a single model, or a ranker.
         step_seconds: Wall-clock seconds of each step, of the start of the process, and of the time outside all steps;
             their sum is the time of this attempt.
         total_seconds: Wall-clock seconds of the command until its report page, interrupted attempts included.
         energy: Energy of the same time.
         energy_parts: Energy of each part of it: `start`, before the choice of the placement; `work`, which the limits
             count; `report`.
-        training_joules: Joules of search and training in this attempt; None without a meter.
-        registered: Version in MLflow's registry.
         run_id: Parent run in MLflow.
         tracking_uri: Address of the MLflow store, without its secrets.
         flow_run_name: Name of the run in Prefect.
         resumed: Whether an interrupted attempt was continued.
-        stopped_because: Limit that ended the search early; None if there is none.
         limit_reached: Limit of the request that ended the search or a training run; None if none did.
         findings: Notable properties of the data, as sentences.
-        baselines: Baselines, with their comparison to the result.
-        tried: Trained settings of a graph model.
-        reason: Reason for the choice of a graph model.
-        noise: Variation of the metric of the search between seeds; None if no setting was trained twice.
-        towers: Quality of a model with towers compared with a flat model of as many parameters; None without towers.
-        promise: Quality that the version guarantees, with its bounds; None if none was requested.
-        minutes: Use of the minutes of the search, as text; None without a limit.
         repeat: Whether the weights equal those of the repeated run; None if no run was repeated.
-        quality: Metrics of click models on the test part, with their intervals.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     data_name: str
     rows: dict[str, int]
     quarantined_rows: int
     model: str
     decision: Decision
-    tuned: TuneResult | None
-    result: EnsembleResult | TrainedRanker
     step_seconds: dict[str, float]
     total_seconds: float
     energy: EnergyReading
     energy_parts: dict[str, EnergyReading]
-    registered: RegisteredModel
     run_id: str
     tracking_uri: str
     flow_run_name: str
     resumed: bool
-    stopped_because: str | None
     limit_reached: StopReason | None = None
     findings: tuple[str, ...] = ()
-    baselines: tuple[BaselineFigures | RankingBaseline, ...] = ()
-    tried: tuple[TrainedRanker, ...] = ()
-    reason: str = ""
-    noise: Noise | None = None
-    towers: str | None = None
-    promise: Promise | None = None
-    minutes: str | None = None
     repeat: Repeat | None = None
-    quality: tuple[QualityFigure, ...] = ()
-    training_joules: float | None = None
+
+    @property
+    def stopped_because(self) -> str | None:
+        """Limit that ended the search early; None if there is none."""
+        return self.tuned.stopped_because if self.tuned else None
 
 
 @flow(name="train", flow_run_name=named_by("data", "model"), on_failure=[notify], on_crashed=[notify])
@@ -302,30 +271,18 @@ def _train_tracked(job: _Job, held: Reservation, better: ComputeTarget | None) -
         totals = _log_totals(run_id, clock, {**start, "work": spent.total}, outcome.result)  # without report
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
+            **dict(outcome),
             data_name=dataset.name,
             rows={name: split.rows for name, split in dataset.splits.items()},
             quarantined_rows=dataset.quarantined_rows,
             model=request.model,
             decision=decision,
-            tuned=outcome.tuned,
-            result=outcome.result,
-            registered=outcome.registered,
             run_id=run_id,
             tracking_uri=str(tracking_address()),
             flow_run_name=flow_run.get_name() or "",
             resumed=state.resumed,
-            stopped_because=outcome.tuned.stopped_because if outcome.tuned else None,
             limit_reached=_log_limit(run, outcome),
-            baselines=outcome.baselines,
-            tried=outcome.tried,
-            reason=outcome.reason,
-            noise=outcome.noise,
-            towers=outcome.towers,
-            promise=outcome.promise,
-            minutes=outcome.minutes,
             repeat=repeat,
-            quality=outcome.quality,
-            training_joules=outcome.training_joules,
             findings=findings,
             **totals,
         )
@@ -372,7 +329,7 @@ def _explorable(job: _Job) -> TrainRequest:
     return job.request.model_copy(update={"explore": Explore.NEVER})
 
 
-def _keep_choices(job: _Job, run: RunContext, outcome: Outcome) -> Repeat | None:
+def _keep_choices(job: _Job, run: RunContext, outcome: TrainingOutcome) -> Repeat | None:
     """Store the choices for a later repetition; return the comparison if this run repeats another one, else None."""
     reasons = [run.notes.stop_reason, outcome.stop_reason]
     choices = keep_choices(
@@ -396,24 +353,12 @@ def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ende
 
     Lists and legends cut the end of a name, so it begins with what differs most.
     """
-    if isinstance(result, TrainedRanker):
-        label, value = "NDCG@20", result.test.ndcg20
-    else:
-        name, label = next(iter(result.test.labels.items()))
-        value = result.test.figures[name]
+    label, value = result.headline
     quality = "" if math.isnan(value) else f"{value:.4f} {label} "
-    return f"{quality}{_held_by(result, model)} on {data} {ended:%Y-%m-%d %H:%M}"
+    return f"{quality}{result.families(model)} on {data} {ended:%Y-%m-%d %H:%M}"
 
 
-def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
-    """Return the families of the used members, joined by `+`: that of the search, and those of baselines."""
-    if isinstance(result, TrainedRanker):
-        return result.spec.family
-    used = [member.name for member in result.members if member.is_used]
-    return "+".join(dict.fromkeys(name if name in MODEL_FAMILIES else model for name in used))
-
-
-def _log_limit(run: RunContext, outcome: Outcome) -> StopReason | None:
+def _log_limit(run: RunContext, outcome: TrainingOutcome) -> StopReason | None:
     """Log and return the limit of the request that ended the search or a training run."""
     reached = next((one for one in (outcome.stop_reason, run.notes.stop_reason) if one and one.limits_request), None)
     if reached is not None and reached.limit is not None:
@@ -430,8 +375,7 @@ def _log_totals(
     log = open_run(run_id)
     log.log_figures("time", account_metrics(account))
     energy = log.log_command(seconds, parts)
-    if not isinstance(result, TrainedRanker):
-        log.log_metrics(gain_metrics(result.test.auc, energy))
+    log.log_metrics(gain_metrics(result.test_auc, energy))
     return {"step_seconds": account, "total_seconds": seconds, "energy": energy, "energy_parts": parts}
 
 

@@ -9,7 +9,7 @@ from shunter.ingestion.sources.addresses import versions_of
 from shunter.ingestion.sources.names import with_histories
 from shunter.ingestion.sources.number_label import with_loss
 from shunter.ingestion.sources.open import open_source
-from shunter.model_families import is_ranking, reads_positions
+from shunter.model_families import PROBLEMS, problem_of, reads_positions
 from shunter.requests import JobRequest, SelectRequest, TrainRequest
 from shunter.settings import Settings
 
@@ -34,7 +34,7 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
         settings.cache_directory,
         request.seed,
         request.source.max_bad_share,
-        positives_suffice=is_ranking(request.model),
+        positives_suffice=bool(PROBLEMS.capability(problem_of(request.model), "positives_suffice")),
         cluster=nodes,
         on_progress=on_progress,
     )

@@ -13,7 +13,7 @@ from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
 from shunter.hardware.types import Workload
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.model_families import is_ranking, is_solved
+from shunter.model_families import PROBLEMS, is_ranking, is_solved, problem_of
 from shunter.models.counting import count_model
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.graph import GraphSpec, graph_spec, solved_model
@@ -194,7 +194,7 @@ def _search_joules(request: JobRequest) -> float | None:
 
 def trainings_of(request: JobRequest) -> int:
     """Return the number of training runs of a job: trials, as far as their number is known, and members."""
-    members = 1 if is_ranking(request.model) else members_to_train(request)
+    members = int(PROBLEMS.capability(problem_of(request.model), "members")) or members_to_train(request)
     return (request.search.most_trials or 0) + members
 
 

@@ -17,6 +17,13 @@ Capabilities of a family of click models:
 
 Capabilities of a ranking model:
     is_solved: Whether it has a closed form, solved in seconds, instead of steps of training.
+
+Parts and capabilities of a problem, clicks or rankings, whose implementation is the recipe of a whole training:
+    training: What differs in one training run, as `module:attribute`.
+    trainer: Function that trains a model in this process, likewise.
+    usual_epochs: Default of the longest training of one setting.
+    positives_suffice: Whether a log may hold positives alone.
+    members: Models that are trained after the search; 0 if the request says how many.
 """
 
 from shunter.registry import Entry, Registry
@@ -107,6 +114,32 @@ RANKING_MODELS = Registry(
     defaults={"is_solved": False},
 )
 
+PROBLEMS = Registry(
+    "problem",
+    {
+        "clicks": Entry(
+            target="shunter.tasks.recipes:EnsembleRecipe",
+            capabilities={
+                "training": "shunter.tasks.train.kinds:ClickKind",
+                "trainer": "shunter.engine.loop.trainer:train",
+                "usual_epochs": 9,
+            },
+        ),
+        "rankings": Entry(
+            target="shunter.tasks.rankers:RankerRecipe",
+            capabilities={
+                "training": "shunter.tasks.train.ranker_kind:GraphKind",
+                "trainer": "shunter.engine.ranking.solver:train_any_ranker",
+                "usual_epochs": 40,
+                "positives_suffice": True,
+                "members": 1,
+            },
+        ),
+    },
+    group="shunter.problems",
+    defaults={"positives_suffice": False, "members": 0},
+)
+
 
 def model_names() -> tuple[str, ...]:
     """Return every name that a request may give as its model."""
@@ -121,6 +154,11 @@ def model_entry(name: str) -> Entry:
 def is_ranking(model: str | None) -> bool:
     """Return True if a name is that of a ranking model."""
     return model not in MODEL_FAMILIES.entries and model in RANKING_MODELS
+
+
+def problem_of(model: str) -> str:
+    """Return the name of the problem that a model solves, in `PROBLEMS`: `clicks` or `rankings`."""
+    return "rankings" if is_ranking(model) else "clicks"
 
 
 def is_solved(model: str | None) -> bool:

@@ -5,7 +5,7 @@ finished ones (`shunter.search.space.ranking`).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -14,30 +14,44 @@ import torch
 
 from shunter.engine.checkpoint.checked_files import CHOICES
 from shunter.engine.config import Schedule
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
+from shunter.engine.metrics import FIGURES
 from shunter.engine.overrides import read_overrides
 from shunter.engine.ranking.config import RankingHyperparameters
-from shunter.engine.ranking.interactions import read_graph
+from shunter.engine.ranking.fusion import Fusion
+from shunter.engine.ranking.interactions import check_order, read_graph, sides
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.solver import check_solvable
 from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
 from shunter.errors import TooLargeError, TrainingError
 from shunter.hardware.types import Placement
 from shunter.model_families import is_solved
-from shunter.models.graph import GraphSpec
+from shunter.models.graph import GraphSpec, graph_spec, learned_model, learns_in_steps
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline
-from shunter.requests import baselines_of
+from shunter.requests import TrainRequest, baselines_of
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.protocol import Outcome, Parameters
 from shunter.search.space.ranking import RankingSearch, RankingSpace
 from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep_ranking, reuse_ranking
+from shunter.tasks.card import write_ranking_card
+from shunter.tasks.ensemble import (
+    reserve_ending,
+)
+from shunter.tasks.evidence import record_trainings
+from shunter.tasks.fusion import fuse
+from shunter.tasks.recipes import Recipe, TrainingOutcome
+from shunter.tasks.register import register_ranker
 from shunter.tasks.run_context import RunContext
+from shunter.tasks.run_log import log_outcome
+from shunter.tasks.step_clock import StepClock
 from shunter.tasks.train import train_member
 from shunter.tracking.callbacks import CalledTraining, call_on_trial
 from shunter.tracking.convention import RunKind
 from shunter.tracking.evidence import PairedTrial
+from shunter.tracking.registry.ranker_origins import ranker_tags
 from shunter.tracking.runs import open_run
 
 log = logging.getLogger(__name__)
@@ -329,4 +343,94 @@ def _train(
         place=run.cluster if has_steps and run.cluster is not None else run.better,
         expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations) if has_steps else None,
         watch=watch,
+    )
+
+
+RANKER = "ranker"
+
+
+class RankerRecipe(Recipe):
+    """Recipe of graph models: search settings, train the best one on validation too, and combine it with baselines."""
+
+    def check(self, request: TrainRequest, dataset: Dataset) -> None:
+        """Raise if the data names no user and item, has no order that the model reads, or needs too much memory.
+
+        Raises:
+            RequestError: The request needs one of these, or the schema names no user and item.
+        """
+        super().check(request, dataset)
+        sides(dataset)
+        if learns_in_steps(request.model) and learned_model(request.model).reads_order:
+            check_order(dataset)
+        if is_solved(request.model):
+            spec = graph_spec(
+                request.model, **read_overrides(request.model, request.architecture.settings).architecture
+            )
+            check_solvable(spec, read_graph(dataset), torch.device("cpu"))
+
+    def train(self, run: RunContext, clock: StepClock) -> TrainingOutcome:
+        """Train baselines, search settings, train the best ones again, combine them, and register the best ranker."""
+        request = run.request
+        minutes = Minutes.of(request.search, run.stop.clock, of_command=True, budget=run.budget)
+        reserve_ending(minutes, run, clock)
+        with clock.step("baselines"):
+            baselines = train_rankers(run)
+        joules_before = run.budget.joules
+        with clock.step("tune"):
+            tried = try_settings(run, minutes)
+        with clock.step("train"):  # the requested model is trained again like the baselines, even if one is better
+            within = run.within(minutes.command_exhausted)
+            asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
+            record_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
+        training_joules = run.budget.joules_since(joules_before)
+        best = best_of([asked.model, *(baseline.model for baseline in baselines)])
+        reason, tags = _why_kept(best, tried, baselines), ranker_tags([best])
+        with clock.step("ensemble"):
+            if together := fuse(run, [asked, *baselines]):
+                best, reason = together[0], _why_fused(*together)
+                by_family = {one.model.spec.family: one.model for one in (asked, *baselines)}
+                tags = ranker_tags([by_family[name] for name in together[1].members], together[1].by)
+        with clock.step("card"):
+            best, compared = write_ranking_card(
+                run.run_id,
+                run.dataset,
+                best,
+                baselines=baselines if best is asked.model else [*baselines, asked],
+                reason=reason,
+                learned_validation=best.name.endswith(WHOLE),
+            )
+        with clock.step("register"):
+            registered = register_ranker(request, run.dataset, best, run.run_id, tags=tags)
+        log_outcome(best, registered, run.run_id, compared)
+        return TrainingOutcome(
+            tuned=None,
+            tried=tuple(tried.trained),
+            stop_reason=tried.stop_reason,
+            result=best,
+            registered=registered,
+            baselines=compared,
+            reason=reason,
+            training_joules=training_joules,
+        )
+
+
+def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline]) -> str:
+    """Return the reason for the choice, in one sentence."""
+    count, others = len(tried.trained), len(baselines)
+    among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
+    is_whole = best.name.endswith(WHOLE)
+    again = "; then learned again from the training and validation parts together" if is_whole else ""
+    by = "recall@20" if best.schedule.select_by == "recall@20" else "ndcg@20"
+    figure = f"{FIGURES[by]} {best.validation.figure_by(by):.4f}"
+    return f"{best.spec.family} ranks the validation part best of {among} ({figure}){again}."
+
+
+def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
+    """Return the reason for the ensemble, in one sentence."""
+    by = fused.schedule.select_by if fused.schedule.select_by == "recall@20" else "ndcg@20"
+    *others, last = fusion.members
+    return (
+        f"{', '.join(others)} and {last}, added up by {fusion.by}, rank the validation part better than {others[0]} "
+        f"alone ({FIGURES[by]} {fusion.validation.figure_by(by):.4f}, {fusion.gain:+.4f}, {fusion.low:+.4f} to "
+        f"{fusion.high:+.4f} with 95 % confidence)."
     )

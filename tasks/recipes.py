@@ -2,31 +2,24 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-import torch
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.execution import execution_of
-from shunter.engine.metrics import FIGURES
 from shunter.engine.overrides import check_overrides, read_overrides
-from shunter.engine.ranking.fusion import Fusion
-from shunter.engine.ranking.interactions import check_order, read_graph, sides
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.ranking.solver import check_solvable
 from shunter.engine.stopping import StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
+from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
 from shunter.label_losses import LOG_LOSS
-from shunter.model_families import MODEL_FAMILIES, is_ranking, is_solved
-from shunter.models.graph import graph_spec, learned_model, learns_in_steps
+from shunter.model_families import MODEL_FAMILIES, PROBLEMS, problem_of
 from shunter.reporting.card.baselines import TrainedBaseline
 from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise, measure_promise
-from shunter.reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
+from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.requests import JobRequest, TrainRequest
 from shunter.requests.support import UnsuitableOptionError, check_support
 from shunter.search.job import SearchJob
@@ -34,7 +27,7 @@ from shunter.search.minutes import BASELINES, MEMBERS, Minutes
 from shunter.search.noise import Noise, noise_of
 from shunter.search.result import TuneResult
 from shunter.tasks.baselines import candidates_of, train_baselines, train_rivals
-from shunter.tasks.card import describe_version, write_card, write_ranking_card
+from shunter.tasks.card import describe_version, write_card
 from shunter.tasks.ensemble import (
     EnsembleLimits,
     build_ensemble,
@@ -47,9 +40,7 @@ from shunter.tasks.ensemble import (
     trainings_after,
 )
 from shunter.tasks.evidence import record_search, record_trainings
-from shunter.tasks.fusion import fuse
-from shunter.tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
-from shunter.tasks.register import register_ranker, register_result
+from shunter.tasks.register import register_result
 from shunter.tasks.report import report
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.run_log import log_outcome, log_sentence
@@ -57,15 +48,11 @@ from shunter.tasks.step_clock import StepClock
 from shunter.tasks.training_plans import planner, trial_placement
 from shunter.tasks.tune import observer_of, publish_noise, publish_search, tune
 from shunter.tracking.registry.models import RegisteredModel
-from shunter.tracking.registry.ranker_origins import ranker_tags
 from shunter.tracking.reports import log_training_curve
 from shunter.tracking.runs import open_run
 
-RANKER = "ranker"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class TrainingOutcome(Frozen):
     """Result of a recipe.
 
     Attributes:
@@ -113,7 +100,7 @@ class Recipe(ABC):
         check_overrides(request.model, overrides, dataset.features)
 
     @abstractmethod
-    def train(self, run: RunContext, clock: StepClock) -> Outcome:
+    def train(self, run: RunContext, clock: StepClock) -> TrainingOutcome:
         """Train and register the model."""
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest, end: Callable[[], None]) -> None:
@@ -124,7 +111,7 @@ class Recipe(ABC):
 class EnsembleRecipe(Recipe):
     """Recipe of click models: search settings, train the best ones to completion and combine them with baselines."""
 
-    def train(self, run: RunContext, clock: StepClock) -> Outcome:
+    def train(self, run: RunContext, clock: StepClock) -> TrainingOutcome:
         """Train baselines, search settings, train the members, combine all models and register the result."""
         placement = scoring_placement(run.decision.placement)
         minutes = Minutes.of(run.request.search, run.stop.clock, of_command=True, budget=run.budget)
@@ -172,7 +159,7 @@ class EnsembleRecipe(Recipe):
             )
             describe_version(card, registered)
         log_outcome(result, registered, run.run_id, card.baselines)
-        return Outcome(
+        return TrainingOutcome(
             tuned=tuned,
             result=result,
             registered=registered,
@@ -256,93 +243,6 @@ def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Pl
     return result
 
 
-class RankerRecipe(Recipe):
-    """Recipe of graph models: search settings, train the best one on validation too, and combine it with baselines."""
-
-    def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Raise if the data names no user and item, has no order that the model reads, or needs too much memory.
-
-        Raises:
-            RequestError: The request needs one of these, or the schema names no user and item.
-        """
-        super().check(request, dataset)
-        sides(dataset)
-        if learns_in_steps(request.model) and learned_model(request.model).reads_order:
-            check_order(dataset)
-        if is_solved(request.model):
-            spec = graph_spec(
-                request.model, **read_overrides(request.model, request.architecture.settings).architecture
-            )
-            check_solvable(spec, read_graph(dataset), torch.device("cpu"))
-
-    def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train baselines, search settings, train the best ones again, combine them, and register the best ranker."""
-        request = run.request
-        minutes = Minutes.of(request.search, run.stop.clock, of_command=True, budget=run.budget)
-        reserve_ending(minutes, run, clock)
-        with clock.step("baselines"):
-            baselines = train_rankers(run)
-        joules_before = run.budget.joules
-        with clock.step("tune"):
-            tried = try_settings(run, minutes)
-        with clock.step("train"):  # the requested model is trained again like the baselines, even if one is better
-            within = run.within(minutes.command_exhausted)
-            asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
-            record_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
-        training_joules = run.budget.joules_since(joules_before)
-        best = best_of([asked.model, *(baseline.model for baseline in baselines)])
-        reason, tags = _why_kept(best, tried, baselines), ranker_tags([best])
-        with clock.step("ensemble"):
-            if together := fuse(run, [asked, *baselines]):
-                best, reason = together[0], _why_fused(*together)
-                by_family = {one.model.spec.family: one.model for one in (asked, *baselines)}
-                tags = ranker_tags([by_family[name] for name in together[1].members], together[1].by)
-        with clock.step("card"):
-            best, compared = write_ranking_card(
-                run.run_id,
-                run.dataset,
-                best,
-                baselines=baselines if best is asked.model else [*baselines, asked],
-                reason=reason,
-                learned_validation=best.name.endswith(WHOLE),
-            )
-        with clock.step("register"):
-            registered = register_ranker(request, run.dataset, best, run.run_id, tags=tags)
-        log_outcome(best, registered, run.run_id, compared)
-        return Outcome(
-            tuned=None,
-            tried=tuple(tried.trained),
-            stop_reason=tried.stop_reason,
-            result=best,
-            registered=registered,
-            baselines=compared,
-            reason=reason,
-            training_joules=training_joules,
-        )
-
-
-def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline]) -> str:
-    """Return the reason for the choice, in one sentence."""
-    count, others = len(tried.trained), len(baselines)
-    among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
-    is_whole = best.name.endswith(WHOLE)
-    again = "; then learned again from the training and validation parts together" if is_whole else ""
-    by = "recall@20" if best.schedule.select_by == "recall@20" else "ndcg@20"
-    figure = f"{FIGURES[by]} {best.validation.figure_by(by):.4f}"
-    return f"{best.spec.family} ranks the validation part best of {among} ({figure}){again}."
-
-
-def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
-    """Return the reason for the ensemble, in one sentence."""
-    by = fused.schedule.select_by if fused.schedule.select_by == "recall@20" else "ndcg@20"
-    *others, last = fusion.members
-    return (
-        f"{', '.join(others)} and {last}, added up by {fusion.by}, rank the validation part better than {others[0]} "
-        f"alone ({FIGURES[by]} {fusion.validation.figure_by(by):.4f}, {fusion.gain:+.4f}, {fusion.low:+.4f} to "
-        f"{fusion.high:+.4f} with 95 % confidence)."
-    )
-
-
 def check_label(request: JobRequest, dataset: Dataset) -> None:
     """Raise if the requested loss does not suit the data, or an option the loss by which the label is a number.
 
@@ -362,4 +262,4 @@ def check_label(request: JobRequest, dataset: Dataset) -> None:
 
 def recipe_of(model: str) -> Recipe:
     """Return the recipe of a model family."""
-    return RankerRecipe() if is_ranking(model) else EnsembleRecipe()
+    return PROBLEMS.load(problem_of(model))()

@@ -11,6 +11,7 @@ from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.ensemble.serving_cost import ServingCost
 from shunter.engine.metrics import Metrics
 from shunter.frozen import Frozen
+from shunter.model_families import MODEL_FAMILIES
 
 FILE = "ensemble.json"
 MIB = 2**20
@@ -162,6 +163,22 @@ class EnsembleResult(Frozen):
     serving: tuple[Serving, ...] = Field(
         default=(), description="Cost of a prediction with each member, then with the result."
     )
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        """Label and value of the main figure on the test part."""
+        name, label = next(iter(self.test.labels.items()))
+        return label, self.test.figures[name]
+
+    @property
+    def test_auc(self) -> float:
+        """AUC on the test part."""
+        return self.test.auc
+
+    def families(self, model: str) -> str:
+        """Return the families of the used members, joined by `+`: `model` of the search, and those of baselines."""
+        used = [member.name for member in self.members if member.is_used]
+        return "+".join(dict.fromkeys(name if name in MODEL_FAMILIES else model for name in used))
 
     def save(self) -> None:
         """Write the description beside the model: the last write, after which the test part is not scored again."""

@@ -1,5 +1,6 @@
 """Result of the training of a graph model, also saved beside the model."""
 
+import math
 from typing import Self
 
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
@@ -25,6 +26,20 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
     popularity: RankingMetrics | None = None
     gain: tuple[float, float] | None = None
     parameters: int
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        """Label and value of the main figure on the test part."""
+        return "NDCG@20", self.test.ndcg20
+
+    @property
+    def test_auc(self) -> float:
+        """AUC on the test part, which a ranking does not have."""
+        return math.nan
+
+    def families(self, _: str) -> str:
+        """Return the family of the model."""
+        return self.spec.family
 
     def with_test(self, figures: UserFigures, popularity: UserFigures) -> Self:
         """Return the model with its quality on the test part, and write the quality beside the model.

@@ -1,17 +1,22 @@
 """Solution of graph models with a closed form, in passes that are evaluated on the validation part."""
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from shunter.engine.config import SelectBy
-from shunter.engine.job import Checkpointing, Hooks
+from shunter.engine.data.dataset import Dataset
+from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.interrupt import deferred_interrupt
 from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.ranking.config import RankingReport, SolvedResult
-from shunter.engine.ranking.trainer import GraphJob
+from shunter.engine.ranking.trainer import GraphJob, RankingData, train_ranking
+from shunter.engine.results import TrainResult
 from shunter.engine.stopping import StopKind, StopReason
+from shunter.model_families import is_solved
 from shunter.models.graph import Graph, GraphSpec, Ranker, solved_model
 from shunter.models.graph.registry import check_graph_spec
 
@@ -130,3 +135,23 @@ def check_solvable(spec: GraphSpec, graph: Graph, device: torch.device) -> None:
     """
     check_graph_spec(spec)
     solved_model(spec.family).check_fits(spec, graph, available_memory_bytes(device))
+
+
+def train_any_ranker(
+    job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
+) -> TrainResult[Any, Any, Any]:
+    """Train a ranking model, by a solver or step by step.
+
+    Args:
+        job: The training; its data set is converted to a graph if that is not done yet.
+        hooks: Functions that are called during the training.
+        checkpointing: Folder and frequency of its checkpoints; None saves no state.
+
+    Raises:
+        Exception: Errors of `solve_ranking` and `train_ranking`.
+    """
+    if isinstance(job.dataset, Dataset):
+        data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
+        job = replace(job, dataset=data)
+    train = solve_ranking if is_solved(job.spec.family) else train_ranking
+    return train(job, hooks, checkpointing)

@@ -19,7 +19,7 @@ from shunter.engine.checkpoint.storage import (
     tensors_of,
     write_tensors,
 )
-from shunter.models.graph import RANKERS, GraphSpec, Ranker, VectorSpec, graph_spec
+from shunter.models.graph import RANKERS, GraphModel, GraphSpec, Ranker, VectorRanker, VectorSpec, graph_spec
 from shunter.models.spec import Features
 
 FORMAT = 1
@@ -43,6 +43,11 @@ class StoredRanker:
     features: Features
     user: str
     item: str
+
+
+def ranker_of(model: Any) -> Ranker:
+    """Return the ranker of a trained model: its vectors if it is learned in steps, or itself."""
+    return VectorRanker.of(model) if isinstance(model, GraphModel) else model
 
 
 def save_ranker(stored: StoredRanker, directory: Path) -> None:

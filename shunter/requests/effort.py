@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from shunter.model_families import PROBLEMS
 from shunter.registry import Entry, Registry
 from shunter.requests.groups import Group
 from shunter.requests.sizes import checked_bytes, parse_bytes
@@ -33,7 +34,7 @@ CLICK_BASELINES = ("lr", "fm")
 RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")
 TREES = "gbt"  # baseline of click models that must be requested by name
 BASELINES = (*CLICK_BASELINES, TREES, *RANKING_BASELINES)
-CLICK_EPOCHS, RANKING_EPOCHS = 9, 40  # default of the longest training
+CLICK_EPOCHS, RANKING_EPOCHS = (PROBLEMS.capability(one, "usual_epochs") for one in ("clicks", "rankings"))
 
 
 def parse_task_weights(text: str) -> dict[str, float]:

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shunter.model_families import is_ranking
+from shunter.model_families import PROBLEMS, problem_of
 from shunter.requests.architecture import ModelRequest
-from shunter.requests.effort import CLICK_EPOCHS, RANKING_EPOCHS, Effort, EnsembleRequest
+from shunter.requests.effort import Effort, EnsembleRequest
 from shunter.requests.groups import Request
 from shunter.requests.limits import Limits
 from shunter.requests.objective import ObjectiveText, Weights
@@ -73,8 +73,7 @@ class JobRequest(Request, frozen=True):
     @property
     def longest_epochs(self) -> int:
         """Return the largest number of passes over the training set for one setting."""
-        usual = RANKING_EPOCHS if is_ranking(self.model) else CLICK_EPOCHS
-        return self.training.max_epochs or usual
+        return self.training.max_epochs or int(PROBLEMS.capability(problem_of(self.model), "usual_epochs"))
 
     @property
     def weights(self) -> Weights:

@@ -2,33 +2,24 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from shunter.engine.checkpoint.storage import save_model
-from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.scored import keep_scores
 from shunter.engine.executors.compilation import choose_compilation
 from shunter.engine.executors.role import Executor
 from shunter.engine.executors.training_passes import try_training_passes, with_passes
 from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.loop.snapshots import take_snapshots
-from shunter.engine.loop.step import applied
 from shunter.engine.passes.record import PassRecord
-from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
-from shunter.engine.ranking.interactions import sides
-from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.ranking.storage import StoredRanker, save_ranker
-from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.trained_model import Trained, TrainedModel
+from shunter.model_families import PROBLEMS, problem_of
 from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.graph import GraphModel, GraphSpec, VectorRanker, learns_in_steps
-from shunter.models.graph.counting import count_graph_parameters
 from shunter.tasks.progress_line import ProgressLine
 from shunter.tracking.convention import (
     TABLE_BYTES,
@@ -36,10 +27,8 @@ from shunter.tracking.convention import (
     epoch_metrics,
     model_params,
     quality_metrics,
-    schedule_params,
 )
 from shunter.tracking.passes import log_passes
-from shunter.tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
 from shunter.tracking.runs import Run
 
 CHECKPOINT = "checkpoint"  # folder of an unfinished training run, inside that of its model
@@ -144,64 +133,6 @@ class ClickKind(Kind):
         return [({TABLE_BYTES: size.weights}, None), (quality_metrics(trained.validation), len(trained.history))]
 
 
-class GraphKind(Kind):
-    """Graph model: trained alone, and scored on the test part only if it is described by a model card."""
-
-    job: TrainingJob[Dataset, GraphSpec, RankingHyperparameters]
-    trained = TrainedRanker
-
-    @cached_property
-    def data(self) -> RankingData:
-        """Graph and validation part."""
-        return RankingData.of(
-            self.job.dataset, learn_validation=self.job.learn_validation, repeats=self.job.schedule.repeats
-        )
-
-    @property
-    def has_steps(self) -> bool:
-        """Return False if the model is solved in closed form, without steps."""
-        return learns_in_steps(self.job.spec.family)
-
-    def load(self) -> None:
-        """Read the graph."""
-        _ = self.data
-
-    def params(self) -> Values:
-        """Return the parameters to log."""
-        schedule = {**schedule_params(self.job.schedule), "schedule.repeats": self.job.schedule.repeats}
-        return {**graph_params(self.job.spec, self.job.hyperparameters), **schedule}
-
-    def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
-        """Return the job unchanged: the executor reads its data as a graph."""
-        return self.job
-
-    def show(self, report: RankingReport, progress: ProgressLine) -> None:
-        """Show NDCG and recall, unless the validation part is trained on."""
-        quality = report.validation
-        if not quality.users:
-            return
-        progress.show(f"epoch {report.epoch}: NDCG@20 {quality.ndcg20:.4f}, recall@20 {quality.recall20:.4f}")
-
-    def epoch_metrics(self, report: RankingReport) -> Values:
-        """Return the metrics of an epoch for the training curves."""
-        return ranking_epoch_metrics(report)
-
-    def save(self, result: TrainResult[Any, Any, Any], directory: Path) -> dict[str, Any]:
-        """Write the ranker."""
-        dataset = self.job.dataset
-        user, item = sides(dataset)
-        with applied(self.job.execution):  # as in training, because another number of threads would round differently
-            ranker = VectorRanker.of(result.model) if isinstance(result.model, GraphModel) else result.model
-        save_ranker(
-            StoredRanker(ranker=ranker, spec=self.job.spec, features=dataset.features, user=user, item=item), directory
-        )
-        return {"parameters": count_graph_parameters(self.job.spec, self.data.graph)}
-
-    def quality(self, trained: TrainedRanker) -> list[tuple[Values, int | None]]:
-        """Return NDCG, recall and others on validation."""
-        return [(ranking_metrics(trained.validation) if trained.validation.users else {}, len(trained.history))]
-
-
 def kind_of(job: TrainingJob[Any, Any, Any]) -> Kind:
     """Return the kind of a training run, by its architecture."""
-    return GraphKind(job) if isinstance(job.spec, GraphSpec) else ClickKind(job)
+    return PROBLEMS.load_part(problem_of(job.spec.family), "training")(job)

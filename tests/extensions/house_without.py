@@ -40,7 +40,7 @@ from shunter.ingestion.encoding.learned_map import LEARNED_MAPS, read_learned_ma
 from shunter.ingestion.schema import Schema  # noqa: E402
 from shunter.ingestion.sources.addresses import STORES  # noqa: E402
 from shunter.ingestion.workers import CREWS  # noqa: E402
-from shunter.model_families import MODEL_FAMILIES  # noqa: E402
+from shunter.model_families import MODEL_FAMILIES, PROBLEMS  # noqa: E402
 from shunter.models.altered_layers import ALTERATIONS, finish, prepare  # noqa: E402
 from shunter.models.embeddings.kinds import KINDS  # noqa: E402
 from shunter.models.optimizers import DENSE_OPTIMIZERS, searched_optimizers  # noqa: E402
@@ -76,6 +76,7 @@ CORE = (
         MOVES,
         PAST_SEARCHES,
         PLANNERS,
+        PROBLEMS,
         PROCESS_MEASUREMENTS,
     ),
     *(REPORT_SECTIONS, RESULT_LIMITS, ROW_TRACKERS, SEARCH_METHODS, SEARCH_SPACES, STEP_OPTIONS),
