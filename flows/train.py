@@ -59,7 +59,7 @@ PROBES_SHARE = 0.1  # largest share of a limited command's remaining time for me
 
 
 class TrainSummary(TrainingOutcome):
-    """TrainingOutcome of a recipe in one training run.
+    """Outcome of a recipe in one training run.
 
     Attributes:
         data_name: Name of the data set.

@@ -11,7 +11,7 @@ from shunter.engine.loop.step import applied
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.ranking.interactions import sides
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.ranking.storage import StoredRanker, save_ranker
+from shunter.engine.ranking.storage import StoredRanker, ranker_of, save_ranker
 from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import TrainResult
 from shunter.models.graph import GraphSpec, learns_in_steps
