@@ -9,15 +9,12 @@ from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import mean_ids_per_sample
 from shunter.engine.profiling.workload import workload_of
-from shunter.engine.ranking.config import RankingHyperparameters
-from shunter.engine.ranking.interactions import read_graph
 from shunter.hardware.types import Workload
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.model_families import PROBLEMS, is_ranking, is_solved, problem_of
 from shunter.models.counting import count_model
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.graph import GraphSpec, graph_spec, solved_model
-from shunter.models.graph.counting import count_graph_model
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
 from shunter.planner.job_size import JobSize
@@ -46,8 +43,11 @@ def describe(
         RequestError: the model family is unknown, or cannot take these features.
         DataError: the graph of a graph model has no edge.
     """
-    if isinstance(spec, GraphSpec):
-        return _describe_graph(dataset, spec)
+    return PROBLEMS.load_part(problem_of(spec.family), "workload")(dataset, spec, hyperparameters)
+
+
+def describe_clicks(dataset: Dataset, spec: ModelSpec, hyperparameters: Hyperparameters) -> Workload:
+    """Return the demand of a click model."""
     ids_per_sample = mean_ids_per_sample(dataset)
     counts = count_model(
         spec, dataset.features, ids_per_sample=ids_per_sample, dense_optimizer=hyperparameters.dense_optimizer
@@ -68,14 +68,6 @@ def spec_of(
         return graph_spec(family, **(overrides or {}))
     own = {} if towers is None else {"towers": towers}
     return model_spec(family, **own, **(overrides or {}))
-
-
-def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
-    """Return the demand of a graph model, which trains in fp32 only and holds its edges in memory."""
-    graph = read_graph(dataset)
-    counts = count_graph_model(spec, graph, negatives=RankingHyperparameters(**spec.learned_with).negatives)
-    workload = workload_of(counts, train_samples=graph.edges)
-    return workload.model_copy(update={"dense": {"fp32": workload.dense["fp32"]}})
 
 
 def access_curve(

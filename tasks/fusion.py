@@ -11,11 +11,11 @@ from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranke
 from shunter.hardware.types import EnergyReading
 from shunter.models.graph.fusion import By, FusedRanker, FusionSpec
 from shunter.reporting.card.ranking_baselines import RankedBaseline
-from shunter.tasks.rankers import WHOLE
 from shunter.tasks.run_context import RunContext
 from shunter.tracking.ranking import fusion_metrics
 from shunter.tracking.runs import open_run
 
+WHOLE = "-whole"  # suffix of models that were trained on the validation part too
 NAME = "fusion"
 
 

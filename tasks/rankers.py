@@ -41,7 +41,7 @@ from shunter.tasks.ensemble import (
     reserve_ending,
 )
 from shunter.tasks.evidence import record_trainings
-from shunter.tasks.fusion import fuse
+from shunter.tasks.fusion import WHOLE, fuse
 from shunter.tasks.recipes import Recipe, TrainingOutcome
 from shunter.tasks.register import register_ranker
 from shunter.tasks.run_context import RunContext
@@ -56,7 +56,6 @@ from shunter.tracking.runs import open_run
 
 log = logging.getLogger(__name__)
 
-WHOLE = "-whole"  # suffix of models that were trained on the validation part too
 PATIENCE = 3  # epochs without an improvement of the ranking on the validation part
 
 

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.job import Checkpointing, ClickJob, TrainingJob
-from shunter.engine.ranking.trainer import RankingData
 from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
 from shunter.engine.stopping import StopReason
 from shunter.errors import TrainingError
 from shunter.hardware.types import EnergyReading
-from shunter.models.graph import GraphSpec, build_graph_model
+from shunter.model_families import PROBLEMS, problem_of
 from shunter.models.registry import build_model
 
 
@@ -136,13 +135,14 @@ def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Fa
 def with_model(job: TrainingJob[Any, Any, Any], done: Done) -> TrainResult[Any, Any, Any]:
     """Build the model from the weights of a remote training, and return its result."""
     assert isinstance(done.weights, dict), "the weights were wanted"
-    if isinstance(job.spec, GraphSpec):
-        data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
-        model: Any = build_graph_model(job.spec, data.graph)
-    else:
-        model = build_model(job.spec, job.dataset.features, is_loaded_next=True)
+    model = PROBLEMS.load_part(problem_of(job.spec.family), "builder")(job)
     model.load_state_dict(done.weights)
     return TrainResult(model=model.eval(), **vars(done.figures))
+
+
+def build_recommender(job: ClickJob) -> Any:
+    """Build the click model of a job, whose weights are loaded next."""
+    return build_model(job.spec, job.dataset.features, is_loaded_next=True)
 
 
 def send(connection: Connection, value: Task | Message | Order) -> None:

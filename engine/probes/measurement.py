@@ -5,20 +5,16 @@ from statistics import NormalDist
 
 from pydantic import Field
 
-from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.memory import is_out_of_memory
-from shunter.engine.probes.steps import time_steps
-from shunter.engine.ranking.config import RankingHyperparameters
-from shunter.engine.ranking.interactions import read_graph
-from shunter.engine.ranking.probe import time_ranking_steps
 from shunter.engine.results import StepTiming
 from shunter.errors import TooLargeError
 from shunter.frozen import Frozen
 from shunter.hardware.devices.power_limit import limited
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.types import Placement
+from shunter.model_families import PROBLEMS, problem_of
 from shunter.models.graph import GraphSpec
 from shunter.models.spec import ModelSpec
 
@@ -57,7 +53,8 @@ def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement,
             limited(placement.accelerator, placement.power_limit_watts),
             measure_energy(placement.accelerator) as meter,
         ):
-            timing = _time(dataset, spec, placement, steps)
+            time_steps = PROBLEMS.load_part(problem_of(spec.family), "step_timer")
+            timing = time_steps(dataset, spec, execution_of(placement), steps)
     except (MemoryError, RuntimeError, TooLargeError) as error:
         if not (isinstance(error, TooLargeError) or is_out_of_memory(error)):
             raise
@@ -71,15 +68,6 @@ def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement,
         watts_measured=meter.reading.method == "measured",
         step_seconds_interval=_interval(timing),
     )
-
-
-def _time(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> StepTiming:
-    execution = execution_of(placement)
-    if isinstance(spec, GraphSpec):
-        return time_ranking_steps(
-            read_graph(dataset), spec, RankingHyperparameters(**spec.learned_with), execution, steps=steps
-        )
-    return time_steps(dataset, spec, Hyperparameters(), execution, steps=steps)
 
 
 def _interval(timing: StepTiming) -> tuple[float, float]:

@@ -143,3 +143,8 @@ def _timing(taken: Sequence[StepSeconds], load_seconds: float, memory_bytes: int
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def time_steps_of(dataset: Dataset, spec: ModelSpec, execution: Execution, steps: int) -> StepTiming:
+    """Return the times of the steps of an architecture with the default hyperparameters; see `time_steps`."""
+    return time_steps(dataset, spec, Hyperparameters(), execution, steps=steps)

@@ -5,13 +5,18 @@ from collections.abc import Iterable
 import numpy as np
 
 from shunter.engine.config import Execution
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
 from shunter.engine.loop.step_clock import StepClock, StepSeconds, step_clock
+from shunter.engine.profiling.workload import workload_of
 from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.trainer import batches_for, build_optimizer, ranking_step, step_seed
 from shunter.engine.ranking.triples import Drawing
 from shunter.engine.results import StepTiming
+from shunter.hardware.types import Workload
 from shunter.models.graph import Graph, GraphSpec, build_graph_model
+from shunter.models.graph.counting import count_graph_model
 
 
 def time_ranking_steps(
@@ -66,3 +71,17 @@ def time_ranking_steps(
             load_seconds=(drawing.seconds - drawn) / steps,
             peak_memory_bytes=peak_memory_bytes(device),
         )
+
+
+def time_steps_of(dataset: Dataset, spec: GraphSpec, execution: Execution, steps: int) -> StepTiming:
+    """Return the times of the steps of an architecture with its usual hyperparameters; see `time_ranking_steps`."""
+    rates = RankingHyperparameters(**spec.learned_with)
+    return time_ranking_steps(read_graph(dataset), spec, rates, execution, steps=steps)
+
+
+def describe_graph(dataset: Dataset, spec: GraphSpec, *_: object) -> Workload:
+    """Return the demand of a graph model, which trains in fp32 only and holds its edges in memory."""
+    graph = read_graph(dataset)
+    counts = count_graph_model(spec, graph, negatives=RankingHyperparameters(**spec.learned_with).negatives)
+    workload = workload_of(counts, train_samples=graph.edges)
+    return workload.model_copy(update={"dense": {"fp32": workload.dense["fp32"]}})

@@ -17,7 +17,7 @@ from shunter.engine.ranking.trainer import GraphJob, RankingData, train_ranking
 from shunter.engine.results import TrainResult
 from shunter.engine.stopping import StopKind, StopReason
 from shunter.model_families import is_solved
-from shunter.models.graph import Graph, GraphSpec, Ranker, solved_model
+from shunter.models.graph import Graph, GraphSpec, Ranker, build_graph_model, solved_model
 from shunter.models.graph.registry import check_graph_spec
 
 # Share by which a pass has to rank better than the last that counted, or else patience runs on. Set on MovieLens-1M and
@@ -135,6 +135,12 @@ def check_solvable(spec: GraphSpec, graph: Graph, device: torch.device) -> None:
     """
     check_graph_spec(spec)
     solved_model(spec.family).check_fits(spec, graph, available_memory_bytes(device))
+
+
+def build_ranker(job: TrainingJob[Any, Any, Any]) -> Any:
+    """Build the untrained ranking model of a job."""
+    data = RankingData.of(job.dataset, learn_validation=job.learn_validation, repeats=job.schedule.repeats)
+    return build_graph_model(job.spec, data.graph)
 
 
 def train_any_ranker(

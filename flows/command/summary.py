@@ -61,9 +61,10 @@ def figures_table(summary: TrainSummary) -> TextTable:
     word = "at most, by plan" if decision.is_upper_estimate else "predicted"
     predicted = "" if summary.resumed else f"{expected} {word}"
     by = "fastest" if decision.objective == "time" else f"best by {decision.objective}"
-    ranked = isinstance(summary.result, TrainedRanker)
+    result = summary.result
+    ranked = isinstance(result, TrainedRanker)
     rows = [
-        *(_ranking_rows(summary) if ranked else _click_rows(summary)),
+        *(_ranking_rows(summary, result) if ranked else _click_rows(summary, result)),
         ("Search and training", used, "", predicted),
         ("Whole command", duration(summary.total_seconds), "", ""),
         ("Energy", energy(summary.energy.joules, summary.energy.method) or "unknown", "", ""),
@@ -78,10 +79,8 @@ def _as_text(placement: Placement) -> str:
     return f"{threads}, {placement.precision}, batch {placement.batch_size}"
 
 
-def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
+def _click_rows(summary: TrainSummary, result: EnsembleResult) -> list[tuple[str, str, str, str]]:
     """Return rows of the quality on the test part: NE and AUC of the main label, and the AUC of each further label."""
-    result = summary.result
-    assert isinstance(result, EnsembleResult)
     baselines = [one for one in summary.baselines if isinstance(one, BaselineFigures) and not one.is_result]
     best = min(baselines, key=lambda one: math.inf if one.logloss is None else one.logloss, default=None)
     main = result.tasks[0] if result.tasks else ""
@@ -111,10 +110,8 @@ def _click_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _ranking_rows(summary: TrainSummary) -> list[tuple[str, str, str, str]]:
+def _ranking_rows(summary: TrainSummary, result: TrainedRanker) -> list[tuple[str, str, str, str]]:
     """Return rows of the ranking quality on the test part."""
-    result = summary.result
-    assert isinstance(result, TrainedRanker)
     baselines = [one for one in summary.baselines if isinstance(one, RankingBaseline) and not one.is_result]
     best = max(baselines, key=lambda one: one.ndcg20, default=None)
     rows = []
