@@ -9,11 +9,13 @@ from shunter.errors import UnknownNameError
 from shunter.model_families import (
     AUTO,
     MODEL_FAMILIES,
+    PROBLEMS,
     RANKING_MODELS,
     is_ranking,
     is_solved,
     model_entry,
     model_names,
+    problem_of,
     reads_positions,
 )
 
@@ -60,3 +62,9 @@ def test_a_family_is_imported_when_it_is_used() -> None:
         "print(*(target for target in targets if target.partition(':')[0] in sys.modules))"
     )
     assert not subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_every_part_of_a_problem_can_be_loaded_and_both_problems_have_the_same_parts() -> None:
+    parts = [one for one, named in PROBLEMS.entries["clicks"].capabilities.items() if isinstance(named, str)]
+    assert all(callable(PROBLEMS.load_part(name, part)) for name in PROBLEMS.names for part in parts)
+    assert [problem_of(model) for model in ("dlrm", AUTO, "ease", "lightgcn")] == ["clicks"] * 2 + ["rankings"] * 2
