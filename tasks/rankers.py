@@ -36,7 +36,7 @@ from shunter.search.minutes import Minutes, unlimited
 from shunter.search.protocol import Outcome, Parameters
 from shunter.search.space.ranking import RankingSearch, RankingSpace
 from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep_ranking, reuse_ranking
-from shunter.tasks.card import write_ranking_card
+from shunter.tasks.card.ranking import write_ranking_card
 from shunter.tasks.ensemble import (
     reserve_ending,
 )

@@ -7,7 +7,6 @@ from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.executors.registry import EXECUTORS
 from shunter.engine.executors.role import Executor
-from shunter.engine.executors.separate_process import SubprocessExecutor
 from shunter.errors import RequestError
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.types import Placement
@@ -41,6 +40,8 @@ class ThisMachine:
         """
         if count == 1:
             return [InProcessExecutor(placement) if placement.processes == 1 else self.executor(placement)]
+        from shunter.engine.executors.separate_process import SubprocessExecutor
+
         cores = max(1, usable_cores() // count)
         if placement.device == "cpu":
             threads = min(placement.threads, max(placement.threads // count, cores))

@@ -23,7 +23,7 @@ from shunter.engine.data.vectors import begin_with_given
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.interrupt import deferred_interrupt
 from shunter.engine.loop.learning_rates import LearningRates
-from shunter.engine.loop.loss import load_loss, task_weights
+from shunter.engine.loop.loss import group_field, load_loss, task_weights
 from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.snapshots import snapshot_folder
@@ -69,8 +69,9 @@ def train(
     Args:
         job: Training job.
         hooks: Functions that are called during training.
-        checkpointing: Where the state is saved. None keeps the state in memory only; if the tables are in a file, None
-            uses a temporary folder beside the data until training ends.
+        checkpointing: Folder and frequency of its checkpoints. None keeps the state in memory only; tables in a file
+            then
+            need a temporary folder beside the data until training ends.
         processes: Processes that share this training run; each calls this function. None is this process alone.
 
     Raises:
@@ -95,7 +96,9 @@ def train(
             cache = replace(cache, directory=checkpointing.directory)
         processes, checkpoint = processes or OneProcess(), None
         if checkpointing is not None:
-            checkpoint = processes.checkpoint(checkpointing.directory, _identity(job), checkpointing.checkpoint_settings)
+            checkpoint = processes.checkpoint(
+                checkpointing.directory, _identity(job), checkpointing.checkpoint_settings
+            )
         with applied(job.execution) as device, seeded(processes.random_seed(job.schedule.seed), device):
             reset_peak_memory(device)
             run = _Run(job, hooks, processes=processes, cache=cache)
@@ -214,7 +217,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)
         super().__init__(model, optimizer, schedule, losses, _State(), hooks=hooks)
-        self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
+        groups = group_field(job.hyperparameters.loss, dataset)
+        self.loader = processes.loader(dataset, execution.batch_size, schedule.seed, groups)
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.tasks = dataset.features.tasks
         self.task_weights = task_weights(job.hyperparameters.task_weights, self.tasks, execution.device)
@@ -229,8 +233,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.epochs_of_cycle = schedule.max_epochs // cycles if cycles > 1 else None
         self.rates_vary = not job.hyperparameters.has_constant_rates
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
-        self.processes.record_steps(model, optimizer, execution)
-        self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
+        if groups is None:  # a recorded step reads no groups
+            self.processes.record_steps(model, optimizer, execution)
+        self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled and groups is None else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
         self.logits = self.best_logits = None  # validation logits of the last and of the best weights
 
@@ -302,10 +307,10 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
                 raise_if_interrupted()
                 if state.step in self.check_steps and state.next_batch < len(self.loader):
                     self._check_quality()
-                    self.clock.go_on()
+                    self.clock.resume_after_pause()
                 if self._checkpoint_is_due():
                     self.save(may_skip=True)
-                    self.clock.go_on()
+                    self.clock.resume_after_pause()
                 reason = self._reason_to_stop()
                 if reason is not None:
                     return reason
@@ -318,7 +323,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.rates.apply(state.step, state.plateaus)
         self.model.embeddings.set_step(state.step)
         if self.checkpoint is not None:
-            self.checkpoint.note_rows(batch.values, batch.offsets)
+            self.checkpoint.record_rows(batch.values, batch.offsets)
         losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)
         state.step += 1
         state.next_batch += 1

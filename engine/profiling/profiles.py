@@ -5,11 +5,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_profiles
-from shunter.engine.profiling.step_costs import with_step_costs
 from shunter.errors import HardwareError
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 from shunter.hardware.devices.identity import machine_id
-from shunter.hardware.probes.accelerator import measure_profile
 from shunter.hardware.probes.quantities import measured_rate
 from shunter.hardware.probes.timing import SECONDS_EACH
 from shunter.hardware.reservation import Reservation, Tell, reserve, say
@@ -163,6 +161,8 @@ def measure(
     Raises:
         HardwareError: The device refuses to work.
     """
+    from shunter.hardware.probes.accelerator import measure_profile
+
     profile = measure_profile(accelerator, host, seconds_each)
     return with_training_costs(profile, seconds_each) if training_costs else profile
 
@@ -177,6 +177,7 @@ def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_
     import torch
 
     from shunter.engine.probes.embedding_rates import time_embeddings
+    from shunter.engine.profiling.step_costs import with_step_costs
     from shunter.hardware.probes.rates import large_bytes
 
     accelerator = profile.accelerator

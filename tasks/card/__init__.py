@@ -17,7 +17,6 @@ from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.quality import group_metrics
 from shunter.reporting.card.unknown_row import score_unknown_row
 from shunter.tasks.accelerators import announce
-from shunter.tasks.card.ranking import CARD, write_ranking_card
 from shunter.tracking.passes import log_passes
 from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
 from shunter.tracking.registry.models import RegisteredModel
@@ -25,13 +24,11 @@ from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run
 
 __all__ = [
-    "CARD",
     "CARD_MARKDOWN",
     "CARD_PAGE",
     "describe_version",
     "publish_card",
     "write_card",
-    "write_ranking_card",
 ]
 
 FOLDER = "model_card"

@@ -27,7 +27,7 @@ from shunter.models.graph import graph_spec
 from shunter.planner.describe import describe
 from shunter.reporting.card.ranking_baselines import evaluate_on_test
 from shunter.requests import TrainRequest
-from shunter.tasks.card import CARD, write_ranking_card
+from shunter.tasks.card.ranking import CARD, write_ranking_card
 from shunter.tasks.train import train_model
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.runs import start_run_tree
