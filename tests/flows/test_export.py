@@ -153,15 +153,15 @@ def test_a_server_takes_an_increment_while_the_former_model_goes_on_scoring(fold
 
 
 def test_the_commands(folder: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    export("shop/2", folder / "second", since="1", bits=CheckpointBits.FOUR, rows=rows)
+    export("shop/2", str(folder / "second"), since="1", bits=CheckpointBits.FOUR, rows=rows)
     said = " ".join(capsys.readouterr().out.split())
     assert "shop/2 in 4 bits since shop/1 is in" in said
     assert "of the whole model; " in said
     assert "the log loss rises by" in said
-    predict("shop/1", [str(rows)], out=str(folder / "scores.csv"), increment=[folder / "second"])
+    predict("shop/1", [str(rows)], out=str(folder / "scores.csv"), increment=[str(folder / "second")])
     assert len((folder / "scores.csv").read_text().splitlines()) == ROWS + 1
     with pytest.raises(SystemExit):
-        export("shop/2", folder / "again", bits=CheckpointBits.FOUR)
+        export("shop/2", str(folder / "again"), bits=CheckpointBits.FOUR)
     assert "name the base model with --since" in " ".join(capsys.readouterr().err.split())
 
 

@@ -25,7 +25,7 @@ from shunter.ingestion.sources.open import open_source
 from shunter.models.registry import model_spec
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.quality import evaluate_quality
-from shunter.tasks.register.promotion import doubt_of
+from shunter.tasks.register.succession import doubt_of
 from shunter.tracking.registry.click_comparison import compare_models
 from shunter.tracking.registry.serving import load_scorer
 from shunter.tracking.registry.versions import ModelFiles

@@ -88,7 +88,7 @@ def test_the_new_version_scores_raw_rows_wherever_a_model_does(home: Path, log: 
         assert is_compressed(kept) or found.card.winner not in ("int8",)
         assert weight_bytes(kept) <= least_bytes()
     assert 0 < np.abs(np.asarray(small) - np.asarray(whole)).max() < 0.2
-    export("shop@challenger", tmp_path / "exported")
+    export("shop@challenger", str(tmp_path / "exported"))
     log.to_csv(tmp_path / "rows.csv", index=False)
     predict(str(tmp_path / "exported"), [str(tmp_path / "rows.csv")], out=str(tmp_path / "scores.csv"))
     np.testing.assert_allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], small, rtol=1e-12)
@@ -123,7 +123,7 @@ def test_what_cannot_be_is_said(home: Path, tmp_path: Path, monkeypatch: pytest.
         compress_flow.fn(CompressRequest(model="shop/1", calibration_rows=100))
     with pytest.raises(RequestError, match="itself has an AUC"):
         compress_flow.fn(CompressRequest(model="shop/1", min_auc=0.9))
-    export("shop/1", tmp_path / "folder")
+    export("shop/1", str(tmp_path / "folder"))
     with pytest.raises(RequestError, match="is a folder"):
         compress_flow.fn(CompressRequest(model=str(tmp_path / "folder")))
 

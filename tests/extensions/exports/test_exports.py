@@ -150,7 +150,7 @@ def exported(
         folder = tmp_path_factory.mktemp(model) / how
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SHUNTER_HOME", str(home))
-            export(model, folder, export_format=how)
+            export(model, str(folder), export_format=how)
             champion = np.asarray(load_champion(model).predict(pl.read_parquet(rows).to_pandas()))
         assert json.loads((folder / "signed.json").read_text())["digest"] == digest_of(folder)
         return folder, champion
