@@ -175,7 +175,7 @@ class _SplitArrays:
         """Return the ids of a single-valued field, int32 `[rows]`."""
         assert self.categorical is not None, "the field is one of the single-valued ones"
         single = [one.name for one in self.features.categorical if not one.multi_valued]
-        return np.array(self.categorical[:, single.index(field)])
+        return _rows_of(self.categorical, slice(0, len(self.labels)))[:, single.index(field)].copy()
 
     def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
         """Return a batch of the chosen rows; `whole` are all rows of the batch if `rows` are this process's part."""

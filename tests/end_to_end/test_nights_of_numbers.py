@@ -61,6 +61,8 @@ def test_a_night_of_numbers_promotes_by_loss_and_rmse(
     assert (second.outcome, second.champion) == ("promoted", 2)
     judgement = second.judgement
     assert isinstance(judgement, Judgement)
+    assert judgement.champion_rmse is not None
+    assert judgement.challenger_rmse is not None
     assert judgement.champion_rmse > judgement.challenger_rmse > 0.3
     assert judgement.saving_low > judgement.needed > 0
     metrics = MlflowClient(tracking_uri()).get_run(second.run_id).data.metrics

@@ -59,24 +59,21 @@ def test_gradients_are_those_of_differences(loss) -> None:
     assert torch.autograd.gradcheck(lambda scores: loss(scores, labels, groups, 1.5), (logits,))
 
 
-def _rows_in_order(loader: BatchLoader, epoch: int, start_batch: int = 0) -> np.ndarray:
-    return np.concatenate(
-        [np.arange(400)[rows] for rows in loader.rows_of_batches(epoch=epoch, start_batch=start_batch)]
-    )
+def order(loader: BatchLoader, **of: int) -> np.ndarray:
+    return np.concatenate([np.asarray(rows) for rows in loader.rows_of_batches(**of)])
 
 
 def test_a_batch_holds_rows_of_groups_side_by_side_and_every_row_once(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, rows=400)
     loader = BatchLoader(dataset, "train", 32, shuffle=True, seed=3, grouped_by="single0")
     plain = BatchLoader(dataset, "train", 32)
-    assert loader._groups is not None
-    ids = np.concatenate([loader._groups[rows] for rows in loader.rows_of_batches(epoch=1)])
+    ids = np.load(tmp_path / "train.categorical.npy")[order(loader, epoch=1), 0]
     assert (ids[1:] != ids[:-1]).sum() == len(np.unique(ids)) - 1
-    rows = _rows_in_order(loader, epoch=1)
+    rows = order(loader, epoch=1)
     assert sorted(rows.tolist()) == list(range(len(rows)))
-    skipped = _rows_in_order(loader, epoch=1, start_batch=2)
+    skipped = order(loader, epoch=1, start_batch=2)
     assert (skipped == rows[64:]).all()
-    assert (rows != _rows_in_order(loader, epoch=2)).any()
+    assert (rows != order(loader, epoch=2)).any()
     batch = next(loader.batches())
     assert batch.groups is not None
     assert next(plain.batches()).groups is None
