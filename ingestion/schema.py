@@ -166,7 +166,7 @@ class Schema(Options, TextForm):
     )
     k_core: dict[str, PositiveInt] = Field(
         default={},
-        description="Least rows of each user and item, counted again until no row is left out.",
+        description="Least rows of each user and item; rarer ones are removed repeatedly (k-core).",
         exclude_if=is_default,
     )
     negatives: Negatives | None = Field(

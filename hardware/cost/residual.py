@@ -50,7 +50,7 @@ class StepObservation(Frozen):
     compiled: bool = Field(default=False, description="Whether the step was compiled, which the cost model knows not.")
     steps: int | None = Field(default=None, description="Steps that were measured; None when unknown.")
     measured_interval: tuple[float, float] | None = Field(
-        default=None, description="Holds nine in ten of the steps of a probe; None when unknown."
+        default=None, description="Interval of nine in ten steps of a probe, in seconds; None if unknown."
     )
     memory_bytes: int | None = Field(default=None, description="Peak while it was measured; None when unknown.")
     mean_watts: float | None = Field(

@@ -232,7 +232,7 @@ class RecboleSource(CsvSource):
     identity: str = "recbole"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Yield units of the files in order."""
+        """Yield the units of work (groups of lines) of the files in order."""
         return (unit for path in self.paths for unit in text_units(path, unit_bytes))
 
     def header(self, path: Path) -> list[str]:

@@ -158,7 +158,7 @@ class StepModel:
         return TaskGraph(tasks, resources)
 
     def _tasks_of_sums(self) -> list[tuple[int, ...]]:
-        """Return the tasks whose seconds depend on each sum."""
+        """Return for each sum over the tables (`planning.costs`) the tasks whose seconds depend on it."""
         layout, number = self.layout, self._number
         touched: list[set[int]] = [set() for _ in range(layout.size)]
         for (phase, group, place), task in number.items():
