@@ -96,7 +96,7 @@ class LearnedProduct(nn.Module):
         return torch.bmm(prototypes, padded.view(self.form.parts, self.form.length, -1))
 
     def _parts(self, rows: Tensor) -> Tensor:
-        """Cut `[rows, inputs]` into scaled and rounded sub-vectors `[parts, rows, length]`, largest value 1."""
+        """Cut `[rows, inputs]` into scaled sub-vectors `[parts, rows, length]`, whose largest value is 1."""
         form = self.form
         padded = nn.functional.pad(rows * self.scale, (0, form.parts * form.length - form.inputs))
         return padded.view(len(rows), form.parts, form.length).transpose(0, 1)

@@ -114,8 +114,7 @@ class DeviceUpgrade:
         return ThisMachine().executors(placement, count)
 
     def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
-        """Return the placement that the policy chooses; None if another job waits for accelerators. See
-        `Mover.choose`."""
+        """Return the placement that the policy chooses; None if another job waits. See `Mover.choose`."""
         rows = self._rows(here)
         was = _row_of(here, rows)
         if was is None or is_wanted({row.candidate.placement.accelerator for row in rows}):

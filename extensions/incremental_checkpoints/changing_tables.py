@@ -49,8 +49,7 @@ class RowsToKeep:
         return set(self.contents) == {"full"}
 
     def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
-        """Write the rows as new parts, which follow those of the last checkpoint; return all current parts of the
-        tables."""
+        """Write the rows as new parts after those of the last checkpoint; return all current parts."""
         chains = [base_chain(content, parts, place) for place, content in enumerate(self.contents)]
         files: list[list[StoredFile]] = [[] for _ in chains]
         for position, (place, tensors) in enumerate(filled(self._encoded(step))):
