@@ -205,16 +205,16 @@ class ManyProcesses(OneProcess):
         assert isinstance(batch, BatchShare)
         following, self._following = self._following, None
         tables = model.embeddings
-        go_on_sending = _nothing
+        continue_sending = _nothing
         if following is not None and isinstance(tables, ShardedEmbeddings):
             tables.send_ahead(*following.inputs[1:])
-            go_on_sending = tables.go_on_sending
+            continue_sending = tables.continue_sending
         if model.compiled_step is not None and model.compiled_step.suits(batch):
-            return model.compiled_step(batch, weights, go_on_sending)
+            return model.compiled_step(batch, weights, continue_sending)
         optimizer.zero_grad(set_to_none=True)
         with autocast(batch.labels.device, precision):
             logits = model(*batch.inputs)
-        go_on_sending()
+        continue_sending()
         own = slice(batch.own)
         losses = own_losses(
             logits[own],
