@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.scoring import described, memory_for_tables
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.metrics import row_losses
@@ -48,12 +49,13 @@ def losses_of(
 
 
 def number_of(files: ModelFiles) -> NumberLabel | None:
-    """Return the label that a model predicts if it is a number; None for clicks.
+    """Return the label that a model predicts if it is a number; None for clicks and for models that rank.
 
     Raises:
         CheckpointError: The description of the model is damaged.
     """
-    return described(files.model / "model.json")[0].number
+    path = files.model / "model.json"
+    return described(path)[0].number if "features" in read_json(path) else None
 
 
 def scores_of(
