@@ -54,7 +54,7 @@ OTHER_FOLDERS = ("mlflow", "benchmarks", "docs", "tests", "requirements")
 # Artifacts, metrics and experiments in MLflow, which look like paths of the project.
 IN_MLFLOW = {
     *("search/study.db", "search/front.png", "search/front.json", "search/trials.csv"),
-    *("search/complete_trials", "search/best_ne", *EXPERIMENTS),
+    *("search/complete_trials", "search/best_ne", "search/best_relative_loss", *EXPERIMENTS),
 }
 # Sentences to whoever ordered the work instead of to a reader.
 NOT_TO_READERS = (
