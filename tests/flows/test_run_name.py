@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from shunter.engine.ensemble.result import Member
+from shunter.engine.ensemble.result import EnsembleResult, Member
 from shunter.engine.metrics import Metrics
 from shunter.flows.train import run_name
 
@@ -27,7 +25,7 @@ def member(name: str, weight: float) -> Member:
 )
 def test_quality_what_it_holds_data_and_date(auc: float, members: list[Member], name: str) -> None:
     test = Metrics(auc=auc, logloss=0.6, ne=0.9, calibration=1.0, rows=100, base_rate=0.3)
-    result: Any = SimpleNamespace(test=test, members=members)
+    result = EnsembleResult.model_construct(test=test, members=tuple(members))
     assert run_name("logs", "dlrm", result, datetime(2026, 3, 9, 10, 5, tzinfo=UTC)).startswith(name)
 
 
@@ -35,5 +33,5 @@ def test_of_predicted_numbers_the_rmse_is_named() -> None:
     test = replace(
         Metrics(auc=float("nan"), logloss=0.6, ne=0.9, calibration=1.0, rows=9, base_rate=3.0), rmse=1.25, mae=1.0
     )
-    result: Any = SimpleNamespace(test=test, members=[member("member-0", 1)])
+    result = EnsembleResult.model_construct(test=test, members=(member("member-0", 1),))
     assert run_name("logs", "dlrm", result, datetime(2026, 3, 9, 10, 5, tzinfo=UTC)).startswith("1.2500 RMSE dlrm")

@@ -53,7 +53,7 @@ def test_the_list_of_commands_is_not_cut() -> None:
 
 
 def test_commands_with_many_options_show_the_common_ones() -> None:
-    assert MANY == ["train", "tune", "select", "nightly", "plan"]
+    assert MANY == ["train", "tune", "select", "nightly", "plan", "plan scale"]
     names = {one.name for name in MANY for one in ALL[name].params}
     assert COMMON - {"help"} <= names
 

@@ -78,7 +78,7 @@ def test_watts_that_the_file_does_not_give_are_the_catalogues(tmp_path: Path) ->
         ("machines: [{name: a}, {name: a}]", "two machines are called 'a'"),
         ("machines: [{name: a, cont: 3}]", "did you mean count"),
         ("machines: [{name: a, count: 0}]", "count in entry 1 of machines is 0: give a number above 0"),
-        ("machines: [{name: a}]\noutages: [{machine: b, begin_seconds: 1}]", "names the machine 'b'"),
+        ("machines: [{name: a}]\noutages: [{machine: b, begin_seconds: 1}]", "names the unknown machine 'b'"),
         ("machines: [{name: a, server: s, memory_gib: 1}, {name: b, server: s}]", "'a' and 'b' are of one server"),
         ("machines: [{name: a, count: 1000000000000000}]", "count in entry 1 of machines is 1000000000000000"),
         ("machines: [{name: a, memory_gib: .inf}]", "give a finite number"),
