@@ -154,7 +154,7 @@ class NightlyRequest(JobRequest, frozen=True):
     days: DayChoice = Field(
         default=DayChoice(), description="Days that are learned, and the day on which models are compared."
     )
-    challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="Training of the challenger.")
+    challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="How the challenger is trained.")
     promotion: Promotion = Field(default=Promotion(), description="Conditions that a challenger must meet.")
     drift: DriftLimits = Field(default=DriftLimits(), description="Thresholds from which an unusual day is reported.")
     register_as: RegisteredName | None = Field(

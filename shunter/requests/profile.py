@@ -48,7 +48,7 @@ class ProfileRequest(Request, frozen=True):
         description="Model family whose stalls are measured; needs --data.",
         json_schema_extra=lambda schema: schema.update(enum=[*MODEL_FAMILIES.names, AUTO]),
     )
-    stalls: StallRequest = Field(default=StallRequest(), description="Training whose stalls are measured.")
+    stalls: StallRequest = Field(default=StallRequest(), description="Training run whose stalls are measured.")
 
     if TYPE_CHECKING:
 

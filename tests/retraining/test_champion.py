@@ -81,7 +81,7 @@ def test_a_champion_of_another_log_is_not_gone_on_from(tmp_path: Path) -> None:
     files = ModelFiles(tmp_path / "model", dataset.directory / "encoder")
     champion = Champion(Version("shop", 3, "run", {}), files, frozenset())
     files.model.mkdir()
-    write_json(files.model / "model.json", json.dumps({"features": dataset.features.to_dict()}))
+    write_json(files.model / "model.json", json.dumps({"features": dataset.features.to_dict(), "members": []}))
     check_same_log(champion, log.schema, "shop")
     grown = log.schema.model_copy(update={"numeric": ("price", "age", "height", "width")})
     check_same_log(champion, grown, "shop")  # columns that come are no other log
