@@ -1,6 +1,7 @@
 """Short measurement of a graph model's real training step, for the choice of a placement."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,15 +9,16 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
 from shunter.engine.loop.step_clock import StepClock, StepSeconds, step_clock
-from shunter.engine.profiling.workload import workload_of
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.trainer import batches_for, build_optimizer, ranking_step, step_seed
 from shunter.engine.ranking.triples import Drawing
 from shunter.engine.results import StepTiming
-from shunter.hardware.types import Workload
 from shunter.models.graph import Graph, GraphSpec, build_graph_model
 from shunter.models.graph.counting import count_graph_model
+
+if TYPE_CHECKING:
+    from shunter.hardware.types import Workload
 
 
 def time_ranking_steps(
@@ -79,8 +81,10 @@ def time_steps_of(dataset: Dataset, spec: GraphSpec, execution: Execution, steps
     return time_ranking_steps(read_graph(dataset), spec, rates, execution, steps=steps)
 
 
-def describe_graph(dataset: Dataset, spec: GraphSpec, *_: object) -> Workload:
+def describe_graph(dataset: Dataset, spec: GraphSpec, *_: object) -> "Workload":
     """Return the demand of a graph model, which trains in fp32 only and holds its edges in memory."""
+    from shunter.engine.profiling.workload import workload_of  # imports pydantic
+
     graph = read_graph(dataset)
     counts = count_graph_model(spec, graph, negatives=RankingHyperparameters(**spec.learned_with).negatives)
     workload = workload_of(counts, train_samples=graph.edges)
