@@ -55,7 +55,7 @@ def number_of(files: ModelFiles) -> NumberLabel | None:
         CheckpointError: The description of the model is damaged.
     """
     path = files.model / "model.json"
-    return described(path)[0].number if "features" in read_json(path) else None
+    return described(path)[0].number if "members" in read_json(path) else None
 
 
 def scores_of(
