@@ -101,8 +101,8 @@ class _Predicting(nn.Module):
         super().__init__()
         self.program, self.predictions = program, number_loss(number).predictions
 
-    def forward(self, *inputs: Any) -> Tensor:
-        return self.predictions(self.program(*inputs))
+    def forward(self, dense: Tensor, second: Any, third: Any) -> Tensor:
+        return self.predictions(self.program(dense, second, third))  # torch.export names no dimensions of `*inputs`
 
 
 def _predicting(program: nn.Module, scorer: Scorer) -> nn.Module:
