@@ -1,7 +1,7 @@
 """Training runs of graph models: the search over their settings, the baselines, and the final training.
 
 A resumed run finds finished training runs in its folders: the search proposes the same settings again and skips the
-finished ones (`shunter.search.space.ranking`).
+finished ones (`shunter.search.ranking`).
 """
 
 import logging
@@ -34,7 +34,7 @@ from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.requests import TrainRequest, baselines_of
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.protocol import Outcome, Parameters
-from shunter.search.space.ranking import RankingSearch, RankingSpace
+from shunter.search.ranking import RankingSearch, RankingSpace
 from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep_ranking, reuse_ranking
 from shunter.tasks.card.ranking import write_ranking_card
 from shunter.tasks.ensemble import (

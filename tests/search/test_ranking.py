@@ -10,7 +10,7 @@ from shunter.model_families import RANKING_MODELS
 from shunter.models.graph import graph_spec
 from shunter.models.graph.registry import check_graph_spec
 from shunter.models.graph.spec import Range
-from shunter.search.space.ranking import FEWEST_RIVALS, RankingSearch, RankingSpace
+from shunter.search.ranking import FEWEST_RIVALS, RankingSearch, RankingSpace
 
 
 @pytest.mark.parametrize("family", RANKING_MODELS.names)
