@@ -92,13 +92,13 @@ def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:
     ids = f"SELECT id FROM flow_run WHERE {_OLD}"
     with closing(sqlite3.connect(database, timeout=LOCK_SECONDS)) as tables:
         try:
+            if not tables.execute("SELECT 1 FROM sqlite_master WHERE name = 'flow_run'").fetchone():
+                return  # no flow has run yet
             moment = before.strftime("%Y-%m-%d %H:%M:%S.%f")  # Prefect's format
             count, oldest = tables.execute(f"SELECT count(*), min(end_time) FROM ({_ended(ids)})", (moment,)).fetchone()
             said = f"SELECT coalesce(sum(length(message)), 0) FROM log WHERE flow_run_id IN ({ids})"
             size = tables.execute(said, (moment,)).fetchone()[0]
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
-                return  # no flow has run yet
             raise _unreadable(database, error) from error
     if count:
         age_seconds = time.time() - datetime.fromisoformat(oldest).replace(tzinfo=UTC).timestamp()

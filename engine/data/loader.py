@@ -93,8 +93,8 @@ class BatchLoader:
         batch = self._arrays.read(rows)
         if self._groups is None:
             return batch
-        groups = np.where(self._groups[rows] == 0, -1, self._groups[rows]).astype(np.int32)
-        return replace(batch, groups=torch.from_numpy(groups))
+        groups = self._groups[rows]
+        return replace(batch, groups=torch.from_numpy(np.where(groups == 0, np.int32(-1), groups)))
 
     def targets(self) -> Targets:
         """Return labels and weights of the whole split, in the order of its rows."""

@@ -70,8 +70,7 @@ def train(
         job: Training job.
         hooks: Functions that are called during training.
         checkpointing: Folder and frequency of its checkpoints. None keeps the state in memory only; tables in a file
-            then
-            need a temporary folder beside the data until training ends.
+            then need a temporary folder beside the data until training ends.
         processes: Processes that share this training run; each calls this function. None is this process alone.
 
     Raises:

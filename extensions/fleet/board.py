@@ -26,7 +26,7 @@ class Board:
         running: Running jobs.
         caps: Power cap of each machine: 0 for none, otherwise an index from 1 into its type's `power_caps`.
         has_priorities: True if jobs may differ in priority; otherwise policies need not sort by it.
-        paces: Relative speed of each machine; less than 1 during a slowdown.
+        speeds: Relative speed of each machine; less than 1 during a slowdown.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -39,7 +39,7 @@ class Board:
         self.running: dict[str, JobState] = {}
         self.touched: dict[str, tuple[JobState, Placement | None]] = {}
         self.caps = [0] * len(cluster.machines)
-        self.paces = [1.0] * len(cluster.machines)
+        self.speeds = [1.0] * len(cluster.machines)
         self.changed_machines: set[int] = set()
         self.has_priorities = False
         self._types = [machine.accelerator for machine in cluster.machines]
@@ -106,7 +106,7 @@ class Board:
 
     def pace(self, machine: int, speed: float) -> None:
         """Set the relative speed of a machine."""
-        self.paces[machine] = speed
+        self.speeds[machine] = speed
         self.changed_machines.add(machine)
 
     def power_share(self, placement: Placement) -> float:
@@ -244,7 +244,7 @@ class Board:
 
     def _speed(self, placement: Placement) -> float:
         kind = self.cluster.type_of(self._types[placement[0][0]])
-        return min(self.paces[machine] * kind.cap(self.caps[machine])[1] for machine, _ in placement)
+        return min(self.speeds[machine] * kind.cap(self.caps[machine])[1] for machine, _ in placement)
 
     def _take(self, state: JobState, placement: Placement, sign: int) -> None:
         need = state.job.need(self._types[placement[0][0]])

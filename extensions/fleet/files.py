@@ -184,11 +184,11 @@ class OwnJobs(Frozen):
     jobs: tuple[OwnJob, ...] = Field(min_length=1)
 
 
-Foretell = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
+PredictTimes = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
 """Function that adds times to jobs that state none, for each of these accelerator types."""
 
 
-def read_fleet(request: FleetRequest, predict_times: Foretell) -> tuple[list[Job], Cluster]:
+def read_fleet(request: FleetRequest, predict_times: PredictTimes) -> tuple[list[Job], Cluster]:
     """Read the jobs and the cluster of a request, and check that they fit.
 
     Args:

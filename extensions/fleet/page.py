@@ -95,7 +95,7 @@ def times_html(times: Sequence[PredictedTime]) -> str:
         f"<td>{one.source.value}</td><td>{f'{one.server_memory_gib:.2f}' if one.server_memory_gib else ''}</td></tr>"
         for one in times
     )
-    head = "<tr><th>job</th><th>accelerator</th><th>foreseen (s)</th><th>by</th>"
+    head = "<tr><th>job</th><th>accelerator</th><th>predicted (s)</th><th>by</th>"
     head += "<th>server memory of a process, predicted or stated (GiB)</th></tr>"
     return f'<details class="scroll"><summary>What each job takes</summary><table>{head}{cells}</table></details>'
 

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import re
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -50,7 +51,7 @@ class QueryError(RequestError):
         return f"The query of {self.address} is refused ({reason}): give the name of a table, or one SELECT."
 
 
-class _Database:
+class _Database(ABC):
     """Store of a database: `LOCATION#TABLE` or `LOCATION#SELECT ...`."""
 
     name = ""
@@ -81,9 +82,9 @@ class _Database:
         file += self.suffix
         return [store_result(self.name, address.location, file, lambda path: self.read(address, query, told, path))]
 
+    @abstractmethod
     def read(self, address: Address, query: str, told: str, path: Path) -> None:
         """Write the result of a query to a file."""
-        raise NotImplementedError
 
     def copy(self, paths: Iterable[Path]) -> None:
         """Raise `DataError`, since a result was removed after it was found."""

@@ -4,6 +4,7 @@ import hashlib
 import os
 import secrets
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -43,12 +44,12 @@ class UnreadableTableError(DataError):
         return f"{self.address} cannot be read ({without_secrets(reason)}): restore it, or give another version."
 
 
-class _TableStore:
+class _TableStore(ABC):
     """Store of tables, whose versions are copied when they are found."""
 
+    @abstractmethod
     def find(self, address: Address) -> list[Path]:
         """Return the path of the local copy of a version, which is made if it is absent; see the subclass."""
-        raise NotImplementedError
 
     def copy(self, paths: Iterable[Path]) -> None:
         """Raise `DataError`, since a version was removed after it was found."""

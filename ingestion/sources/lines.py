@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,13 +56,13 @@ class LineSource(TableSource):
             yield TableChunk(path, rows, np.delete(numbers, list(bad)), rejected)
             before += len(lines)
 
+    @abstractmethod
     def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
         """Parse lines that are not blank.
 
         Returns:
             Columns of the readable lines, and the fault of each other line by its index.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Sources of CSV and Parquet files, read in batches with the columns that the schema names."""
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -47,7 +48,7 @@ _USUAL_COLUMNS = 64  # for wider files a block holds more bytes, since it would 
 
 
 @dataclass(frozen=True)
-class TableSource:
+class TableSource(ABC):
     """Source of files that hold a table; a subclass reads one file format."""
 
     name: str
@@ -62,10 +63,11 @@ class TableSource:
         """Yield units of the files in order."""
         return (unit for path in self.paths for unit in text_units(path, unit_bytes))
 
+    @abstractmethod
     def header(self, path: Path) -> list[str]:
         """Return the names of the columns of a file, in their order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tables(
         self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
     ) -> Iterator[TableChunk]:
@@ -81,7 +83,6 @@ class TableSource:
         Raises:
             DataError: The file cannot be read.
         """
-        raise NotImplementedError
 
     def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
         """Yield the files, or one unit, in chunks of rows."""

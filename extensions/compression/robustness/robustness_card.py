@@ -13,7 +13,7 @@ _CHECKS = {
     True: "as far as the stored check bits show",
     False: "which changes nothing here, for no check bits are stored with it",
 }
-COLUMNS = ("rate", "errors", "AUC", "in range", "put right", "left out", "members", "best alone")
+COLUMNS = ("rate", "errors", "AUC", "in range", "corrected", "excluded", "members", "best alone")
 
 
 @dataclass(frozen=True, kw_only=True)

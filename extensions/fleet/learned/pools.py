@@ -29,9 +29,9 @@ def pools_of(board: Board) -> list[Pool]:
     """
     found = []
     for name, machines in board.cluster.machines_of.items():
-        there = sorted((i for i in machines if not board.is_away(i)), key=lambda i: (board.paces[i], i))
-        for pace in sorted({board.paces[i] for i in there}):
-            members = tuple(i for i in there if board.paces[i] >= pace)
+        there = sorted((i for i in machines if not board.is_away(i)), key=lambda i: (board.speeds[i], i))
+        for pace in sorted({board.speeds[i] for i in there}):
+            members = tuple(i for i in there if board.speeds[i] >= pace)
             found.append(Pool(name, pace, members, sum(board.cluster.machines[i].count for i in members)))
     return found
 
@@ -40,11 +40,11 @@ def place(board: Board, pool: Pool, accelerators: int, need: Need = ANYWHERE) ->
     """Return the tightest free placement in a pool, preferring slow machines to fast ones."""
     if len(pool.machines) == len(board.cluster.machines_of[pool.accelerator]) and _are_alike(board, pool):
         return board.place(accelerators, pool.accelerator, need=need)
-    fitting = [(board.paces[i], board.free[i], i) for i in pool.machines if board.room(i, need) >= accelerators]
+    fitting = [(board.speeds[i], board.free[i], i) for i in pool.machines if board.room(i, need) >= accelerators]
     if fitting:
         return ((min(fitting)[2], accelerators),)
     return board.fill(accelerators, pool.machines, is_sorted=True, need=need)
 
 
 def _are_alike(board: Board, pool: Pool) -> bool:
-    return all(board.paces[i] == pool.pace for i in pool.machines)
+    return all(board.speeds[i] == pool.pace for i in pool.machines)

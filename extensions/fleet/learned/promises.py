@@ -42,7 +42,7 @@ class Promises:
         for name, one in list(self.kept.items()):
             if name not in states or (
                 board.is_away(one.machine)
-                or board.paces[one.machine] != 1.0
+                or board.speeds[one.machine] != 1.0
                 or self._has_lost_its_place(states[name], one, board)
             ):
                 del self.kept[name]
@@ -75,7 +75,7 @@ class Promises:
         (machine, count), *others = placement
         if others:
             return
-        if board.caps[machine] or board.paces[machine] != 1.0:
+        if board.caps[machine] or board.speeds[machine] != 1.0:
             return
         own = self.kept.pop(state.name)
         here = Reservation(machine, count, board.now, state.end)
@@ -99,7 +99,7 @@ class Promises:
             asked = job.asks(there.accelerator)
             if there.accelerator not in usable or there.count < asked:
                 continue
-            if board.is_away(machine) or board.paces[machine] != 1.0:
+            if board.is_away(machine) or board.speeds[machine] != 1.0:
                 continue
             alone = Conditions(there.accelerator, (asked,), 0)
             length = state.seconds_left(alone) + max(job.start_seconds, job.move_seconds)

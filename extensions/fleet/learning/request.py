@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shunter.extensions.fleet.cluster import Cluster
-from shunter.extensions.fleet.files import Foretell, check_fleet, read_fleet
+from shunter.extensions.fleet.files import PredictTimes, check_fleet, read_fleet
 from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.learned.file import load_policy, policy_file
 from shunter.extensions.fleet.learned.objectives import check_objective
@@ -29,7 +29,7 @@ def check_learning(request: FleetLearnRequest) -> None:
         load_policy(policy_file(f"{LEARNED}:{request.start_from}"))
 
 
-def read_learning(request: FleetLearnRequest, predict_times: Foretell) -> tuple[list[Job], Cluster]:
+def read_learning(request: FleetLearnRequest, predict_times: PredictTimes) -> tuple[list[Job], Cluster]:
     """Read the jobs and the cluster of a request.
 
     Args:

@@ -58,16 +58,18 @@ def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:
         work: Predicted work, without communication if one machine runs the job.
         measured: Seconds of the whole job by type.
     """
-    paces = {
+    iteration_seconds = {
         name if name in work.compute_seconds else "": seconds / work.count
         for name, seconds in measured.items()
         if work.count
     }
-    if not paces:
+    if not iteration_seconds:
         return work
-    off = fmean(pace / work.compute_seconds[name] for name, pace in paces.items())
-    untried = {name: seconds * off for name, seconds in work.compute_seconds.items() if name not in paces}
-    return replace(work, compute_seconds={**untried, **paces})
+    correction = fmean(seconds / work.compute_seconds[name] for name, seconds in iteration_seconds.items())
+    untried = {
+        name: seconds * correction for name, seconds in work.compute_seconds.items() if name not in iteration_seconds
+    }
+    return replace(work, compute_seconds={**untried, **iteration_seconds})
 
 
 @dataclass(slots=True)

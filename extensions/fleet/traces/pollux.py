@@ -58,7 +58,7 @@ class Application:
         directory: Folder with `placements.csv`, `scalability.csv` and `validation-BATCH.csv`.
 
     Attributes:
-        paces: Cache shared by all jobs: progress per second by epoch, and the seconds from each epoch to the end.
+        rates_by_epoch: Cache of all jobs: progress per second by epoch, and the seconds from each epoch to the end.
 
     Raises:
         DataError: A file is missing.
@@ -82,7 +82,7 @@ class Application:
         self.smallest_batch, self.largest_batch = self.batches[0], self.batches[-1]
         self._steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
         self._gains: dict[tuple[int, int], float] = {}
-        self.paces: dict[Asked, tuple[list[float], list[float]]] = {}
+        self.rates_by_epoch: dict[Asked, tuple[list[float], list[float]]] = {}
 
     @cached_property
     def largest_local(self) -> int:
@@ -226,15 +226,15 @@ class ElasticWork:
         """Return the progress per second by epoch, and the seconds from the start of each epoch to the end."""
         counts, speed, application = conditions.counts, conditions.speed, self.application
         asked = Asked(self.batch, counts, speed, self.whole_seconds)
-        if asked not in application.paces:
+        if asked not in application.rates_by_epoch:
             rates = [self._goodput(epoch, counts) * speed for epoch in range(application.epochs)]
             begins = [0.0, *application.boundaries]
             later = [0.0] * (application.epochs + 1)
             for epoch in reversed(range(application.epochs)):
                 taken = (begins[epoch + 1] - begins[epoch]) / rates[epoch]
                 later[epoch] = later[epoch + 1] + self._seconds(taken)
-            application.paces[asked] = rates, later
-        return application.paces[asked]
+            application.rates_by_epoch[asked] = rates, later
+        return application.rates_by_epoch[asked]
 
     def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
         """Return the progress per second with the requested batch, or with the best one of the validated batches."""
