@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "decide": (),
     "prefetch": (),
     "ingest": (),
+    "stores": (),
     "train_step": (),
     "embedding_kernels": (),
     "train_step_gpu": (),

@@ -277,7 +277,7 @@ class RecboleSource(CsvSource):
 
 
 @dataclass(frozen=True)
-class GroupedCsvSource(LineSource):
+class GroupedCsvSource(TableSource):
     """Source of Netflix Prize files: a line `movie:`, then a line `user,rating,date` for each rating of the movie."""
 
     identity: str = "grouped-csv"

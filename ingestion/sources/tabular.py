@@ -164,7 +164,8 @@ class TableSource(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set the fields."""
-        self.__dict__.update(state)
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""

@@ -190,7 +190,7 @@ def check_processes() -> None:
 def check_checkpoints() -> None:
     """Checkpoints hold all rows where nothing tracks the changed ones."""
     missing = "incremental_checkpoints" if is_deleted("incremental_checkpoints") else None
-    assert refused_extension(check_is_installed, TrainRequest(checkpoint_settings="one-shot")) == missing
+    assert refused_extension(check_is_installed, TrainRequest(checkpoint_policy="one-shot")) == missing
     assert CheckpointSettings().is_incremental(1 << 30) == (missing is None)
 
 

@@ -1,5 +1,6 @@
 """Searches with a budget, a cost, limits, several slots or a shared storage, over real trainings."""
 
+import contextlib
 import json
 import os
 import signal
@@ -160,9 +161,10 @@ def test_two_at_a_time_whose_processes_are_killed(dataset: Dataset, parent: str,
         thread = threading.get_ident()
         asked[thread] += 1  # the first time before a trial begins, the next while it trains
         if asked[thread] == 2 and not killed:
-            killed.extend(process.pid for process in training_processes())
-            for process in killed:
-                os.kill(process, signal.SIGKILL)
+            for process in training_processes():
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(process.pid, signal.SIGKILL)
+                    killed.append(process.pid)
 
     request = TrainRequest(trials=4, max_epochs=1, parallel_trials=2)
     result = tune(dataset, parent, tmp_path, request, should_stop=kill_while_training)

@@ -67,11 +67,11 @@ def test_the_first_checkpoint_holds_only_what_was_asked_for(dataset: Dataset, tm
     assert rows < sum(table.nbytes for table in build_model(SPEC, dataset.features).embeddings.tables) / 3
 
 
-@pytest.mark.parametrize("policy", ["consecutive", "auto"])
+@pytest.mark.parametrize("rows", ["consecutive", "auto"])
 def test_resumed_in_a_file_and_in_memory_in_turn(
-    dataset: Dataset, in_memory: TrainResult, tmp_path: Path, policy: str
+    dataset: Dataset, in_memory: TrainResult, tmp_path: Path, rows: str
 ) -> None:
-    checkpointing = Checkpointing(tmp_path, steps=4, checkpoint_settings=replace(IN_PARTS, policy=policy))  # type: ignore[arg-type]
+    checkpointing = Checkpointing(tmp_path, steps=4, checkpoint_settings=replace(IN_PARTS, rows=rows))  # type: ignore[arg-type]
     job = TrainingJob(dataset, SPEC, RATES, in_file(dataset), SCHEDULE)
     for stop, execution in ((6, job.execution), (20, EXECUTION), (47, job.execution)):
         with pytest.raises(KeyboardInterrupt):

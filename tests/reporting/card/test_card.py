@@ -156,7 +156,7 @@ def test_labels_are_judged_each_by_the_rows_where_they_are_known(tmp_path: Path)
     figures = group_metrics(judged)
     ranking = grouped_ranking(labels[:, 0], logits[:, 0], users)
     assert (figures.pop("quality.test.ndcg"), figures.pop("quality.test.mrr")) == ranking
-    assert {figures.pop(f"quality.test.{name}.buy") for name in ("ndcg", "mrr")} == {buy.ndcg, buy.mrr}
+    assert {figures.pop(f"quality.test.{name}.buy") for name in ("ndcg", "mrr")} == {judged[1].ndcg, judged[1].mrr}
     assert figures == {
         "quality.test.gauc": grouped_area_under_roc(labels[:, 0], logits[:, 0], users),
         "quality.test.gauc.buy": grouped_area_under_roc(labels[known, 1], logits[known, 1], users[known]),
