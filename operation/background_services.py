@@ -17,7 +17,7 @@ from shunter.flows.command.daemons import Daemon, find, start, stop, stop_idle_s
 from shunter.flows.command.passwords import password_path, prefect_login
 from shunter.flows.command.services import Service, free_port, wait_until_ready
 from shunter.ingestion.sources.guard import open_to_deployments, roots_of_deployments
-from shunter.operation.prefect_database import chosen_database
+from shunter.operation.prefect_database import resolve_database
 from shunter.operation.servers import mlflow_service, prefect_service, worker_service
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
@@ -103,7 +103,7 @@ def up(
             given |= {field: str(directory / Path(given[field]).expanduser()) for field in paths}
         if database is not None and find("Prefect"):
             raise RequestError("Prefect runs on its database: stop it with `shunter down` before --prefect-database.")
-        servers = [prefect_service(ports.prefect, chosen_database(database)), mlflow_service(ports.mlflow)]
+        servers = [prefect_service(ports.prefect, resolve_database(database)), mlflow_service(ports.mlflow)]
         _check_server_of_worker(servers[0])
         worker = None if find("Prefect") else find("Worker")
         prefect, mlflow = _ensure(servers, undo, say)

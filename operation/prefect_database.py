@@ -36,7 +36,7 @@ class UnreachableDatabaseError(ShunterError):
         )
 
 
-def chosen_database(asked: str | None) -> str | None:
+def resolve_database(asked: str | None) -> str | None:
     """Return the address of Prefect's PostgreSQL database, as requested now or last time; None for SQLite.
 
     Args:

@@ -22,7 +22,7 @@ Parts and capabilities of a problem, clicks or rankings, whose implementation is
     training: What differs in one training run, as `module:attribute`.
     trainer, builder: Functions that train the model of a job in this process, and that only build it, likewise.
     step_timer, workload: Functions that time steps of an architecture, and that count a sample's demand, likewise.
-    usual_epochs: Default of the longest training of one setting.
+    default_max_epochs: Default of the longest training of one setting.
     positives_suffice: Whether a log may hold positives alone.
     members: Models that are trained after the search; 0 if the request says how many.
 """
@@ -126,18 +126,18 @@ PROBLEMS = Registry(
                 "builder": "shunter.engine.executors.messages:build_recommender",
                 "step_timer": "shunter.engine.probes.steps:time_steps_of",
                 "workload": "shunter.planner.describe:describe_clicks",
-                "usual_epochs": 9,
+                "default_max_epochs": 9,
             },
         ),
         "rankings": Entry(
             target="shunter.tasks.rankers:RankerRecipe",
             capabilities={
-                "training": "shunter.tasks.train.ranker_kind:GraphKind",
+                "training": "shunter.tasks.train.ranker_kind:RankerKind",
                 "trainer": "shunter.engine.ranking.solver:train_any_ranker",
                 "builder": "shunter.engine.ranking.solver:build_ranker",
                 "step_timer": "shunter.engine.ranking.probe:time_steps_of",
                 "workload": "shunter.engine.ranking.probe:describe_graph",
-                "usual_epochs": 40,
+                "default_max_epochs": 40,
                 "positives_suffice": True,
                 "members": 1,
             },

@@ -1,8 +1,8 @@
 """Negatives for a log that holds positives alone: the same row with another item, drawn uniformly from all others.
 
 A row is drawn by its content, so that each process and each repetition draws the same negatives. The rate is the
-share of the other items that is drawn. A model of the drawn rows predicts odds that are too high by 1 / rate, which its
-encoder corrects (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", ADKDD 2014).
+number of draws, with replacement, over the number of other items. The odds that a model of the drawn rows predicts are
+multiplied by the rate (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", ADKDD 2014).
 """
 
 import math
@@ -39,8 +39,8 @@ class NegativeSampler:
 
     @property
     def rate(self) -> float:
-        """Share of the negatives of a positive row that are drawn, at most 1."""
-        return min(1.0, self.per_positive / (len(self.items) - 1))
+        """Drawn negatives of a positive row for each other item; above 1 with more draws than other items."""
+        return self.per_positive / (len(self.items) - 1)
 
     @property
     def log_odds_shift(self) -> float:

@@ -34,7 +34,7 @@ CLICK_BASELINES = ("lr", "fm")
 RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")
 TREES = "gbt"  # baseline of click models that must be requested by name
 BASELINES = (*CLICK_BASELINES, TREES, *RANKING_BASELINES)
-CLICK_EPOCHS, RANKING_EPOCHS = (PROBLEMS.capability(one, "usual_epochs") for one in ("clicks", "rankings"))
+CLICK_EPOCHS, RANKING_EPOCHS = (PROBLEMS.capability(one, "default_max_epochs") for one in ("clicks", "rankings"))
 
 
 def parse_task_weights(text: str) -> dict[str, float]:

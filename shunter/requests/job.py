@@ -73,7 +73,7 @@ class JobRequest(Request, frozen=True):
     @property
     def longest_epochs(self) -> int:
         """Return the largest number of passes over the training set for one setting."""
-        return self.training.max_epochs or int(PROBLEMS.capability(problem_of(self.model), "usual_epochs"))
+        return self.training.max_epochs or int(PROBLEMS.capability(problem_of(self.model), "default_max_epochs"))
 
     @property
     def weights(self) -> Weights:

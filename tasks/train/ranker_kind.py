@@ -26,7 +26,7 @@ from shunter.tracking.ranking import graph_params, ranking_epoch_metrics, rankin
 from shunter.tracking.runs import Run
 
 
-class GraphKind(Kind):
+class RankerKind(Kind):
     """Graph model: trained alone, and scored on the test part only if it is described by a model card."""
 
     job: TrainingJob[Dataset, GraphSpec, RankingHyperparameters]

@@ -16,6 +16,7 @@ from shunter.ingestion.build import build
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.check import check
 from shunter.ingestion.encoding.encoder import Encoder
+from shunter.ingestion.encoding.negatives import NegativeSampler
 from shunter.ingestion.row_filter import with_negatives
 from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.ingestion.sources.open import open_source
@@ -164,3 +165,8 @@ def test_a_single_item_is_refused(tmp_path: Path, log: pl.DataFrame) -> None:
     log.with_columns(item=pl.lit(3)).write_parquet(tmp_path / "log.parquet")
     with pytest.raises(DataError):
         with_negatives(opened(tmp_path))
+
+
+def test_the_rate_counts_draws_with_replacement() -> None:
+    sampler = NegativeSampler("item", np.arange(5, dtype=np.uint64), {}, per_positive=10)
+    assert sampler.rate == 2.5  # the odds of ten draws among four others are too low, not too high

@@ -16,7 +16,7 @@ from shunter.flows.command.services import free_port, wait_until_ready
 from shunter.operation.prefect_database import (
     SQLITE,
     UnreachableDatabaseError,
-    chosen_database,
+    resolve_database,
     environment_of,
 )
 from shunter.operation.servers import prefect_service
@@ -27,13 +27,13 @@ from tests.private_postgres import USER, private_postgres
 def test_unreachable_database_is_refused_without_its_password_and_is_not_remembered(shunter_home: Path) -> None:
     address = f"postgresql://shop:very-secret-word@127.0.0.1:{free_port()}/prefect"
     with pytest.raises(UnreachableDatabaseError) as refused:
-        chosen_database(address)
+        resolve_database(address)
     assert (refused.value.code, refused.value.exit_code) == ("unreachable-database", 8)
     assert "very-secret-word" not in f"{refused.value} {refused.value.address}"
     assert without_secrets("the word very-secret-word") == "the word ***"
     with pytest.raises(RequestError):
-        chosen_database("mysql://127.0.0.1/prefect")
-    assert chosen_database(None) is None
+        resolve_database("mysql://127.0.0.1/prefect")
+    assert resolve_database(None) is None
     assert environment_of(None) == {}
 
 
@@ -51,8 +51,8 @@ async def _fetch(address: str, sql: str) -> Any:
 def test_server_keeps_its_flows_in_postgresql(shunter_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with private_postgres() as address:
         monkeypatch.setenv("PGUSER", USER)
-        chosen_database(address.replace("postgresql", "postgres", 1))
-        kept = chosen_database(None)
+        resolve_database(address.replace("postgresql", "postgres", 1))
+        kept = resolve_database(None)
         assert kept == address, "that of the last start"
         service = prefect_service(free_port(), kept)
         daemon, process = start(service)
@@ -69,5 +69,5 @@ def test_server_keeps_its_flows_in_postgresql(shunter_home: Path, monkeypatch: p
         finally:
             stop(daemon)
         assert asyncio.run(_fetch(address, "SELECT count(*) FROM flow WHERE name = 'shop'")) == 1
-        assert chosen_database(SQLITE) is None
-        assert chosen_database(None) is None
+        assert resolve_database(SQLITE) is None
+        assert resolve_database(None) is None
