@@ -16,8 +16,8 @@ from shunter.flows.command.services import free_port, wait_until_ready
 from shunter.operation.prefect_database import (
     SQLITE,
     UnreachableDatabaseError,
-    resolve_database,
     environment_of,
+    resolve_database,
 )
 from shunter.operation.servers import prefect_service
 from shunter.secrets import without_secrets
