@@ -10,14 +10,16 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from shunter.database import fault_of, quarantine_database
-from shunter.errors import ShunterError
+from shunter.errors import ShunterError, TrackingError
 from shunter.files import users_of
 from shunter.quarantine import quarantine
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
 from shunter.tasks.kept_files import Compared, compare_files, compare_frames
+from shunter.tasks.run_state import killed_runs
 from shunter.tracking.registry.model_keys import check_model_key, kept_key_fault, kept_keys, record_of
 from shunter.tracking.registry.signing import faults_of_models
+from shunter.tracking.runs import INTERRUPTED, finish
 
 # Parts of a home that extensions store: functions that compare the files of a folder. Capabilities: `folder` of the
 # home; `advice` about damage.
@@ -38,6 +40,7 @@ class Action(StrEnum):
 
     NONE = "none"
     QUARANTINED = "quarantined"
+    ENDED = "ended"
     IN_USE = "in use"
     REPORTED = "reported"
 
@@ -70,7 +73,7 @@ class Finding:
     @property
     def is_settled(self) -> bool:
         """Return True if there is no damage left to repair."""
-        return self.fault is None or self.action is Action.QUARANTINED
+        return self.fault is None or self.action in {Action.QUARANTINED, Action.ENDED}
 
 
 @dataclass(frozen=True)
@@ -95,15 +98,16 @@ class Part:
 
 
 def examine(*, mends: bool = True) -> list[Finding]:
-    """Compare every stored file of the home with its checksum.
+    """Compare every stored file of the home with its checksum, and find runs that were killed.
 
     Args:
-        mends: Whether damaged files that can be made again are quarantined.
+        mends: Whether damaged files that can be made again are quarantined, and killed runs are ended in MLflow.
 
     Returns:
-        Findings: one for each damaged file, and one for each part without damage.
+        Findings: one for each damaged file and each killed run, and one for each part without damage.
     """
-    return [finding for part in parts(Settings()) for finding in _examined(part, mends=mends)]
+    found = [finding for part in parts(Settings()) for finding in _examined(part, mends=mends)]
+    return [*found, *(_ended(folder, run_id, mends=mends) for folder, run_id in killed_runs())]
 
 
 def parts(settings: Settings) -> list[Part]:
@@ -170,6 +174,18 @@ def _examined(part: Part, *, mends: bool) -> Iterator[Finding]:
         yield _mended(part, one, finding) if mends and not part.advice else finding
     if compared and not damaged:
         yield Finding(part.name, str(part.path), sum(one.files for one in compared))
+
+
+def _ended(folder: Path, run_id: str, *, mends: bool) -> Finding:
+    """Give a killed run the status of an interrupted run, which resumes; return the finding."""
+    fault = f"Its process was killed, and MLflow shows its run {run_id} as running"
+    advice = "Give the same command again, which resumes the run."
+    action = Action.REPORTED
+    if mends:
+        with contextlib.suppress(TrackingError):
+            finish(run_id, INTERRUPTED, reason="Its process was killed.")
+            action = Action.ENDED
+    return Finding("killed runs", str(folder), fault=fault, action=action, advice=advice)
 
 
 def _mended(part: Part, damaged: Compared, finding: Finding) -> Finding:

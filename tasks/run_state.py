@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from shunter.checked_json import json_object, read_or_quarantine
+from shunter.checked_json import json_object, read_checked, read_or_quarantine
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES
 from shunter.engine.data.dataset import Dataset
@@ -20,13 +20,14 @@ from shunter.errors import DamagedFileError, RequestError, ShunterError, Trackin
 from shunter.quarantine import quarantine
 from shunter.requests import Explore, TrainRequest
 from shunter.settings import Settings
-from shunter.tracking.runs import give_up
+from shunter.tracking.runs import UNFINISHED, give_up, status_of
 
 State = TypeVar("State", bound=BaseModel)
 Result = TypeVar("Result")
 P = ParamSpec("P")
 
 FINISHED = ".finished"  # suffix of a folder that is being removed
+IDENTITY = "identity.json"  # file with the id of the MLflow run
 DATA = "dataset"  # file with the name of the run's data folder in the cache
 FREE_TO_CHANGE = {"processes", "priority", "log_to"}  # options whose change does not prevent that a run is resumed
 KEY_ORDER = (
@@ -190,10 +191,32 @@ class RunState(StateFolder):
 
 def end_given_up(folder: Path) -> None:
     """End the MLflow run of an unfinished run whose folder is about to be removed; nothing if MLflow is away."""
-    run_id = read_or_quarantine(folder / "identity.json", lambda text: str(json_object(text)["parent_run_id"]))
+    run_id = read_or_quarantine(folder / IDENTITY, _run_of)
     if run_id is not None:
         with contextlib.suppress(TrackingError):
             give_up(run_id)
+
+
+def killed_runs() -> Iterator[tuple[Path, str]]:
+    """Yield state folder and MLflow run of each training and night that was killed, and that MLflow shows as running.
+
+    Runs of a store that cannot be read are left out.
+    """
+    nights = Settings().nights_directory.glob("*/state")
+    locks = {folder: folder.with_name(f"{folder.name}.lock") for folder in unfinished_runs()}
+    for folder, lock in (locks | {folder: folder.with_name("lock") for folder in nights}).items():
+        with contextlib.suppress(OSError, Timeout, DamagedFileError, TrackingError):
+            run_id = read_checked(folder / IDENTITY, _run_of)
+            if lock.exists():
+                with FileLock(lock, timeout=0):
+                    pass
+            if status_of(run_id) == UNFINISHED:
+                yield folder, run_id
+
+
+def _run_of(identity: bytes) -> str:
+    fields = json_object(identity)
+    return str(fields["parent_run_id"] if "parent_run_id" in fields else fields["run_id"])
 
 
 def copies_address(request: TrainRequest, dataset: Dataset) -> str | None:

@@ -36,6 +36,7 @@ from shunter.tracking.outbox import LOCAL
 from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED", "SCHEDULED"]
+UNFINISHED = "RUNNING"
 INTERRUPTED: Status = "SCHEDULED"  # of a run that resumes later; MLflow shows KILLED in red, as it shows failures
 DETAILS = "details"  # folder of the artifacts with all figures of a parent run
 LONGEST_TAG = 5_000  # characters of a tag that every MLflow store accepts
@@ -210,16 +211,24 @@ def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) 
         run.client.set_terminated(run_id, status)
 
 
+def status_of(run_id: str) -> str:
+    """Return the status that the store has of a run.
+
+    Raises:
+        TrackingError: the store cannot be reached, or does not have the run.
+    """
+    client = open_store()
+    with tracking_errors():
+        return client.mlflow.get_run(client.real_id(run_id)).info.status
+
+
 def give_up(run_id: str) -> None:
     """End an unfinished run as KILLED, because nothing can resume the run any more.
 
     Raises:
         TrackingError: the store cannot be reached or written.
     """
-    client = open_store()
-    with tracking_errors():
-        status = client.mlflow.get_run(client.real_id(run_id)).info.status
-    if status in {"RUNNING", INTERRUPTED}:
+    if status_of(run_id) in {UNFINISHED, INTERRUPTED}:
         finish(run_id, "KILLED", reason="The state of the interrupted run was removed.")
 
 

@@ -129,7 +129,7 @@ COMMANDS = Registry(
         ),
         "doctor": command_entry(
             "shunter.flows.command.doctor:doctor",
-            "Check the files of Shunter's home and repair them.",
+            "Check files and runs of Shunter's home and repair them.",
         ),
         "explain": command_entry(
             "shunter.flows.command.explain:explain",

@@ -1,4 +1,4 @@
-"""The command `shunter doctor`: damaged files in the home, and the action taken on each."""
+"""The command `shunter doctor`: damaged files and killed runs of the home, and the action taken on each."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -10,10 +10,10 @@ from shunter.flows.command.terminal import console, one_sentence_errors, print_j
 
 
 def doctor(
-    check: Annotated[bool, typer.Option("--check", help="Only report; move nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only report; change nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")] = False,
 ) -> None:
-    """Check the files of Shunter's home and repair them.
+    """Check files and runs of Shunter's home and repair them.
 
     The exit code is 1 if something is left to do.
     """

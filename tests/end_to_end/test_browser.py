@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 
 from shunter.flows.command.services import free_port
+from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
 from shunter.operation.servers import training_pages
 from shunter.settings import PROJECT_ROOT
+from tests.retraining.conftest import SCHEMA, clicks, day
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PICTURES = PROJECT_ROOT / "test-output"
@@ -58,6 +62,7 @@ class Servers:
     prefect: str
     mlflow: str
     login: str
+    data: Path
 
     def get(self, path: str) -> Any:
         """Prefect's answer to a request that changes nothing."""
@@ -74,6 +79,17 @@ class Servers:
         return answered(
             urllib.request.Request(f"{self.prefect}/api/{path}", json.dumps(body).encode(), {**guard, **self._known})
         )
+
+    def artifacts(self, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Artifacts of a flow run by their keys."""
+        found = self.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
+        return {one["key"]: one for one in found}
+
+    def champion(self, name: str) -> int:
+        """Version of a registered model that is in use."""
+        query = urllib.parse.urlencode({"name": name, "alias": "champion"})
+        with urllib.request.urlopen(f"{self.mlflow}/api/2.0/mlflow/registered-models/alias?{query}") as answer:
+            return int(json.load(answer)["model_version"]["version"])
 
     def deployment(self, name: str) -> str:
         """Id of a deployment."""
@@ -94,7 +110,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], 
     try:
         shunter("up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]))
         login = (folder / "home" / "services" / "prefect-login").read_text()
-        yield Servers(f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", login)
+        yield Servers(f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", login, folder / "home" / "data")
     finally:
         shunter("down")
 
@@ -129,12 +145,6 @@ def unfold(page: Page, title: str) -> None:
 def form_of(servers: Servers, deployment: str) -> str:
     """Address of the form of a deployment, in the interface that Prefect shows by default."""
     return f"{servers.prefect}/v2/deployments/deployment/{servers.deployment(deployment)}/run"
-
-
-def trigger(page: Page, servers: Servers, changes: dict[str, str]) -> dict[str, Any]:
-    """Fill in the form of the deployment `train`, submit it, and wait for the end of its run."""
-    run = submitted(page, form_of(servers, "train"), changes, ("Advanced: training", "Ensemble"))
-    return ended(servers, run)
 
 
 def ended(servers: Servers, run: str) -> dict[str, Any]:
@@ -173,12 +183,47 @@ def submitted(page: Page, form: str, changes: dict[str, str], folded: Sequence[s
 
 
 SMALL = {"--trials": "1", "--max-epochs": "1", "--ensemble-size": "1"}
+OF_TRAINING, FURTHER = ("Advanced: training", "Ensemble"), ("Further options",)
+MODEL = {"--model": "synthetic/1"}
+FORMS: dict[str, tuple[dict[str, str], Sequence[str]]] = {  # what is typed, and the groups that are unfolded for it
+    "predict": ({**MODEL, "--data": "rows.tsv"}, ()),
+    "export": (MODEL, ()),
+    "compress": (
+        {**MODEL, **dict.fromkeys(("--calibration-rows", "--fine-tune-rows", "--batch-rows"), "64")},
+        FURTHER,
+    ),
+    "profile": ({}, ()),
+    "plan": ({"--data": "synthetic:2000"}, ()),
+    "select": ({"--data": "synthetic:2000"}, ()),
+    "fleet": ({"--policies": "fifo,srtf"}, ()),
+    "tune": ({"--data": "synthetic:4000", **SMALL, "--trials": "2"}, OF_TRAINING),
+    "nightly": (
+        {"--data": "day_{date}.parquet", "--schema": "schema.yaml", "--trials": "1", "--day": str(day(3))},
+        ("Days",),
+    ),
+    "train": ({"--data": "synthetic:5000", **SMALL}, OF_TRAINING),
+}
 
 
 @pytest.fixture(scope="module")
 def triggered(page: Page, servers: Servers) -> dict[str, Any]:
     """One training, triggered with changed parameters from the form."""
-    return trigger(page, servers, {"--data": "synthetic:4000", **SMALL})
+    changes = {"--data": "synthetic:4000", **SMALL}
+    return ended(servers, submitted(page, form_of(servers, "train"), changes, OF_TRAINING))
+
+
+@pytest.fixture(scope="module")
+def walked(page: Page, servers: Servers, triggered: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """A run of each deployment from its form, on the model of the first training; most run at the same time."""
+    write_criteo(servers.data / "rows.tsv", SyntheticSource(rows=5))
+    (servers.data / "schema.yaml").write_text(yaml.safe_dump(SCHEMA))
+    for number in range(1, 4):
+        clicks(number).write_parquet(servers.data / f"day_{day(number)}.parquet")
+    ordered = {name: submitted(page, form_of(servers, name), *form) for name, form in FORMS.items()}
+    runs = {name: ended(servers, run) for name, run in ordered.items()}
+    to = 2 if servers.champion("synthetic") == 1 else 1
+    run = submitted(page, form_of(servers, "rollback"), {"--name": "synthetic", "--to": str(to)})
+    return {**runs, "rollback": ended(servers, run)}
 
 
 def test_the_form_shows_common_options_first_and_the_others_on_demand(page: Page, servers: Servers) -> None:
@@ -209,8 +254,7 @@ def test_a_training_triggered_from_the_form_completes_with_what_was_typed(
 
 
 def test_its_decision_is_an_artifact_in_prefect(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
-    artifacts = servers.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [triggered["id"]]}})
-    by_key = {one["key"]: one for one in artifacts}
+    by_key = servers.artifacts(triggered)
     page.goto(f"{servers.prefect}/v2/artifacts/artifact/{by_key['decision-reason']['id']}")
     page.get_by_text("needs the least time").first.wait_for()
     table = json.loads(by_key["decision"]["data"])
@@ -219,20 +263,27 @@ def test_its_decision_is_an_artifact_in_prefect(page: Page, servers: Servers, tr
     page.screenshot(path=PICTURES / "prefect-decision-reason.png")
 
 
-def test_a_plan_shows_its_table_beside_the_notes_of_the_page_and_links_to_mlflow(page: Page, servers: Servers) -> None:
-    run = ended(servers, submitted(page, form_of(servers, "plan"), {"--data": "synthetic:2000"}))
+@pytest.mark.parametrize("name", [*(name for name in FORMS if name != "train"), "rollback"])
+def test_a_deployment_shows_its_result_with_table_and_link(
+    page: Page, servers: Servers, walked: dict[str, dict[str, Any]], name: str
+) -> None:
+    run = walked[name]
     assert run["state_type"] == "COMPLETED", run["state"]["message"]
-    assert run["name"] == "plan synthetic:2000 dlrm"
-    artifacts = servers.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
-    by_key = {one["key"]: one for one in artifacts}
-    assert by_key.keys() == {"plan", "run-in-mlflow"}
-    page.goto(f"{servers.prefect}/v2/artifacts/artifact/{by_key['plan']['id']}")
-    page.get_by_role("link", name="Picture of the step").wait_for()
+    results = servers.artifacts(run)
+    assert {name, "run-in-mlflow"} <= results.keys()
+    page.goto(f"{servers.prefect}/v2/artifacts/artifact/{results[name]['id']}")
+    page.get_by_role("link", name="Run in MLflow").wait_for()
+    assert page.locator("table td").count() > 1
     table, notes = page.locator("table").first.bounding_box(), page.get_by_text("Key", exact=True).bounding_box()
     assert table is not None
     assert notes is not None
     assert table["x"] + table["width"] <= notes["x"]
-    page.screenshot(path=PICTURES / "prefect-plan.png")
+    page.screenshot(path=PICTURES / f"prefect-{name}.png")
+
+
+def test_runs_are_named_after_data_and_model(walked: dict[str, dict[str, Any]]) -> None:
+    named = {"plan": "plan synthetic:2000 dlrm", "predict": "predict synthetic/1 rows.tsv"}
+    assert {name: walked[name]["name"] for name in named} == named
 
 
 def scroll_to(page: Page, name: str) -> None:
@@ -247,8 +298,8 @@ def scroll_to(page: Page, name: str) -> None:
     pytest.fail(f"{name} is nowhere in the comparison.")
 
 
-def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
-    second = trigger(page, servers, {"--data": "synthetic:5000", **SMALL})
+def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, walked: dict[str, dict[str, Any]]) -> None:
+    second = walked["train"]
     assert second["state_type"] == "COMPLETED", second["state"]["message"]
     page.goto(f"{servers.mlflow}/#/experiments/1/runs?workflowType=machine_learning")
     rows = page.get_by_role("checkbox", name="toggle row selection (unchecked)")

@@ -10,11 +10,13 @@ import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
 
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.flows.command.cli import app
 from shunter.quarantine import FOLDER
 from shunter.settings import Settings
 from shunter.tasks.doctor import Action, Finding, examine
 from shunter.tracking.registry.signing import accept_model, digest_of
+from shunter.tracking.runs import INTERRUPTED, start_run, status_of
 from tests.faults.damage import DAMAGES, Damage, cut, flip_bytes, flipped, garbage
 from tests.faults.homes import RUN, write_home
 
@@ -122,6 +124,27 @@ def test_a_file_that_a_process_has_open_is_left(home: Path) -> None:
     assert (found.action, path.exists()) == (Action.IN_USE, True)
     (found,) = damaged(examine())
     assert found.action is Action.QUARANTINED
+
+
+@pytest.mark.parametrize(("folder", "field"), [(f"runs/{RUN}", "parent_run_id"), ("nights/shop/state", "run_id")])
+def test_a_killed_run_is_told_and_ended_in_mlflow_until_it_resumes(folder: str, field: str, home: Path) -> None:
+    run_id = start_run("killed", "train")
+    lock = home / (f"{folder}.lock" if field == "parent_run_id" else "nights/shop/lock")
+    (home / folder).mkdir(exist_ok=True)
+    write_json(home / folder / "identity.json", json.dumps({field: run_id}))
+    with FileLock(lock):
+        assert damaged(examine()) == [], "its process lives"
+    (told,) = damaged(examine(mends=False))
+    assert (told.part, told.path, told.action) == ("killed runs", str(home / folder), Action.REPORTED)
+    assert run_id in str(told.fault)
+    assert not told.is_settled
+    assert status_of(run_id) == "RUNNING"
+    (ended,) = damaged(examine())
+    assert (ended.action, ended.is_settled) == (Action.ENDED, True)
+    assert status_of(run_id) == INTERRUPTED
+    assert damaged(examine()) == []
+    assert start_run("killed", "train", run_id=run_id) == run_id
+    assert status_of(run_id) == "RUNNING"
 
 
 def test_no_flipped_byte_of_a_home_is_missed(home: Path) -> None:
