@@ -32,7 +32,7 @@ class RowsToKeep:
     Attributes:
         contents: Selection of the rows of each range.
         bits: Bits of a number.
-        left_out: Rule by which rows that were never looked up are drawn, because they are left out; empty if no row is
+        left_out: Initialisation rule of rows that were never looked up and are left out; empty if no row is
             left out.
         pieces: Values of the rows at the checkpoint, with the number of their range, made on demand. If the tables are
             in memory, steps may continue at the same time.
@@ -96,13 +96,13 @@ class ChangingTables:
         return self._intervals.history
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Record the rows of a batch, right before its training step, and return them, numbered through all tables."""
+        """Record the rows of a batch right before its step; return their numbers, counted through all tables."""
         rows = self._tables.rows_of_batch(values, offsets)
         self._intervals.touched.note(rows)
         return rows
 
     def before_step(self, rows: Tensor) -> None:
-        """Copy the rows that a step is about to change and that are still to be written."""
+        """Copy those rows that a step is about to change and that the writer has not written yet."""
         if self._snapshot is not None:
             self._snapshot.before_step(rows)
 
@@ -115,9 +115,9 @@ class ChangingTables:
         """Return the rows of the next checkpoint, and start a new interval.
 
         Args:
-            copied_bytes: Limit in bytes of the copies of rows that steps change before they are written.
+            copied_bytes: Memory limit in bytes for copies of rows that steps change before the rows are written.
             is_best: Whether the rows are the best weights so far, which are stored in at least 8 bits.
-            may_give_up: Whether the checkpoint is abandoned (`GivenUpError`) instead of letting steps wait.
+            may_give_up: Whether to abandon the checkpoint (`GivenUpError`) at that limit; otherwise steps wait.
         """
         if not self._stored.is_empty:
             since_last = self._intervals.touched.since_last()
@@ -148,7 +148,7 @@ class ChangingTables:
             self._snapshot.close()
 
     def undo(self) -> None:
-        """Return the rows of the last `next_rows` to the set of rows to store, because they were not written.
+        """Mark the rows of the last `next_rows` as still to be stored, because they were not written.
 
         No training step may run meanwhile.
         """
@@ -172,7 +172,7 @@ class ChangingTables:
         self._tables.forget_rows()
 
     def put_back(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
-        """Load parts into the tables in their order, and continue the intervals from that state.
+        """Load parts into the tables in the given order, and resume the record of touched rows.
 
         Args:
             directory: Folder of the files.

@@ -21,10 +21,10 @@ ROWS_LOOKED_AT = 1 << 12  # evenly sampled rows of a shard: enough to estimate t
 
 
 class HotRowSplitter:
-    """Splitter of pieces into hot rows and other rows.
+    """Splitter of table pieces (`pieces.Piece`) into frequently accessed rows and other rows.
 
     Args:
-        shards: Current blocks of the tables.
+        shards: Live blocks of the tables, with the optimizer state that measures access frequency.
     """
 
     def __init__(self, shards: Iterable[Shard]) -> None:

@@ -3,13 +3,14 @@
     full            all rows each time
     one-shot        all rows once, then those touched since: two parts are enough to restore, and each grows
     consecutive     all rows once, then those touched since the last: small parts, and a restore needs all
-    intermittent    one-shot, and all rows again as soon as that is expected to cost less
+    intermittent    one-shot, and all rows again as soon as a full checkpoint is expected to cost less
     auto            consecutive, separately for each of several ranges of rows; full ranges are written in turn
 
 The first four policies are those of Check-N-Run (Eisenman et al., NSDI 2022). `auto` writes fewer bytes than these, and
 stores hardly more than 1.5 x the bytes of a full checkpoint, however long the training run. As soon as all ranges
-together would exceed that, the range whose parts have grown most is written in full and its older files are removed. No
-checkpoint is therefore full again. Log-structured file systems clean segments in the same way (Rosenblum and
+together would exceed that, the range whose parts have grown most is written in full and its older files are removed. So
+no later
+checkpoint is full. Log-structured file systems clean segments in the same way (Rosenblum and
 Ousterhout, SOSP 1991).
 
 Where intervals touch the same rows repeatedly, a part since the last full checkpoint costs hardly more than a part
@@ -82,8 +83,8 @@ def _published_content(policy: RowSelection, growth: TouchedShares) -> Content:
 
 
 def _costs_less_again(parts: Sequence[float], since_full: float) -> bool:
-    """Return True if a full checkpoint now, then as many parts as so far, costs less than continuing.
+    """Return True if a full checkpoint now, followed by as many parts as so far, costs less than continuing.
 
-    The estimate uses that parts only grow.
+    The estimate assumes that parts only grow.
     """
     return 1 + sum(parts) <= (len(parts) + 1) * since_full

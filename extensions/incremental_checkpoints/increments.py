@@ -111,10 +111,14 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     (model, encoder), (former, former_encoder) = _parts(now), _parts(since)
     for one, title in ((model, now.title), (former, since.title)):
         if is_altered(one):
-            raise RequestError(f"{title} is compressed, and increments are of models as trained: export it whole.")
+            raise RequestError(
+                f"{title} is compressed, but increments exist only for uncompressed models: export the whole model."
+            )
     for one in (now, since):
         if read_json(one.folder / DATA / "model" / "model.json").get("packed"):
-            raise RequestError(f"{one.title} is stored in few bits, and increments are of whole rows: export it whole.")
+            raise RequestError(
+                f"{one.title} is stored in few bits, but increments need full-precision rows: export the whole model."
+            )
     tables = sum(table.nbytes for member in members_of(model) for table in tables_by_name(member).values())
     width = CheckpointSettings(bits=bits).bits_of(tables)
     increment, figures = difference(model, former, shared_rows(encoder, former_encoder), width)
@@ -216,7 +220,9 @@ def _parts(model: LoadedModel) -> tuple[Model | Ensemble, Encoder]:
         RequestError: The model ranks items.
     """
     if isinstance(model.scorer, RankingScorer):
-        raise RequestError(f"{model.title} ranks items, and increments are of models of clicks: export it whole.")
+        raise RequestError(
+            f"{model.title} ranks items, but increments exist only for click models: export the whole model."
+        )
     return model.scorer.model, model.scorer.encoder
 
 
@@ -236,7 +242,7 @@ def _write_new_model(described: Increment, folder: Path, since: LoadedModel, tar
 
 
 def _as_another_model(described: Increment, folder: Path, trial: Path) -> Increment:
-    """Sign the result of an increment with fewer bits as a model of its own; return the updated description."""
+    """Sign the result of an increment with fewer bits as a separate model; return the updated description."""
     description = folder / MODEL / DATA / "model" / "model.json"
     values = read_json(description) | {"sha256": _checksum(trial)}
     write_json(description, json.dumps(values, indent=1))
@@ -252,7 +258,7 @@ def _check_outcome(described: Increment, folder: Path, target: Path) -> None:
     named = read_json(target / DATA / "model" / "model.json").get("sha256")
     if digest_of(target / DATA) != described.digest or named != _checksum(target):
         raise CheckpointError(
-            f"What came of the increment {folder} is not {described.title} bit by bit: export it again with the "
+            f"The result of the increment {folder} is not {described.title} bit by bit: export it again with the "
             "version of Shunter that is installed here, or export the model whole."
         )
 
@@ -265,8 +271,8 @@ def _checksum(model: Path) -> str:
 def _read_me(described: Increment) -> str:
     return (
         f"What makes {described.title} of {described.since}, exported by Shunter: {described.changed_rows:,} of "
-        f"{described.rows:,} rows of tables, the values that are new, and the weights above the tables.\n\n"
+        f"{described.rows:,} rows of tables, the new values, and the weights of all layers.\n\n"
         "    shunter predict FOLDER rows.parquet --increment 'PATH OF THIS FOLDER'\n"
         "    shunter export FOLDER NEW_FOLDER --increment 'PATH OF THIS FOLDER'\n\n"
-        f"where FOLDER is {described.since} as exported, or its name in the registry.\n"
+        f"where FOLDER is {described.since} as an exported folder, or its name in the registry.\n"
     )

@@ -29,7 +29,7 @@ class Piece:
         adagrad_sum: float32 `[rows]`.
         columns: Number of columns.
         stored_bits: Bits of a `weight` that is already quantised; None in full precision.
-        own_bits: Bits in which the piece must be stored, whatever the checkpoint's bits.
+        own_bits: Bits in which the piece must be stored, instead of the checkpoint's bits.
     """
 
     table: int
@@ -51,8 +51,8 @@ class Piece:
 class StoredRows:
     """Rows that were restored from few bits and not touched since, which are stored again with the same bits.
 
-    Quantised again, the rows would lose a little precision each time. They are recorded for each block of a table that
-    a file held.
+    Repeated quantisation would lose a little precision each time. Rows are recorded for each block of a table in
+    a file.
     """
 
     def __init__(self) -> None:
@@ -64,15 +64,15 @@ class StoredRows:
         return not self._blocks
 
     def keep(self, piece: Piece, row_numbers: Tensor) -> None:
-        """Record a quantised piece and its row numbers in the table; replace earlier records of its rows."""
+        """Record a quantised piece with the table row numbers; replace earlier records of these rows."""
         assert isinstance(piece.weight, QuantisedRows), "only quantised rows are kept"
-        assert piece.stored_bits is not None, "they say their bits"
+        assert piece.stored_bits is not None, "quantised rows have `stored_bits`"
         self.drop(piece.table, row_numbers, piece.first_column)
         kept = self._blocks.setdefault((piece.table, piece.first_column), [])
         kept.append((row_numbers, piece.weight, piece.stored_bits))
 
     def note(self, piece: Piece, shards: Sequence[Shard] | None = None) -> None:
-        """Record a piece that was loaded into tables if it is quantised, and drop the records that it has replaced.
+        """Record a loaded piece if it is quantised, and drop the records that it replaces.
 
         Args:
             piece: Piece from a file.
@@ -93,13 +93,13 @@ class StoredRows:
                         self.keep(replace(piece, weight=_selected(piece.weight, which)), numbers[which])
 
     def drop(self, table: int, row_numbers: Tensor, first_column: int | None = None) -> None:
-        """Drop the records of ascending rows of a table, touched or stored again, in one block or in all blocks."""
+        """Drop the records of rows that were touched or stored again, in one block of a table or in all blocks."""
         for (number, column), kept in self._blocks.items():
             if number == table and first_column in (None, column):
                 kept[:] = [part for part in (_without(one, row_numbers) for one in kept) if len(part[0])]
 
     def divide(self, piece: Piece) -> Iterator[Piece]:
-        """Yield the rows of a full-precision piece, with recorded rows in their quantised form."""
+        """Split a full-precision piece: yield rows without a record unchanged, and recorded rows in quantised form."""
         numbers = (piece.rows + piece.first_row).numpy()
         is_left = np.ones(len(numbers), dtype=bool)
         for kept, quantised, bits in self._blocks.get((piece.table, piece.first_column), []):
@@ -117,8 +117,9 @@ class StoredRows:
 def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
     """Return the tensors of a piece in a file, by name.
 
-    The rows are named by one bit each or by their numbers, whichever is shorter; consecutive rows by their first
-    number. The optimizer's sums of quantised rows are bfloat16, whose relative error of up to 1/256 changes the size of
+    Row numbers are stored as one bit per row or as integers, whichever is shorter; of consecutive rows only the
+    first number is stored. The optimizer's sums of quantised rows are bfloat16, whose relative error of up to 1/256
+    changes the size of
     a step by half of that.
 
     Args:
@@ -178,7 +179,9 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
         if not len(piece.rows) == len(piece.adagrad_sum) or (
             isinstance(weight, Tensor) and weight.shape != (len(sums), piece.columns)
         ):
-            raise CheckpointError("A file of the checkpoint holds rows of several sizes: it is damaged; start anew.")
+            raise CheckpointError(
+                "A checkpoint file holds rows of several sizes and is damaged: train again without it."
+            )
         yield piece
 
 
@@ -186,7 +189,7 @@ def full_precision(piece: Piece) -> Tensor:
     """Return the numbers of a piece, `[rows, columns]`; float32 if the piece was quantised."""
     if isinstance(piece.weight, Tensor):
         return piece.weight
-    assert piece.stored_bits is not None, "quantised rows say their bits"
+    assert piece.stored_bits is not None, "quantised rows have `stored_bits`"
     return restore_rows(piece.weight, piece.stored_bits, piece.columns)
 
 
@@ -233,7 +236,7 @@ def rows_at(piece: Piece, places: np.ndarray) -> Piece:
 
 
 def _common(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the common numbers of two ascending arrays, in each of the arrays."""
+    """Return the positions of the numbers that two ascending arrays have in common, in each array."""
     if not len(one) or not len(other) or one[0] > other[-1] or other[0] > one[-1]:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     places = np.minimum(np.searchsorted(other, one), len(other) - 1)

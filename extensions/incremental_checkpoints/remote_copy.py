@@ -1,6 +1,7 @@
 """Remote copy of a training run's checkpoints at an address of `fsspec`, updated during training.
 
-Each state is written to a local folder first. A thread of its own then uploads the new files of the state, its list of
+Each state is written to a local folder first. A separate thread then uploads the new files of the state, with the list
+of
 files last, and removes remote files that no kept state needs. A slow or failing address never delays training: states
 that come during an upload are skipped, and a failed upload is retried with the next state.
 
@@ -80,7 +81,7 @@ class RemoteCopy:
                 self._fetch_state(directory, name)
             except Exception as error:
                 log.warning(
-                    "The checkpoint %s at %s is incomplete (%s): trying the one before it.",
+                    "The checkpoint %s at %s is incomplete (%s): trying the previous checkpoint.",
                     name,
                     without_secrets(self._address),
                     _reason(error),
@@ -95,7 +96,7 @@ class RemoteCopy:
 
         Args:
             directory: Local folder of the state.
-            figures: Figures in which the upload is counted.
+            figures: Statistics of the checkpoints, to which the upload is added.
         """
         if self._writer.is_busy or self._is_over:
             return
@@ -191,7 +192,7 @@ class RemoteCopy:
     def _warn(self, error: Exception) -> None:
         if not self._has_warned:
             log.warning(
-                "The checkpoint was not copied to %s (%s): it stays local, and the next one is tried again.",
+                "The checkpoint was not copied to %s (%s): it exists only locally. The next one will be tried.",
                 without_secrets(self._address),
                 _reason(error),
             )
@@ -229,7 +230,7 @@ def check_address(address: str) -> None:
         found = files.cat_file(name)
         files.rm_file(name)
         if found != text:
-            raise OSError("what was written does not come back")
+            raise OSError("the content read differs from the content written")
     except Exception as error:
         raise RequestError(
             f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): name an address that can "
@@ -252,7 +253,7 @@ def _names_in(directory: Path) -> list[str]:
 
 
 def _check_inside(name: str) -> None:
-    """Raise CheckpointError for a file name outside of the folder, because others may write names at the address."""
+    """Raise CheckpointError for a file name outside of the folder, as the remote list may be forged."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise CheckpointError(f"its list names {name!r}, which is in another folder")

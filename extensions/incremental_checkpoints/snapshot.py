@@ -2,7 +2,7 @@
 
     at the snapshot     each row to be stored is marked as pending; nothing is copied
     before a step       the pending rows of the step are copied, and are no longer pending
-    beside training     the writer takes these copies, and the rows that are still pending out of the tables
+    during training     the writer takes these copies, and reads the rows that are still pending from the tables
 
 Each row is taken once, with its value at the snapshot. A step that changes a row waits while the writer reads the row,
 which is a few thousand numbers at a time. A writer that is slower than the steps does not delay them: in the end all
@@ -76,9 +76,9 @@ class Snapshot:
     Args:
         tables: Live tables. If they are divided over processes or in a file, no row may change until `pieces` has
             ended.
-        wanted: bool of all rows, on the CPU: rows to store; the array is modified. None is all rows.
+        wanted: Mask of the rows to store, bool of all rows on the CPU; modified in place. None is all rows.
         copied_bytes: Limit in bytes of the copies of rows that training is about to change.
-        bounds: Row numbers, counted through all tables, that no piece crosses.
+        bounds: Row numbers, counted through all tables, at which pieces are split.
         may_give_up: Whether the snapshot is abandoned at that limit instead of letting training wait.
     """
 
@@ -203,7 +203,7 @@ class Snapshot:
         return _Rows(taken.numbers[:count], taken.weight[:count], taken.sums[:count])
 
     def _copied_pieces(self) -> Iterator[Piece]:
-        """Yield the rows copied before steps, in the order of their numbers; each portion's memory is then free."""
+        """Yield the rows that were copied before steps, in the order of their numbers, and free their memory."""
         with self._changed:
             copied, self._copied = self._copied, [[] for _ in self._blocks]
             self._is_waited_for = False

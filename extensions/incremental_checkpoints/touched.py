@@ -53,7 +53,7 @@ class TouchedRows:
         self._since_last[(rows + first).to(self._since_last.device)] = True
 
     def shares(self, bounds: Sequence[int]) -> list[tuple[float, float]]:
-        """Return for each range the shares of rows touched since its last checkpoint, and since its last full one.
+        """Return for each range the share of rows touched since its last checkpoint, and since its last full one.
 
         Args:
             bounds: First row of each range, and the end of the last range.
@@ -140,7 +140,7 @@ class Intervals:
         self._before: tuple[TouchedBits, History, bool] | None = None
 
     def next(self, *, all_rows: bool = False) -> RowsToStore:
-        """Return the rows of the next checkpoint, and start a new interval; `undo` reverts this if they were not kept.
+        """Return the rows of the next checkpoint, and start a new interval; `undo` reverts this if writing failed.
 
         Args:
             all_rows: Whether all rows must be stored.
@@ -164,7 +164,7 @@ class Intervals:
 
     def undo(self) -> None:
         """Mark the rows of the last `next` as still to be stored, together with rows touched since."""
-        assert self._before is not None, "something was to be kept"
+        assert self._before is not None, "there are rows to store"
         notes, self.history, self._has_base = self._before
         self.touched.add(notes)
 

@@ -92,7 +92,7 @@ class RoundReport:
     Attributes:
         temperature: Temperature of the masks.
         weights_ne: Mean NE of the mixtures over the pass of the weights; None without such a pass.
-        theta_ne: Mean NE over the pass of theta, on rows that the weights have not seen.
+        theta_ne: Mean NE over the pass of theta, on rows from which the weights do not learn.
         cost: Expected cost of theta's architectures, in the unit of the cost table; None without a table.
         probabilities: Probabilities of each choice's candidates.
     """
@@ -111,7 +111,7 @@ class Learned:
     Attributes:
         weight: Weight of the cost: NE that equals a factor e of cost.
         theta: Logits of each choice.
-        rounds: One report per round; the last round may have been stopped in its pass of theta.
+        rounds: One report per round; an early stop may have interrupted the last round's pass of theta.
         stop_reason: Reason of an early stop; None otherwise.
     """
 
@@ -124,7 +124,8 @@ class Learned:
 class SupernetTraining:
     """Trainer of one super-net in stages: the warm-up, then rounds for one weight of the cost after the other.
 
-    A sweep over the weights would need as many super-nets. Instead each weight continues from the one before, from the
+    A sweep with a fresh super-net for each weight would be expensive. Instead, each weight continues from the one
+    before, from the
     smallest to the largest. A further point of a front then takes one round, or a pass of theta alone. Each stage has
     its own optimisers and random numbers. With `state` saved after each, an interrupted sweep gives the same results.
 
@@ -254,7 +255,7 @@ class SupernetTraining:
         return self._pass("weights", step, should_stop)
 
     def _masks_of_step(self, step: int, samples: int, temperature: float) -> Masks:
-        """Return a mixture for each sample, or in some steps the largest architecture for all samples."""
+        """Return a random mixture for each sample; in some steps, return the largest architecture for all samples."""
         choices, every = self.network.choices, self.schedule.largest_every
         if not every or step % every:
             return choices.soft(samples, temperature)
@@ -283,7 +284,7 @@ class SupernetTraining:
         return self._pass("theta", step, should_stop)
 
     def _let_learn(self, part: Part) -> None:
-        """Enable gradients for one part only."""
+        """Enable gradients only for the weights or only for theta."""
         self.network.tables.embeddings.is_frozen = part != "weights"
         self.network.layers.requires_grad_(part == "weights")
         self.network.choices.requires_grad_(part == "theta")
@@ -347,7 +348,7 @@ class SupernetTraining:
                     break
         ne = float(total) / max(samples, 1) / self._base_entropy
         if not math.isfinite(ne):
-            raise TrainingError("The loss of the super-net is not a number any more: lower its learning rates.")
+            raise TrainingError("The loss of the super-net became NaN: lower its learning rates.")
         return ne, stopped
 
     def _rows(self, part: Part, epoch: int) -> Iterator[np.ndarray]:
@@ -373,7 +374,7 @@ class SupernetTraining:
 
 
 def held_out(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return which rows are held out for theta: evenly distributed over the data, the same in every epoch."""
+    """Return the mask of the rows held out for theta: evenly distributed over the data, the same in every epoch."""
     return (rows + seed % 4096) * GOLDEN_RATIO % 1.0 < share
 
 

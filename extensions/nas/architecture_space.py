@@ -49,12 +49,16 @@ class ArchitectureSpace(Frozen):
     """
 
     features: Features = Field(description="Input of the models.")
-    embedding_dim: int = Field(default=16, description="Width of the vectors, so the most of a table.")
+    embedding_dim: int = Field(
+        default=16, description="Width of the interacting vectors, and largest width of a table."
+    )
     interactions: tuple[DlrmInteraction, ...] = Field(
         default=get_args(DlrmInteraction), description="Interaction of the vectors below the main MLP."
     )
     bottom: Widths = Field(default=(), description="Hidden widths of each layer over the dense features; 0: left out.")
-    top: Widths = Field(default=((0, 64, 128),) * 2, description="The same of the main MLP.")
+    top: Widths = Field(
+        default=((0, 64, 128),) * 2, description="Hidden widths of each layer of the main MLP; 0: left out."
+    )
     dims: dict[str, tuple[int, ...]] = Field(default={}, description="Widths of each table, by the field that owns it.")
     shares: dict[str, tuple[float, ...]] = Field(
         default={}, description="Shares of the ids of each table that keep a row of their own."
@@ -77,7 +81,7 @@ class ArchitectureSpace(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Raise for a factor without values, or of a table that does not exist or cannot be that wide."""
+        """Raise if a factor has no values, or belongs to a missing table, or has a width that a table cannot have."""
         for name, values in self.factors().items():
             if not values:
                 raise RequestError(f"The factor {name} of the architecture space is empty: give at least one value.")
@@ -157,7 +161,8 @@ class ArchitectureSpace(Frozen):
     def size(self) -> int:
         """Number of different architectures.
 
-        It is smaller than the number of points: if one of two layers is omitted, it does not matter which.
+        The number is smaller than that of the points: omitting the first or the second of two layers gives the same
+        model.
         """
         ids = self.tables
         widths = math.prod(len(set(values)) for values in self.dims.values())
@@ -241,7 +246,7 @@ def _check_overrides(overrides: Overrides) -> None:
 
 
 def shares_worth(ids: int) -> tuple[float, ...]:
-    """Return the shares of `SHARES` for a table: 1, and for a large table those that leave enough rows."""
+    """Return the candidate shares of a table: 1, and for a large table the `SHARES` that leave enough rows."""
     if ids < LEAST_ROWS:
         return (1.0,)
     return tuple(share for share in SHARES if rows_kept(ids, share) >= LEAST_SHARED_ROWS)
@@ -262,5 +267,5 @@ def _layers(parameters: Parameters, mlp: str, most: int) -> tuple[int, ...]:
 
 
 def _mlps(layers: Widths) -> int:
-    """Return the number of different MLPs; of `k` layers that are not omitted, only the widths in order count."""
+    """Return the number of different MLPs; omitted layers make no difference."""
     return len({tuple(width for width in widths if width) for widths in product(*layers)})

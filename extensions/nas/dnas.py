@@ -1,6 +1,7 @@
 """Differentiable architecture search as a search method: train a super-net, then sample architectures from it.
 
-The default is tried first, so that no search ends below it. The super-net is trained at the next request for a point
+The default architecture is tried first, so that the result is never worse than the default. The super-net is trained at
+the next request for a point
 (`supernet_search`). If NE is weighed against a cost, it is trained at increasing weights of the cost. Architectures are
 sampled at each weight, and the one with the largest expected gain of the front is tried (`front_pool`). Each sampled
 architecture is trained from scratch like any other trial, because the weights of the super-net are shared and mixtures
@@ -45,7 +46,9 @@ class Dnas:
 
     def __init__(self, context: SearchContext, schedule: SupernetSchedule | None = None) -> None:
         if not isinstance(context.space, ArchitectureSpace):
-            raise RequestError("The search method dnas chooses architectures: search the space architecture with it.")
+            raise RequestError(
+                "The search method dnas needs the search space `architecture`: choose this space, or another method."
+            )
         self._context, self._space, self._schedule = context, context.space, schedule
         self._coding = Coding(supernet_space(self._space), context.dataset.features)
         self._stages: list[Learned] = []
@@ -54,7 +57,7 @@ class Dnas:
         self._told: list[tuple[Parameters, Outcome]] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return an architecture that was neither requested nor reported; None if hardly any is left."""
+        """Return an architecture that was not tried before; None if sampling finds no new one."""
         if not self._seen:
             default = self._space.defaults()[0]
             self._seen[self._space.build(default)[0]] = default
@@ -91,7 +94,7 @@ class Dnas:
         return chosen
 
     def _new_ones(self, theta: Theta, generator: torch.Generator, most: int) -> list[Parameters]:
-        """Return architectures that were neither requested nor reported; draws get warmer only until there is one."""
+        """Return untried architectures; the sampling temperature rises until at least one is found."""
         found: dict[ModelSpec, Parameters] = {}
         for temperature in WARMER:
             for _ in range(DRAWS):

@@ -80,9 +80,9 @@ class FrontPool:
         return (outcome.loss, math.log(cost)) if outcome.loss is not None and cost else None
 
     def _expected(self, came_to: Mapping[int, tuple[float, float]]) -> np.ndarray:
-        """Predict loss and log cost of each architecture, `[architectures, 2]`; without trials all have the same loss.
+        """Predict loss and log cost of each architecture, `[architectures, 2]`; without trials all losses are equal.
 
-        The cost is that of the table, corrected by the trials.
+        The predicted cost is that of the super-net's cost table, corrected by the trials.
         """
         log_costs = np.array(self._log_costs)
         said = np.column_stack([np.zeros(len(log_costs)), log_costs])
@@ -95,7 +95,7 @@ class FrontPool:
         return said + np.column_stack([ridge(encoded, tried, wrong[:, 0]), ridge(columns, tried, wrong[:, 1])])
 
     def _drawn(self, pool: int) -> dict[ModelSpec, Parameters]:
-        """Return the architectures of a numbered pool; fewer if most draws are duplicates."""
+        """Return the architectures of the pool with this number; fewer if most draws are duplicates."""
         generator = torch.Generator().manual_seed(self._context.seed * 1_000_003 + pool)
         found: dict[ModelSpec, Parameters] = {}
         for turn in range(DRAWS * POOL):
@@ -127,7 +127,7 @@ def one_hot(points: Sequence[Parameters], space: ArchitectureSpace) -> np.ndarra
 
 
 def ridge(columns: np.ndarray, tried: Sequence[int], values: np.ndarray) -> np.ndarray:
-    """Predict all rows, `[rows]`, by a ridge regression on the values of the tried rows; their mean is not shrunk."""
+    """Predict the values of all rows, `[rows]`, by a ridge regression on the tried rows; the mean is not shrunk."""
     centred = columns - columns[tried].mean(0)
     of_tried, penalty = centred[tried], SHRINKAGE * np.eye(columns.shape[1])
     weights = np.linalg.solve(of_tried.T @ of_tried + penalty, of_tried.T @ (values - values.mean()))

@@ -47,7 +47,7 @@ class OperatorTimes:
 def measure_operators(
     works: Mapping[Any, Work], accelerator: str, *, thread_count: int = 1, seconds_each: float = 0.02
 ) -> OperatorTimes:
-    """Repeat each piece of work for `seconds_each` and at least three times; return its median time, and the power.
+    """Time each operator for `seconds_each` and at least three times; return the median times, and the mean power.
 
     The time of a step is not quite the sum: caches hold other data within a step, and launching the step and updating
     the layers take additional time. A prediction of a step's time also needs one measured step.
@@ -63,7 +63,7 @@ def measure_operators(
 
 
 def linear_work(batch_size: int, inputs: int, outputs: int, device: torch.device, *, is_first: bool = False) -> Work:
-    """Return a linear layer with its ReLU, forward and backward.
+    """Return a function that runs a linear layer with its ReLU, forward and backward.
 
     Args:
         batch_size: Samples of a batch.
@@ -77,7 +77,7 @@ def linear_work(batch_size: int, inputs: int, outputs: int, device: torch.device
 
 
 def module_work(module: nn.Module, shape: tuple[int, ...], device: torch.device, *, is_first: bool = False) -> Work:
-    """Return any module on one tensor of the given shape, forward and backward; see `linear_work`."""
+    """Return a function that runs a module on a tensor of the given shape, forward and backward; see `linear_work`."""
     sample = torch.randn(shape, device=device, requires_grad=not is_first)
     gradient = torch.ones_like(module(sample))
     wanted = [*([] if is_first else [sample]), *module.parameters()]
@@ -124,7 +124,10 @@ class MeasuredCosts:
         if unit == "joules":
             watts = self._times.watts
             if watts is None:
-                raise HardwareError("The power is unknown here, so architectures have no energy: weigh time.")
+                raise HardwareError(
+                    "The power of this machine is unknown, so the energy of architectures is unknown "
+                    "too: use the time as the cost."
+                )
             self._scale, self.source = watts.value, watts.source
         architecture = network.coding.decode(dict.fromkeys(network.coding.sizes, 0))
         known = cost_of(architecture, network.coding, cost_table(network, self))
@@ -148,7 +151,7 @@ class MeasuredCosts:
 
 
 def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
-    """Return every operator that an architecture may have, each once."""
+    """Return a function for every distinct operator that an architecture may have."""
     space, features, batch = network.space, network.features, execution.batch_size
     device = torch.device(execution.device)
     works: dict[Key, Work] = {}
@@ -178,7 +181,7 @@ def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
 
 
 def _table_work(rows: int, width: int, batch: int, device: torch.device) -> Work:
-    """Return lookups in a table and its update, with bags of one random id each."""
+    """Return a function that looks up one random id per sample in a table, and updates the table."""
     # The kernels need widths that are multiples of four.
     table = build_embeddings(
         [rows], 4 * math.ceil(width / 4), learning_rate=0.0, device=device, table_of=[0] * BAGS_TOGETHER

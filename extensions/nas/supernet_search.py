@@ -1,7 +1,8 @@
 """Super-net of a search: trained within a share of the search's budget, and saved so that it is trained once.
 
-At the first weight of the cost, weights and theta learn in turn; at the others only theta does. By then the weights
-have seen the data as often as those of a trial, and more training would overfit.
+At the first cost weight, network weights and theta are trained in turn; at the other cost weights, only theta is
+trained. By then the weights
+have seen the data as often as the weights of a trial, and more training would overfit.
 """
 
 import json
@@ -149,7 +150,8 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
 def affordable_stages(rounds: float, first_rounds: int, weights: Sequence[float]) -> list[tuple[float, int]]:
     """Return the weights of the cost that are affordable, each with its rounds.
 
-    The first takes `first_rounds`, or half of all rounds; each further one takes one. If there are not enough rounds
+    The first weight takes `first_rounds`, or half of all rounds; each further weight takes one. If there are not enough
+    rounds
     for all weights, the remaining ones are spread over the weights.
 
     Args:
@@ -165,7 +167,7 @@ def affordable_stages(rounds: float, first_rounds: int, weights: Sequence[float]
 
 def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraining:
     space, features, execution = context.space, context.dataset.features, _execution(context)
-    assert isinstance(space, ArchitectureSpace), "only architectures have a super-net"
+    assert isinstance(space, ArchitectureSpace), "only a space of architectures has a super-net"
     choices = supernet_space(space)
     if features.is_weighted:
         raise RequestError(

@@ -73,7 +73,7 @@ def _prep(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:
         else f"the reader alone needs only {1e3 * total:.2f} ms, so it lacks a core: leave one free for it"
     )
     return (
-        f"Give reading more room: preparing batches holds up each step by {_milliseconds(stall)} (measured), "
+        f"Speed up the reading of batches: it delays each step by {_milliseconds(stall)} (measured), "
         f"{_epoch(report, stall)} an epoch; {cause}."
     )
 
@@ -88,7 +88,7 @@ def _fetch(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:
     share = smallest_cached_share(report)
     if share is None:
         return (
-            f"Put the files ({size}) on a faster disk: reading holds up each step by {_milliseconds(stall)} (measured)."
+            f"Put the files ({size}) on a faster disk: reading delays each step by {_milliseconds(stall)} (measured)."
         )
     return (
         f"Keep {share:.0%} of the files ({size}) in memory or on a faster disk: then reading is no longer slower than "

@@ -35,7 +35,7 @@ class StallAnalysis(TrainingAnalysis):
         if self.report.useful is not None:
             yield useful_table(self.report.useful)
         yield from stall_notes(self.report)
-        yield from (f"- {sentence}" for sentence in self.advice or ("Nothing was found to wait for.",))
+        yield from (f"- {sentence}" for sentence in self.advice or ("No stall was detected.",))
 
 
 def analyse(
@@ -84,7 +84,7 @@ def publish(report: StallReport, advice: Iterable[str]) -> None:
     ]
     job = f"{plain(report.model)} on {plain(report.data_name)}"
     create_table_artifact(table=rows, key="stalls", description=f"Stalls of {job}, interval of 95 %")
-    sentences = "\n".join(f"- {plain(sentence)}" for sentence in advice) or "Nothing was found to wait for."
+    sentences = "\n".join(f"- {plain(sentence)}" for sentence in advice) or "No stall was detected."
     create_markdown_artifact(f"# {job}\n\n{sentences}\n", key="stall-advice")
 
 

@@ -5,7 +5,7 @@ T1, T1g, T2 to T7 are the step times of the runs S1, S1g, S2 to S7 (`shunter.ext
 
     interconnect  I = T2 - T1      of it: contention T1g - T1, all-reduce T6 - T1g, embedding exchange A = T2 - T6
     prep          P = T4 - T2      reading and assembling batches, as far as prefetching does not hide it
-    fetch         F = T3 - T4      the same, from disk
+    fetch         F = T3 - T4      additional time of reading from disk
     network       N = T5 - T2      between machines, simulated
     slow memory   M = T7 - T1      embedding tables in a file, with a cache of rows in memory
 
@@ -147,7 +147,7 @@ def _find(
 
 
 def _total(name: StallName, times: Mapping[str, RunTime]) -> float | None:
-    """Return the time of the reader alone per batch: warm for prep, and the difference of cold and warm for fetch."""
+    """Return the seconds per batch of the reader alone: warm reads for prep, cold minus warm reads for fetch."""
     if name == "prep" and "L4" in times:
         return times["L4"].seconds
     if name == "fetch" and {"L3", "L4"} <= times.keys():

@@ -5,8 +5,8 @@ Each run is the same training step with one thing changed. After Sharma et al., 
 
     run  devices     batches                                 embeddings      network
     S1   one         made beforehand, on the device          local           -
-    S1g  all         the same                                local           none: each device trains alone
-    S2   all         the same                                divided         within the machine
+    S1g  all         as S1                                local           none: each device trains alone
+    S2   all         as S1                                divided         within the machine
     S3   all         read from files, page cache dropped     divided         within the machine
     S4   all         read from files                         divided         within the machine
     S5   all         made beforehand                         divided         between machines (simulated)
@@ -45,12 +45,12 @@ class StallPlan:
         sharding: Allowed ways to shard tables.
         link: Link between the machines that S5 simulates.
         steps: Number of timed steps in each run.
-        warmup_steps: Number of steps before them, on batches made beforehand.
+        warmup_steps: Number of untimed steps before the timed ones, on batches made beforehand.
         rounds: Fewest and most rounds; each round makes all runs once.
         seconds: Time after which no further round begins, once the fewest rounds are done.
         slow_share: Share of the embedding rows that S7 keeps in memory; at least the rows of the batches in flight.
         communication_specs: Models whose communication is measured, to fit the communication model.
-        communication_steps: Number of timed steps in each of their runs.
+        communication_steps: Number of timed steps in each run of these models.
     """
 
     dataset: Dataset

@@ -28,7 +28,7 @@ from shunter.models.spec import ModelSpec
 
 Step = Callable[[Any], object]
 FEWER_STEPS = 20  # for runs that need only an order of magnitude, or no timing
-ONE_DEVICE = "it needs two devices, and there is one"
+ONE_DEVICE = "this run needs two devices, but there is only one"
 
 
 class StallRuns:
@@ -222,7 +222,7 @@ class StallRuns:
         return model, self._step_alone(model)
 
     def _check_memory(self) -> None:
-        """Raise if a process's memory cannot hold a copy of all tables beside the sharded ones."""
+        """Raise if the memory of a process cannot hold a full copy of the tables in addition to its shards."""
         left = available_memory_bytes(self._device)
         if self._device.type == "cpu":
             left //= self.count + 1
@@ -237,15 +237,15 @@ class StallRuns:
             self.not_measurable["S7"] = "embeddings in a slower memory are trained on the processor only"
             return
         if not are_supported():
-            self.not_measurable["S7"] = "embeddings in a slower memory need the extension tiers"
+            self.not_measurable["S7"] = "embeddings in a slower memory require the extension `tiers`"
             return
         if reads_positions(self._plan.spec.family):
-            self.not_measurable["S7"] = "this family keeps all embeddings in memory"
+            self.not_measurable["S7"] = "this model family has all embeddings in memory"
             return
         rows = [field.rows for field in self._plan.dataset.features.categorical]
         needed = largest_window_rows(self._resident, rows, self._execution.prefetch_depth + 2)
         total = sum(self._plan.dataset.features.table_rows)
         if needed >= total:
-            self.not_measurable["S7"] = f"the batches in work touch all of the {total:,} embedding rows"
+            self.not_measurable["S7"] = f"the batches in progress access all of the {total:,} embedding rows"
             return
         self.slow_tier_rows = (max(needed, int(self._plan.slow_share * total)), total)

@@ -38,7 +38,7 @@ def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile])
     if not wanted:
         names = ", ".join(profile.accelerator.name for profile in profiles)
         raise HardwareError(
-            f"The accelerator {request.stalls.accelerator} is not on this machine: choose among {names}."
+            f"The accelerator {request.stalls.accelerator} is not on this machine: choose one of {names}."
         )
     return next((profile for profile in wanted if profile.accelerator.kind == "cuda"), wanted[0])
 

@@ -22,7 +22,7 @@ COLOURS = ("compute", "contention", "all_reduce", "embedding_exchange", "prep", 
 
 
 def stall_section(tree: RunTree) -> dict[str, Any]:
-    """Return the bars and the rows of the stall report of a profile."""
+    """Return the bars and the table rows for the stall report of a profile."""
     report = StallReport.model_validate_json(tree.artifacts[STALLS])
     longest = max(time.high for time in report.runs.values())
     bars = [_bar(report, bar, longest) for bar in BARS if bar[1] in report.runs]

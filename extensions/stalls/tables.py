@@ -8,7 +8,7 @@ from shunter.flows.command.rendering import TextTable, number
 RUN_TITLES = {
     "S1": "one device, batches made beforehand",
     "S0": "one process with all threads",
-    "S1g": "all devices, each for itself",
+    "S1g": "all devices, without communication",
     "S6": "all devices, tables copied",
     "S2": "all devices",
     "S4": "all devices, read from memory",
@@ -21,7 +21,7 @@ RUN_TITLES = {
 
 
 def stall_table(report: StallReport) -> TextTable:
-    """Return each stall with its interval, its share and its slow-down, or that it cannot be measured."""
+    """Return a table of the stalls with interval, share and slow-down, or the note that a stall cannot be measured."""
     rows = []
     for stall in report.stalls:
         found = [stall.state, "", ""]
@@ -41,7 +41,7 @@ def stall_table(report: StallReport) -> TextTable:
         ("stall", "ms a step", "95 %", "share", "times", "whole"),
         rows,
         f"Stalls of {report.model} on {report.data_name}",
-        "share: of the slower run's step; times: slower run over faster; whole: hidden time included; ~ simulated",
+        "share: of the slower run's step; times: slower / faster run; whole: including hidden time; ~ simulated",
     )
 
 
@@ -53,7 +53,7 @@ def useful_table(useful: UsefulShare) -> TextTable:
 
 
 def stall_notes(report: StallReport) -> list[str]:
-    """Return why stalls are not measurable, and the other notes below the table."""
+    """Return the notes below the table, such as why a stall cannot be measured."""
     reasons = {stall.reason: None for stall in report.stalls if stall.state == "not measurable"}
     notes = [f"Not measurable: {reason}." for reason in reasons]
     if report.sharding:

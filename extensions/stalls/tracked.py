@@ -10,7 +10,7 @@ from shunter.tracking.store import tracking_errors
 
 
 def log_stalls(run_id: str, report: StallReport, advice: Iterable[str]) -> None:
-    """Log the stalls, the runs that they are differences of, and the advice.
+    """Log the stalls, the times of the runs from which the stalls are computed, and the advice.
 
     Raises:
         TrackingError: The tracking store fails.
@@ -25,7 +25,7 @@ def log_stalls(run_id: str, report: StallReport, advice: Iterable[str]) -> None:
 
 
 def stall_params(report: StallReport) -> Values:
-    """Return the conditions under which the stalls were measured."""
+    """Return the measurement conditions (model, batch size, devices and so on) as parameters."""
     return {
         "data.name": report.data_name,
         "model.family": report.model,
@@ -38,7 +38,7 @@ def stall_params(report: StallReport) -> Values:
 
 
 def stall_metrics(report: StallReport) -> Values:
-    """Return the seconds per step of each run and stall, with interval and share, and the savings from zeros."""
+    """Return as metrics the seconds per step of runs and stalls, intervals, shares, and gains of zero-skipping."""
     values: Values = {f"stall.run.{name}_seconds": time.seconds for name, time in report.runs.items()}
     for stall in report.stalls:
         if stall.seconds is None:
@@ -55,7 +55,7 @@ def stall_metrics(report: StallReport) -> Values:
 
 
 def stall_tags(report: StallReport) -> dict[str, str]:
-    """Return for each stall how it was found (measured or simulated), or why it has no figure."""
+    """Return for each stall whether it was measured or simulated, or why there is no value."""
     tags = {
         f"stall.{stall.name}": f"{stall.state}: {stall.reason}" if stall.reason else stall.state
         for stall in report.stalls

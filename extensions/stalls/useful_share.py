@@ -42,7 +42,7 @@ class LayerShare(Frozen):
         backward: Useful share of the multiplications of the backward pass.
         multiplications: Multiplications of the backward pass per sample.
         dead: Share of the inputs that were zero for a whole batch.
-        cycles: Simulated cycles of the backward pass per sample, by what is skipped.
+        cycles: Simulated cycles of the backward pass per sample, by the kind of skipped operand.
     """
 
     name: str
@@ -75,7 +75,7 @@ class UsefulShare(Frozen):
         return sum(layer.backward * layer.multiplications for layer in self.layers) / whole
 
     def speedup(self, skipped: str = "both") -> float:
-        """Return the speedup of an accelerator that skips zeros, in simulated cycles of the backward pass."""
+        """Return the simulated speedup of the backward pass on an accelerator that skips zeros."""
         dense, sparse = (sum(layer.cycles[kind] for layer in self.layers) for kind in ("dense", skipped))
         return dense / max(sparse, 1e-9)
 

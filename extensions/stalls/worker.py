@@ -72,14 +72,14 @@ def measure(
 
 
 def _goes_on(begun: float, rounds: int, plan: StallPlan) -> bool:
-    """Return True if there is time for one more round; the first process decides for all."""
+    """Return True if there is time for one more round; the first process decides for all processes."""
     spent = time.perf_counter() - begun
     wanted = rounds < plan.rounds[1] and spent * (rounds + 1) / rounds <= plan.seconds
     return bool(broadcast_number(int(wanted)))
 
 
 def _communication(plan: StallPlan, runs: StallRuns, report: Report, begun: float) -> list[CommunicationMeasurement]:
-    """Measure the other models, with fewer rounds if the machine is slow."""
+    """Measure the models that calibrate the communication model, with fewer rounds if the machine is slow."""
     if runs.traffic() is None:
         return []
     measured: list[CommunicationMeasurement] = []

@@ -1,4 +1,4 @@
-"""Cache of the rows of embedding tables in a file: how many rows it holds, and which of them stay."""
+"""Size and access frequencies of the cache for embedding tables that are stored in a file."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ def with_expected_misses(
         dataset: Training data.
         spec: Model of the decision.
         processes: Processes that train each member together and divide the rows and the memory.
-        epochs: Longest training, in passes; past runs can lead to a smaller expected number.
+        epochs: Largest number of passes; with past runs, the expected number may be smaller.
 
     Raises:
         DataError: An array of the data set is missing.

@@ -40,7 +40,7 @@ def with_moved_rows(
         dataset: Training data.
         spec: The model.
         profiles: Profiles of this machine.
-        epochs: Longest training, in passes; past runs can lead to a smaller expected number.
+        epochs: Largest number of passes; with past runs, the expected number may be smaller.
 
     Raises:
         DataError: An array of the data set is missing.

@@ -23,9 +23,12 @@ class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
         allow_inf_nan=False,
         description="Rows of the tables as a multiple of the data's distinct values, equally skewed.",
     )
-    batch_size: int = Field(default=65_536, ge=1, description="Samples of a step, all servers together.")
+    batch_size: int = Field(default=65_536, ge=1, description="Samples per step, summed over all servers.")
     samples_per_second: float = Field(
-        default=100_000.0, gt=0, allow_inf_nan=False, description="Rate that the servers must reach together."
+        default=100_000.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Training rate in samples per second, summed over all servers.",
     )
     servers: Path | None = Field(
         default=None, description="YAML file of servers and their memory tiers; if omitted, five assumed kinds."

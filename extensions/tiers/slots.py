@@ -60,7 +60,7 @@ class SlotMap:
     """
 
     def __init__(self, rows: int, slots: int, window_batches: int, levels: np.ndarray | None = None) -> None:
-        assert window_batches >= 1, "the batch at hand is part of the window"
+        assert window_batches >= 1, "the window has at least the current batch"
         assert levels is None or (levels.shape == (rows,) and levels.dtype == np.uint8), "a level of each row"
         self.slots = slots
         self.window_batches = window_batches
@@ -72,7 +72,7 @@ class SlotMap:
         self.clear()
 
     def clear(self) -> None:
-        """Empty all slots; which rows the file lacks stays known. This also repairs the map after an error."""
+        """Empty all slots, but keep the record of initialised rows. This also repairs the map after an error."""
         self._batch = 0
         rows, slots = self.residents()
         self._slot_of_row[rows] = np.where(self._row_of_slot[slots] < NOWHERE, UNINITIALISED, NOWHERE)
@@ -112,7 +112,7 @@ class SlotMap:
         self._slot_of_row[first:last] = UNINITIALISED
 
     def leave_window(self) -> None:
-        """Release all batches admitted so far, since their slots are not used any more."""
+        """Release the slots of all batches that were admitted so far."""
         self._batch += self.window_batches
 
     def admit(self, rows: np.ndarray) -> Admission:
@@ -195,7 +195,7 @@ class SlotMap:
             self._entries = sum(len(entries) for used in self._used for _, entries in used)
 
     def _by_level(self, rows: np.ndarray, slots: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Group the slots of rows by level, each group in the given order."""
+        """Return the slots of rows grouped by level, in the given order within a group."""
         if self._levels is None:
             return [(0, slots)]
         levels = self._levels[rows]

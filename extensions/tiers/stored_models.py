@@ -43,7 +43,8 @@ def load_stored_model(
 ) -> Model | Ensemble:
     """Load a model of `shunter.engine.checkpoint.storage.save_model` with limited memory for embedding tables.
 
-    Tables within the limit are loaded whole. Packed tables stay in memory, as many of them unpacked as fit. The scores
+    Tables within the limit are loaded whole. Packed tables stay in memory; they are unpacked as far as memory allows.
+    Scores
     are equal bit for bit.
 
     Args:
@@ -55,7 +56,7 @@ def load_stored_model(
 
     Raises:
         CheckpointError: A file is missing or damaged, or the files do not match.
-        RequestError: The memory is too little, or tables of this model cannot stay in a file or in few bits.
+        RequestError: The memory is too small, or the tables of this model cannot stay in a file or packed.
         HardwareError: The file cannot be read.
     """
     path, weights_path = directory / "model.json", directory / "model.safetensors"
@@ -65,7 +66,7 @@ def load_stored_model(
         return load_model(directory)
     if any(spec.table_precision != "fp32" for spec in specs):
         raise RequestError(
-            f"The embedding tables of this model are kept in fp16, which are in memory and take {sum(sizes):,} bytes "
+            f"The fp16 embedding tables of this model must be in memory and take {sum(sizes):,} bytes "
             f"of the {memory_bytes:,} of --memory: raise it, or leave it out."
         )
     if any(spec.has_mixed_tables for spec in specs):

@@ -1,4 +1,4 @@
-"""Memory for embedding tables in a file: the part of the free memory that holds a cache of their rows."""
+"""Size of the memory that caches rows of embedding tables in a file."""
 
 from collections.abc import Sequence
 

@@ -39,7 +39,7 @@ class _Admitted(NamedTuple):
         slots: Slot of each id, int32; written when the rows have slots.
         rows: Distinct rows of the batch.
         position: Index of each id's row in `rows`.
-        is_there: Whether the rows are in their slots.
+        is_there: Whether the rows have been loaded into their slots.
     """
 
     slots: Tensor
@@ -103,7 +103,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if a request needs tables behind a cache.
+        """Return True if the request asks for tables in a file.
 
         Raises:
             RequestError: A cache is requested for tables of several widths or with shared rows.
@@ -141,7 +141,7 @@ class TieredEmbeddings(EmbeddingTables):
         return self._tiers.counts
 
     def freeze_tables(self, tables: Collection[int]) -> None:
-        """Exclude tables from training; the kernel cannot distinguish tables, so it then does no weight decay."""
+        """Exclude tables from training. Weight decay is then off for all, as the kernel cannot tell tables apart."""
         super().freeze_tables(tables)
         self.decays_rows = self._kernel[0].decays_rows and not tables
 
@@ -227,7 +227,7 @@ class TieredEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Return the row of each id of the last lookup."""
+        """Return the index of each id's row, for the batch of the last lookup."""
         batch = self._in_work if self.training else None
         return super()._row_of_each(values, offsets) if batch is None else torch.from_numpy(batch.rows[batch.position])
 
@@ -237,15 +237,15 @@ class TieredEmbeddings(EmbeddingTables):
         self._kernel[0].set_learning_rate(rate)
 
     def flush(self) -> None:
-        """Write all cached rows to the file; see `RowTiers.flush`."""
+        """Write all cached rows to the file, as `RowTiers.flush` does."""
         self._tiers.flush()
 
     def _complete(self) -> None:
-        """Write cached rows to the file, and draw all rows that it lacks."""
+        """Write cached rows to the file, and initialise all rows that the file does not have yet."""
         self._tiers.begin_all()
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **options: Any) -> None:
-        """Load a state dict; if it has the weights, the file then has all rows."""
+        """Load a state dict; if it contains the weights, mark all rows of the file as initialised."""
         super()._load_from_state_dict(state_dict, prefix, *args, **options)
         if f"{prefix}weight" in state_dict:
             self._tiers.record_all_written()
@@ -305,13 +305,13 @@ class TieredEmbeddings(EmbeddingTables):
         self.forget_rows()
 
     def forget_rows(self) -> None:
-        """Empty the cache without writing it back."""
+        """Empty the cache without writing its rows to the file."""
         with self._tiers.lock:
             self._tiers.forget()
             self._admitted.clear()
 
     def _rows_of(self, values: Tensor, offsets: Tensor) -> np.ndarray:
-        """Return the row in `weight` of each id."""
+        """Return for each id the index of its row in `weight`."""
         batch = (len(offsets) - 1) // len(self.table_of)
         ids_of_bag = np.diff(offsets[::batch].numpy())
         return values.numpy() + np.repeat(self._bag_starts, ids_of_bag)

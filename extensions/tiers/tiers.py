@@ -47,7 +47,7 @@ class StartBlock:
         first: Number of the first row, counted through the file.
         rows: Number of rows.
         first_row: Number of the first row within the table.
-        table: Draws the rows.
+        table: Generator of the initial weights of the rows.
     """
 
     first: int
@@ -141,11 +141,11 @@ class RowTiers:
         return admission.slots
 
     def start_anew(self) -> None:
-        """Reset the tiers: no row exists before it is written or registered by `add_start`."""
+        """Reset the tiers: mark all rows as neither written nor registered by `add_start`."""
         self._starting = StartingRows()
 
     def add_start(self, table: RowsByThemselves, *, first: int, rows: int, first_row: int = 0) -> None:
-        """Register rows that are drawn at their first lookup; see `StartBlock`. No slot may have one of them."""
+        """Register rows that are initialised at their first lookup; see `StartBlock`. None of them may be in a slot."""
         self._starting.blocks.append(StartBlock(first, rows, first_row, table))
         self._map.mark_uninitialised(first, first + rows)
 
@@ -158,9 +158,9 @@ class RowTiers:
 
     @torch.no_grad()
     def begin(self, rows: np.ndarray) -> None:
-        """Draw initial weights for those of the rows that the file lacks, and write them into it; rows may repeat.
+        """Write initial weights for those of the given rows that the file does not have yet; rows may repeat.
 
-        The file must be up to date (`flush`): a row in a slot that the file lacks was then never trained.
+        Call `flush` first, so that a row that is only in a slot was never trained.
 
         Raises:
             HardwareError: The file cannot be written.
@@ -180,7 +180,7 @@ class RowTiers:
         self.count_touched(len(new))
 
     def begin_all(self) -> None:
-        """Flush the cache, then draw the initial weights of all rows that the file lacks."""
+        """Flush the cache, then write initial weights for all rows that the file does not have yet."""
         self.flush()
         rows = len(self.weight)
         with self.lock:
@@ -198,7 +198,7 @@ class RowTiers:
             self._map.mark_all_initialised()
 
     def starts(self, first: int, rows: int) -> "BlockStarts | None":
-        """Return the record of which of these rows are initialised; None if all are."""
+        """Return the record of the initialised rows in this range; None if all rows are initialised."""
         return BlockStarts(self, first, rows) if self._map.uninitialised else None
 
     def are_initialised(self, first: int, last: int) -> Tensor:
@@ -207,7 +207,7 @@ class RowTiers:
             return torch.from_numpy(self._map.are_initialised(slice(first, last)))
 
     def leave_window(self) -> None:
-        """Release all batches so far, since their slots are not used any more."""
+        """Release the slots of all batches that were loaded so far."""
         self._map.leave_window()
 
     def mark_stale(self) -> None:
@@ -218,7 +218,8 @@ class RowTiers:
     def flush(self) -> None:
         """Write all cached rows to the file if a batch was trained since the last flush; call this between two steps.
 
-        The content of the file then stays the same until the next step: rows evicted before it are written with equal
+        The content of the file then does not change until the next step: rows evicted before that step are written with
+        equal
         values.
         """
         if self._file_is_current:
@@ -231,12 +232,12 @@ class RowTiers:
             self._file_is_current = True
 
     def forget(self) -> None:
-        """Empty the slots without writing them back, since other code has written the file."""
+        """Empty the slots without writing their rows to the file, because other code has written the file."""
         self._map.clear()
         self._file_is_current = self._is_whole = True
 
     def count_touched(self, rows: int) -> None:
-        """Count accessed rows, and release the mapped pages, which count as memory of this process, at intervals."""
+        """Count accessed rows. At intervals, release the mapped pages, which count as memory of this process."""
         self._touched_rows += rows
         if self._touched_rows >= MOST_TOUCHED_ROWS:
             self.leave_pages()
@@ -272,7 +273,7 @@ class RowTiers:
         self.count_touched(len(rows))
 
     def _draw(self, rows: np.ndarray, slots: Tensor) -> None:
-        """Draw the initial weights of rows into their slots."""
+        """Initialise the weights of rows in their slots."""
         drawn = self._starting.draw(rows, self.weight.shape[1])
         self._fast_weight.index_copy_(0, slots, torch.from_numpy(drawn))
         self._fast_sum.index_fill_(0, slots, 0.0)
@@ -302,7 +303,7 @@ class BlockStarts:
             part &= self._tiers.are_initialised(self._first + start, self._first + start + len(part))
 
     def begin(self, rows: Tensor) -> None:
-        """Draw initial weights for rows without any; row numbers are relative to the block."""
+        """Initialise the rows that have no weights yet; row numbers are relative to the block."""
         with self._tiers.lock:
             self._tiers.begin(rows.numpy() + self._first)
 
@@ -312,13 +313,13 @@ class BlockStarts:
 
 
 def check_cache(cache: EmbeddingCache, device: torch.device) -> None:
-    """Raise if tables behind a cache cannot be built.
+    """Raise if tables in a file cannot be built with this cache on this device.
 
     Raises:
         RequestError: The cache has no row, or the device is not the CPU.
     """
     if cache.rows < 1:
-        raise RequestError(f"A cache of {cache.rows} embedding rows is no cache: use at least 1.")
+        raise RequestError(f"A cache of {cache.rows} embedding rows is too small: use at least 1.")
     if device.type != "cpu":
         raise RequestError(
             f"Embedding tables in a file are trained on the device cpu and not on {device}: leave out "

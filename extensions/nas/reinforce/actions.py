@@ -108,7 +108,7 @@ class Actions:
         return [neighbour for neighbour in found if self.fits(neighbour)]
 
     def _mask(self) -> np.ndarray:
-        """Return which values are allowed (factors, most values): those that fit together with the smallest others."""
+        """Return the mask of allowed values (factors, most values): those that fit with all other factors smallest."""
         mask = np.zeros((len(self.sizes), max(self.sizes, default=0)), dtype=bool)
         for factor, size in enumerate(self.sizes):
             mask[factor, :size] = True

@@ -13,7 +13,7 @@ from shunter.tracking.runs import open_run
 
 
 def controller_for(context: SearchContext) -> Controller:
-    """Return the search method; without past studies of similar points it starts cold.
+    """Return the search method; it starts without a guide if there are no past studies of similar points.
 
     Raises:
         RequestError: A factor of the space has no values.
@@ -62,7 +62,7 @@ def _logged(run_id: str | None) -> Callable[[CurvePoint], None] | None:
 
 
 def _features_of(context: SearchContext) -> Mapping[str, float]:
-    """Return meta-features of the data; empty if no past study has them, because there is nothing to compare with."""
+    """Return meta-features of the data; empty if no past study has meta-features to compare with."""
     if not any(study.features for study in context.past):
         return {}
     from shunter.extensions.meta_learning.features import meta_features  # already imported by reading the past studies

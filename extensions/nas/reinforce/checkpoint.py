@@ -50,7 +50,7 @@ class Checkpoint:
 
     Attributes:
         tensors: Tensors of policy, surrogate and optimizers, by name.
-        learnt: Actions that the policy was trained on, in order, each with the reward that the surrogate had predicted
+        learnt: Actions that the policy was trained on, in order, each with the reward that the surrogate predicted
             for it; None without a prediction.
         is_guided: True while the surrogate is trusted.
         curve: Learning curve over the policy updates so far.
@@ -80,7 +80,7 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(directory: Path) -> Checkpoint | None:
-    """Return the saved state; None if there is none or it is damaged: the trials themselves are in the study."""
+    """Return the saved state; None if it is missing or damaged, as the controller can learn from the study again."""
     if not (directory / NOTES).exists():
         return None
     try:
@@ -92,7 +92,7 @@ def load(directory: Path) -> Checkpoint | None:
             curve=tuple(CurvePoint(**point) for point in notes["curve"]),
         )
     except (CheckpointError, KeyError, TypeError, ValueError) as error:
-        log.warning("The controller learns anew from the trials, for its state cannot be read: %s", error)
+        log.warning("The state of the controller cannot be read, so it learns from the trials again: %s", error)
         return None
 
 

@@ -2,7 +2,7 @@
 
 A search is a sequence of one-step episodes in the same state. The policy is improved by proximal policy optimisation
 after every few rewards. If past trials are informative (`guide.Guide`), the policy starts from them and is penalised
-for diverging from them at first. If they prove misleading, it starts anew without them.
+for diverging from them at first. If the past trials prove misleading, the policy restarts without them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Controller:
         seed: Seed of all random draws.
         defaults: Points to try first.
         past: Trials of other searches for a warm start.
-        features: Meta-features of the present data and limits, in the units of the past ones.
+        features: Meta-features of the present data and limits, in the same units as those of past studies.
         horizon: Planned number of trials; None for `HORIZON`.
         trains_value: If True, the value head is pretrained too.
         directory: Folder where the state is saved after each improvement; None to save nothing.
@@ -99,7 +99,7 @@ class Controller:
             self._learn(self._learner)
 
     def _ready(self) -> Learner:
-        """Return the learner, created on first use: a search first reports its earlier trials."""
+        """Return the learner, created on first use, when the search has reported its earlier trials."""
         if self._learner is None:
             self._learner = self._restored() or self._begun()
             for action, _ in self._told[self._learnt :]:
@@ -109,7 +109,7 @@ class Controller:
         return self._learner
 
     def _begun(self) -> Learner:
-        """Return a new learner that starts from the past and from the results so far."""
+        """Return a new learner, trained on past studies and on the results so far."""
         guide = guide_for(self._actions, [*self._past, self._own()], self._features, self._cost, seed=self._seed)
         guide = guide if guide and guide.fit() else None
         for action, _ in self._told:  # part of the guide's training data, so no test of the guide
@@ -119,7 +119,7 @@ class Controller:
         return learner
 
     def _restored(self) -> Learner | None:
-        """Return the learner saved after its last improvement; None if there is none, or it had other trials."""
+        """Return the saved learner; None if there is none, or if it was trained on other trials."""
         kept = checkpoint.load(self._directory) if self._directory else None
         if kept is None:
             return None
@@ -154,7 +154,7 @@ class Controller:
         return agrees(np.array([point.predicted for point in guided]), np.array([point.reward for point in guided]))
 
     def _let_loose(self) -> Learner:
-        """Return a new learner without the misleading past."""
+        """Return a new learner without the guide, whose past trials are misleading."""
         self._predictions = dict.fromkeys(self._predictions)
         self._learnt = 0
         return Learner(self._actions, None, seed=self._seed)
@@ -189,7 +189,7 @@ class Controller:
         return max(0.0, 1.0 - len(self._told) / (GUIDED_SHARE * self._horizon))
 
     def _draw(self, learner: Learner) -> Action | None:
-        """Return a new point from the policy, at a higher temperature if that is necessary to find one."""
+        """Sample a new point from the policy; raise the temperature until one is found."""
         known = len(self._predictions)
         generator = np.random.default_rng((self._seed, known))  # so that a resumed search draws the same numbers
         if learner.guide and self._anchor_weight() > 0 and known % CONTROL_EVERY == CONTROL_EVERY - 1:
@@ -235,12 +235,12 @@ class Controller:
         return self._actions.identity(action) not in self._predictions
 
     def _predict_returns(self, learner: Learner, action: Action) -> None:
-        """Record that a point is known, and the guide's prediction before it is measured."""
+        """Record a point, with the reward that the guide predicts for it before the measurement."""
         predicted = float(learner.guide.predict(_row(action))[0]) if learner.guide else None
         self._predictions.setdefault(self._actions.identity(action), predicted)
 
     def _tried(self) -> list[Tried]:
-        """Return the reported points, with rewards relative to the cost of the first point that has one."""
+        """Return the reported points, with rewards relative to the first point with a cost."""
         cost = self._cost
         reference = next((paid for _, outcome in self._told if cost and (paid := outcome.costs.get(cost))), None)
         return [
@@ -253,7 +253,7 @@ class Controller:
         ]
 
     def _own(self, count: int | None = None) -> History:
-        """Return the reported points, or the first of them, as training data of the surrogate."""
+        """Return the reported points, or only the first `count`, as training data of the surrogate."""
         told = ((self._actions.decode(action), outcome) for action, outcome in self._told[:count])
         return History.of(self._actions, self._features, told)
 

@@ -56,7 +56,7 @@ class History:
 
     @property
     def standardised(self) -> np.ndarray:
-        """Return the figures in spreads from their centre (points, figures), comparable between data sets."""
+        """Return the figures as distances from their centre in units of the spread (points, figures)."""
         levels = self.levels
         return np.clip((self.figures - levels.centre) / levels.spread, -MOST_DEVIATION, MOST_DEVIATION)
 
@@ -97,7 +97,7 @@ def predicted_reward(
 
 
 def pooled_levels(histories: Sequence[History]) -> Levels:
-    """Return the assumed levels of a data set without trials: the mean spread of the others around 0."""
+    """Return the assumed levels of a data set without trials: centre 0, and the mean spread of the other data sets."""
     spreads = [history.levels.spread for history in histories] or [np.ones(FIGURES)]
     return Levels(centre=np.zeros(FIGURES), spread=np.mean(spreads, axis=0))
 
@@ -105,7 +105,7 @@ def pooled_levels(histories: Sequence[History]) -> Levels:
 class States:
     """Converter of meta-features to vectors of differences from the mean of all known data sets.
 
-    They are not divided by their spread, which is unreliable for a handful of data sets; in their units a difference
+    Meta-features are not divided by their spread, which is unreliable for a few data sets; in their units a difference
     of one is relevant.
 
     Args:

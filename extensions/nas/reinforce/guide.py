@@ -96,7 +96,7 @@ class InverseModel:
             return self.policy(state)[0]
 
     def fit_value(self, state: Tensor, value: float) -> None:
-        """Train the value head on the predicted reward of the choices in a state, before any real reward is known."""
+        """Train the value head on the predicted reward of the policy in a state, before any real reward is known."""
         wanted = torch.tensor([value])
         optimizer = torch.optim.Adam(self.policy.value.parameters(), LEARNING_RATE)
         for _ in range(VALUE_STEPS):
@@ -153,12 +153,12 @@ class InverseModel:
 
     @cached_property
     def _candidates(self) -> np.ndarray:
-        """Sample points uniformly, and keep those that fit, if any do (candidates, factors)."""
+        """Sample points uniformly within the memory limit, if any point fits (candidates, factors)."""
         drawn = np.unique(self._actions.uniform(CANDIDATES, self._generator), axis=0)
         return drawn[self._fitting(drawn, len(drawn))]
 
     def _fitting(self, pool: np.ndarray, most: int) -> np.ndarray:
-        """Return indices of the first actions that fit into the memory limit; of the first ones if none does."""
+        """Return indices of the first `most` actions within the memory limit; of the first ones if no action fits."""
         places = (place for place, action in enumerate(pool) if self._actions.fits(tuple(map(int, action))))
         return np.array(list(islice(places, most)) or range(min(most, len(pool))))
 
@@ -223,7 +223,8 @@ class Guide:
         """Return a policy initialised from the inverse model, and its state vector.
 
         Args:
-            with_value: If True, pretrain the value head too; otherwise the first real rewards all differ from its
+            with_value: If True, pretrain the value head too; otherwise the first real rewards all differ from the
+                head's
                 values.
         """
         inverse = InverseModel(self._actions, self._states, self.surrogate, self._cost, seed=self._seed)
@@ -263,7 +264,7 @@ class Guide:
 
 
 def agrees(predicted: np.ndarray, rewards: np.ndarray) -> bool:
-    """Return True if earlier predictions agree with the measurements, as far as there are enough points."""
+    """Return True if earlier predictions agree with the measurements, or if there are too few points to tell."""
     return len(rewards) < FEWEST_MEASURED or rank_correlation(predicted, rewards) >= LEAST_AGREEMENT
 
 
@@ -278,7 +279,7 @@ def guide_for(
 
 
 def _gate(seen: np.ndarray) -> "tuple[LedoitWolf, float]":
-    """Return the covariance of the trials, and the largest squared Mahalanobis distance of a similar point."""
+    """Return the trials' covariance, and the largest squared Mahalanobis distance of a similar point."""
     from sklearn.covariance import LedoitWolf
 
     covariance = LedoitWolf().fit(seen)

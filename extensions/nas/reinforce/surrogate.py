@@ -120,12 +120,12 @@ def _mean_rank_correlation(predicted: np.ndarray, actual: np.ndarray, points: Se
 
 
 def _weights(points: Sequence[int]) -> Tensor:
-    """Return the weight of each point: points of small data sets weigh more, ten times at most."""
+    """Return the weight of each point: up to ten times higher for points of small data sets."""
     most = max(points)
     return torch.cat([torch.full((count,), min(10.0, most / max(count, 1))) for count in points])
 
 
 def _held_out(points: Sequence[int]) -> Tensor:
-    """Return which points are held out from each member (members, points): a fifth of each data set, fixed."""
+    """Return the mask of the points held out from each member (members, points): a fixed fifth of each data set."""
     positions = torch.cat([torch.arange(count) for count in points])
     return positions % MEMBERS == torch.arange(MEMBERS).unsqueeze(1)

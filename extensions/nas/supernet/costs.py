@@ -152,7 +152,7 @@ class CountedBytes:
 
 
 def _bytes_of_interactions(network: Supernet, costs: CountedBytes) -> dict[str, float]:
-    """Return the bytes of each interaction: those of a model without hidden layers, minus its two output layers."""
+    """Return the bytes of each interaction: a model without hidden layers, minus its output layers."""
     space, features = network.space, network.features
     outputs = costs.linear(network.layers.top_inputs, features.outputs, is_first=False)
     if features.dense:

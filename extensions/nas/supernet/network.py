@@ -18,7 +18,7 @@ from shunter.models.spec import Features
 
 
 class Candidates(nn.Linear):
-    """Linear layers of several widths on one input, computed as one matrix product."""
+    """Linear layers of all candidate widths on one input, computed as one matrix product."""
 
     def __init__(self, inputs: int, widths: Sequence[int]) -> None:
         super().__init__(inputs, sum(widths))
@@ -85,7 +85,7 @@ class SuperMlp(nn.Module):
     def _layer(
         self, layer: int, before: dict[int, Tensor], first: dict[int, Tensor], masks: Masks
     ) -> dict[int, Tensor]:
-        """Return the activations of each width after a layer, given those before it."""
+        """Return the activations of each width after a layer, given the activations before the layer."""
         made = {int(width): module.split(before[int(width)]) for width, module in self._modules_of(layer)}
         made[INPUT] = first
         after: dict[int, Tensor] = {}
@@ -204,7 +204,7 @@ class Inherited(nn.Module):
 
 
 class _Layers(nn.Module):
-    """All of a super-net except its tables and its choices."""
+    """Layers of a super-net: everything except its tables and its choices."""
 
     def __init__(self, coding: Coding, features: Features) -> None:
         super().__init__()

@@ -100,7 +100,7 @@ class Coding:
         )
 
     def largest(self, turn: int = 0) -> Architecture:
-        """Return the architecture with all layers and rows at the largest widths; the interactions take turns.
+        """Return the architecture with all layers, all rows and the largest widths, and the interaction number `turn`.
 
         Args:
             turn: Index of the interaction, modulo their number.

@@ -2,8 +2,10 @@
 
 All widths share one table of the largest width, truncated and padded with zeros, like the channels of FBNetV2 (Wan et
 al., CVPR 2020, arXiv 2004.05565). A narrow table thus learns from the same samples as a wide one, and the gradient of a
-truncated row affects its first columns only. Numbers of rows do not share: each has its own table, indexed modulo its
-rows, because ids that collide in one do not collide in another. This costs little more memory than the largest table.
+truncated row affects its first columns only. Candidate numbers of rows share nothing: each has its own table, indexed
+modulo its
+rows, because ids that collide in one table do not collide in another. This costs little more memory than the largest
+table.
 """
 
 from collections.abc import Sequence
@@ -119,7 +121,7 @@ class SuperTables(nn.Module):
         return self.mixed(self.embeddings(*self.expanded(values, offsets)), masks)
 
     def expanded(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the ids of each bag once per number of rows, modulo that number; unchanged if there is only one.
+        """Return the ids once for each candidate number of rows, modulo that number; unchanged for one candidate.
 
         The host reads the offsets, which synchronises a GPU once a step.
         """

@@ -29,7 +29,7 @@ class Sensitivity:
     Attributes:
         samples_per_second: Training rate in samples per second.
         miss_factor: Ratio of the assumed cache misses to the predicted ones.
-        nodes: Number of nodes by server; None if no number of nodes is enough.
+        nodes: Number of nodes by server; None if a server needs more than `MOST_NODES`.
         miss_rates: Cache miss rate by server; None without a cache.
     """
 
@@ -40,7 +40,7 @@ class Sensitivity:
 
     @classmethod
     def of(cls, ask: TrainingDemand, plans: Mapping[str, Plan | None]) -> "Sensitivity":
-        """Return the needed nodes by the plan of each server."""
+        """Return the number of nodes of each plan, and its cache miss rate."""
         return cls(
             ask.samples_per_second,
             ask.miss_factor,
@@ -56,7 +56,7 @@ class Comparison:
     Attributes:
         ask: Training demand.
         plans: Plan of each server; None if no number of nodes suffices.
-        around: Plans at other rates and with other misses, and at the requested ones, rate by rate.
+        around: Plans at the requested and other sample rates, and with the predicted and other cache misses.
         serving: Hosts of each kind that serve the tables at the same rate.
     """
 
@@ -86,7 +86,7 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
     """Plan for each server.
 
     Raises:
-        RequestError: There is no such model, its tables are of several widths, or the file of servers is none.
+        RequestError: The model is unknown, its tables have several widths, or the file does not describe servers.
         DataError: The arrays of the data set are damaged.
     """
     servers = read_servers(request.servers)

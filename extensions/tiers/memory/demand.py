@@ -19,7 +19,7 @@ class Segment:
 
     Attributes:
         rows: Number of rows.
-        share: Part of the table's lookups that each of them gets.
+        share: Share of the table's lookups that goes to each of these rows.
     """
 
     rows: float
@@ -28,13 +28,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class TableDemand:
-    """Table with the statistics of its lookups.
+    """Embedding table with the statistics of its lookups.
 
     Attributes:
-        name: The field that owns it.
-        rows: Rows.
-        width: Numbers of a row.
-        lookups_per_sample: Lookups of a sample, of all its fields.
+        name: Field that owns the table.
+        rows: Number of rows.
+        width: Number of floats in a row.
+        lookups_per_sample: Lookups in the table per sample, summed over the fields that share the table.
         segments: Distribution of the lookups over the ids, the most frequent ids first.
     """
 
@@ -46,7 +46,7 @@ class TableDemand:
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of a row and its state of row-wise Adagrad."""
+        """Return the bytes of a row and of its row-wise Adagrad state."""
         return (self.width + 1) * FLOAT_BYTES
 
     @property
@@ -60,7 +60,7 @@ class TableDemand:
         return replace(self, rows=self.rows * factor, segments=segments)
 
     def block(self, first: int, rows: int) -> "TableDemand":
-        """Return the demand of a range of its rows, which are ordered by frequency."""
+        """Return the demand of a range of the table's rows, which are ordered by frequency."""
         ends = np.cumsum([one.rows for one in self.segments])
         kept = [
             Segment(min(end, first + rows) - max(end - one.rows, first), one.share)
@@ -77,7 +77,7 @@ class TableDemand:
         return rows, np.minimum(chances, _SURE)
 
     def uses(self) -> np.ndarray:
-        """Mean lookups of a row by a sample, for each segment."""
+        """Mean number of lookups of one row per sample, for each segment."""
         return self.lookups_per_sample * np.array([one.share for one in self.segments])
 
     def distinct_rows(self, samples: int) -> float:
@@ -86,7 +86,7 @@ class TableDemand:
         return float(rows @ chances)
 
     def bytes_per_sample(self, samples: int) -> tuple[float, float]:
-        """Return the bytes read and written for a sample, in batches of this number of samples.
+        """Return the bytes read and the bytes written per sample, for a batch size of `samples`.
 
         The forward pass reads every looked-up row. The update reads and writes each distinct row once, with its state.
         """
@@ -100,7 +100,7 @@ def demands(dataset: Dataset, spec: ModelSpec, lookups: Sequence[float]) -> list
     Args:
         dataset: Data set whose statistics are used.
         spec: The model.
-        lookups: Ids of a sample in each field.
+        lookups: Number of ids per sample in each field.
     """
     features = dataset.features
     statistics = {field.name: field for field in dataset.fields}
@@ -116,7 +116,7 @@ def demands(dataset: Dataset, spec: ModelSpec, lookups: Sequence[float]) -> list
 
 
 def segments_of(curve: Sequence[tuple[float, float]], rows: float) -> tuple[Segment, ...]:
-    """Return the segments of an access curve, pairs (share of ids, share of lookups)."""
+    """Convert an access curve, given as pairs (share of ids, share of lookups), to segments."""
     segments: list[Segment] = []
     for (ids_before, before), (ids, lookups) in pairwise([(0.0, 0.0), *curve]):
         count = (ids - ids_before) * rows

@@ -63,10 +63,10 @@ class _Rows:
     Attributes:
         table: Table of the rows.
         count: Number of rows in each group.
-        row_bytes: Bytes of one.
-        chance: Probability that a batch looks up one of them.
+        row_bytes: Bytes of one row.
+        chance: Probability that a batch looks up a given row of the group.
         level: Level by which the cache of a training run evicts.
-        uses: Mean lookups of one of them in a sample.
+        uses: Mean number of lookups of one row per sample.
     """
 
     table: np.ndarray
@@ -90,16 +90,16 @@ class _Rows:
         )
 
     def held_bytes(self, batches: np.ndarray | float) -> float:
-        """Return the bytes of the rows that were looked up within a number of batches, of each group or all."""
+        """Return the bytes of the distinct rows that a number of batches looks up; the number may differ by group."""
         return float((self.count * self.row_bytes) @ -np.expm1(batches * np.log1p(-self.chance)))
 
     def misses(self, batches: np.ndarray | float, tables: int) -> np.ndarray:
-        """Return the rows of each table that a batch looks up, but none of the given number of batches before it."""
+        """Return the number of rows by table that a batch looks up and the given number of earlier batches did not."""
         missed = self.count * self.chance * np.exp(batches * np.log1p(-self.chance))
         return np.bincount(self.table, weights=missed, minlength=tables)
 
     def first_touches(self, batches: np.ndarray | float, tables: int, samples: int) -> np.ndarray:
-        """Return the rows of each table that a pass of this number of samples looks up first."""
+        """Return by table how many rows a first pass over this number of samples looks up."""
         there = self.count * np.minimum(self.uses * samples, 1) * -np.expm1(batches * np.log1p(-self.chance))
         return np.bincount(self.table, weights=there, minlength=tables)
 
@@ -114,9 +114,9 @@ def predict_hits(
     """Predict the hits of the cache of a training run, which all tables share.
 
     Args:
-        tables: The tables behind it.
+        tables: Tables whose rows share the cache.
         samples: Samples of a batch.
-        cache_bytes: Memory for their rows.
+        cache_bytes: Memory of the cache for rows.
         window_batches: Batches in progress, whose rows stay; fewer if the cache has no room for them.
         passes: Length of the training; misses are the mean per batch. None is an endless training.
     """
@@ -126,7 +126,7 @@ def predict_hits(
         window = next(one for one in range(window_batches, 0, -1) if rows.held_bytes(one) <= room)
 
         def where(level: int, batches: float) -> np.ndarray:
-            """Return the batches for which each group stays, given that number for one level."""
+            """Return for how many batches each group stays, if the group of one level stays for `batches`."""
             return np.where(rows.level > level, np.exp(_FOR_GOOD), np.where(rows.level < level, window, batches))
 
         # The lowest level whose rows have room, at least in part, beside all of those above.
@@ -152,7 +152,7 @@ def predict_recent_hits(tables: Sequence[TableDemand], samples: int, cache_bytes
 def _hits(
     tables: Sequence[TableDemand], rows: _Rows, cache_bytes: float, stays: Callable[[float], np.ndarray | float]
 ) -> Hits:
-    """Return the hits if rows stay for a number of batches; all if all rows fit, none if no batch fits."""
+    """Return the hits if rows stay cached for `stays` batches; all hit if all rows fit, none if no batch fits."""
     requests = rows.misses(0.0, len(tables))
     if cache_bytes >= sum(table.total_bytes for table in tables):
         return Hits(requests, np.zeros(len(tables)))
@@ -162,7 +162,7 @@ def _hits(
 
 
 def _just_full(held_bytes: Callable[[float], float], cache_bytes: float, least: float = 1.0) -> float:
-    """Return the number of batches for which rows stay if the cache is just full, at least a given number."""
+    """Return the number of batches whose distinct rows just fill the cache, at least `least`."""
     low, high = float(np.log(least)), _FOR_GOOD
     for _ in range(_STEPS):
         middle = (low + high) / 2

@@ -24,7 +24,7 @@ class TrainingDemand:
     Attributes:
         tables: The tables.
         flops_per_sample: FLOPs of the layers per sample, forward and backward.
-        batch: Samples of a step, of all nodes together.
+        batch: Samples per step, summed over all nodes.
         samples_per_second: Rate that must be reached.
         miss_factor: Multiple of the predicted cache misses, for a sensitivity analysis.
     """
@@ -44,9 +44,9 @@ class Plan:
         nodes: Number of nodes.
         places: Tier of each table.
         cache_bytes: Bytes of each node's cache for rows of the slow tier.
-        miss_rate: Share of the different rows of a step, of tables on the slow tier, that its cache lacks.
+        miss_rate: Share of a step's distinct rows of tables on the slow tier that are not in the cache.
         step_seconds: Time of a step.
-        samples_per_second: Rate at which they train.
+        samples_per_second: Training rate of all nodes together.
         kwh: Energy of a billion samples.
         cost: Cost of a billion samples in US dollars.
         limited_by: Resource that limits the step.

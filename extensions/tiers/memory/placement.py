@@ -48,10 +48,10 @@ def rooms(tiers: Sequence[Tier], reserved: float) -> list[float]:
 
 
 def place_greedily(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float = 0.0) -> list[int] | None:
-    """Choose a tier for each table: the densest on the fastest with room, then moves that lower the largest load.
+    """Choose a tier for each table by its accesses per byte, then move tables to lower the largest load.
 
     Returns:
-        None where they do not fit.
+        Index of the tier for each table; None if the tables do not fit.
     """
     left = rooms(tiers, reserved)
     order = sorted(range(len(loads)), key=lambda one: loads[one].share_of(tiers[0]) / loads[one].size, reverse=True)

@@ -26,14 +26,14 @@ REQUEST_SAMPLES = 100  # candidates of a request, whose different rows are read 
 
 
 class Host(Frozen):
-    """Serving host; its fields are those of the file.
+    """Serving host, with the fields of an entry in the file of hosts.
 
     Attributes:
         samples_per_second: Samples per second that its processors reach.
-        dram_bytes: Memory, of which what holds no table is a cache.
+        dram_bytes: Memory; the part without tables is a row cache.
         slow_bytes: Capacity of its drives in bytes; 0 without drives.
-        reads_per_second: Rows that the drives give at most.
-        base_watts: Power at rest, without memory and drives.
+        reads_per_second: Largest number of rows that the drives read per second.
+        base_watts: Idle power without memory and drives.
         dram_watts_per_gigabyte: Power of its memory.
         device_watts: Power of its drives.
         dynamic_watts: Additional power at full use.
@@ -55,7 +55,7 @@ class Fleet:
 
     Attributes:
         hosts: Number of hosts.
-        watts: Power of all.
+        watts: Power of all hosts together.
         limited_by: `memory`, `compute` or `drives`.
         miss_rate: Share of the different rows of a request that are read from drives.
     """
@@ -72,7 +72,7 @@ def serving_fleet(
     """Return the fewest hosts of a kind that serve tables at a rate.
 
     Args:
-        host: The kind.
+        host: Kind of host.
         tables: The tables, whose rows are served without the state of an optimiser.
         samples_per_second: Rate that all hosts reach together.
         miss_factor: Multiple of the predicted misses, for a sensitivity analysis.

@@ -19,10 +19,11 @@ class Tier(Frozen):
     Attributes:
         capacity_bytes: Capacity in bytes.
         read_bytes_per_second: Bandwidth of all concurrent reads.
-        write_bytes_per_second: The same of writes.
-        granule_bytes: Least that is read at a time.
-        reads_per_second: Of a tier that is read block by block, by way of a cache in the others; None: by the byte.
-        latency_seconds: Time until a read begins.
+        write_bytes_per_second: Bandwidth of all concurrent writes.
+        granule_bytes: Smallest number of bytes that one read transfers.
+        reads_per_second: Block reads per second of a block tier, whose rows are cached in the other tiers; None for a
+            byte-addressed tier.
+        latency_seconds: Time from request to first byte of a read.
         writes_per_day: Endurance in full writes per day; None without wear.
     """
 
@@ -44,7 +45,7 @@ class Server(Frozen):
     """Type of server with its memory tiers.
 
     Attributes:
-        tiers: By name, the fastest first; one that is read block by block is the last.
+        tiers: Memory tiers by name, the fastest first; a tier that is read in blocks is last.
         flops_per_second: FLOP/s that the layers reach.
         watts: Power under load.
         price_per_hour: US dollars.
@@ -64,7 +65,7 @@ def read_servers(path: Path | None = None) -> dict[str, Server]:
     """Return the servers of a file, by default the shipped ones.
 
     Raises:
-        RequestError: It is no such file.
+        RequestError: The file does not describe servers.
     """
     path = path or SHIPPED
     values: Any = read_yaml(path, "file of servers", "servers: {mine: {...}}", RequestError)
@@ -79,5 +80,8 @@ def read_servers(path: Path | None = None) -> dict[str, Server]:
     for name, server in found.items():
         blocks = [tier.is_block for tier in server.tiers.values()]
         if blocks[0] or any(blocks[:-1]):
-            raise RequestError(f"The tiers of {name} in {path}: one that is read by block must be the last, not alone.")
+            raise RequestError(
+                f"The tiers of {name} in {path}: a tier that is read in blocks must be last, after at "
+                "least one other tier."
+            )
     return found

@@ -2,7 +2,7 @@
 
 Ids of a vocabulary are ranks: id 1 is the most frequent value in training. So the first ids of each table are accessed
 most, and their rows stay in memory (pinned); for a small table this is the whole table. This is placement by accesses
-per byte (SDM 2.3 A), for accesses that fall with the rank as in clicks. Rows that are frequent on the present day, but
+per byte (SDM 2.3 A), for accesses that fall with the rank as in clicks. Rows that are frequent now, but
 not in the training log, are in the cache.
 """
 
@@ -60,7 +60,8 @@ def divide(
         rows: Rows of each table.
         dim: Width of a row.
         bags: Bags of a sample.
-        is_ranked: Whether the ids of each table are ranks; if not, all rows are equally frequent. None: all are ranks.
+        is_ranked: Whether the ids of each table are ranks; rows of other tables count as equally frequent. None: all
+            are ranks.
         has_lists: Whether sums of lists are cached.
         pinned_share: Share of the rows' memory for pinned rows.
         policy: Eviction policy of the cache.
@@ -72,7 +73,7 @@ def divide(
     least = WORKING_SHARE * max(least_buffer_bytes(dim), bags * row_bytes)
     if memory_bytes < least:
         raise RequestError(
-            f"--memory leaves embedding tables {memory_bytes:,} bytes, and to look up one sample takes {least:,}: "
+            f"--memory leaves embedding tables {memory_bytes:,} bytes, but looking up one sample takes {least:,}: "
             "raise it."
         )
     working = min(memory_bytes // WORKING_SHARE, MOST_WORKING_BYTES)

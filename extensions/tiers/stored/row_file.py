@@ -46,7 +46,7 @@ class RowFile:
     """Float32 rows of one width in a file that the caller has opened and checked.
 
     Args:
-        descriptor: The open file; afterwards it may be closed and the file removed.
+        descriptor: Open file; the caller may close the descriptor and remove the file afterwards.
         start: Position of the first row, a multiple of four.
         rows: Number of rows.
         dim: Width of a row.
@@ -58,7 +58,7 @@ class RowFile:
     """
 
     def __init__(self, descriptor: int, start: int, rows: int, dim: int, buffer_bytes: int) -> None:
-        assert start % FLOAT_BYTES == 0, "numbers are at multiples of their size"
+        assert start % FLOAT_BYTES == 0, "floats start at multiples of their size"
         self._start, self._rows, self._dim = start, rows, dim
         self._file, self.is_direct = _reopened(descriptor)
         self._made = _made(self._file)
@@ -118,7 +118,7 @@ class RowFile:
         self._end_of_life()
 
     def _pieces(self, rows: np.ndarray) -> "_Pieces":
-        """Divide the blocks of the rows into pieces of adjacent blocks within a reader's share, and assign readers."""
+        """Divide the rows' blocks into reads of adjacent blocks that fit a reader's buffer, and assign readers."""
         row_bytes = self._dim * FLOAT_BYTES
         begin = self._start + rows * row_bytes
         first, last = begin // BLOCK, (begin + row_bytes - 1) // BLOCK
@@ -136,7 +136,7 @@ class RowFile:
         return _Pieces(begins, length, row_at, row_end, parts)
 
     def _fill_out(self, rows: np.ndarray, out: np.ndarray) -> BaseException | None:
-        """Read all rows and count the reads; return the error, if any."""
+        """Read all rows into `out` and count the reads; return the error, if any."""
         if not self.is_direct:
             try:
                 self._read_runs(rows, out)
@@ -156,7 +156,7 @@ class RowFile:
         return next((found for task in tasks if (found := task.exception()) is not None), None)
 
     def _read_runs(self, rows: np.ndarray, out: np.ndarray) -> None:
-        """Read through the page cache, which needs no whole blocks: runs of adjacent rows, directly into the result."""
+        """Read runs of adjacent rows through the page cache directly into `out`; this needs no whole blocks."""
         row_bytes = self._dim * FLOAT_BYTES
         first = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
         self.counts.reads += len(first)
@@ -167,7 +167,7 @@ class RowFile:
             self._read_piece(target[begin * row_bytes : end * row_bytes], self._start + row * row_bytes)
 
     def _fill(self, pieces: "_Pieces", part: tuple[int, int], rows: np.ndarray, out: np.ndarray) -> None:
-        """Read pieces one after the other into a buffer, and copy their rows out of it, buffer by buffer."""
+        """Read pieces into a buffer until it is full, copy the rows out, and repeat."""
         which = self._free.pop()
         try:
             buffer = self._buffers[which]
@@ -203,7 +203,9 @@ class RowFile:
             more = os.preadv(self._file, [target[done:]], begin + done)
             done = done + more if more else 0
         if done < needed:
-            raise CheckpointError("The file of the embedding tables is cut off: restore it, and load the model again.")
+            raise CheckpointError(
+                "The file of the embedding tables was truncated: restore it, and load the model again."
+            )
 
     def _take_out(
         self,

@@ -62,7 +62,7 @@ class StoredEmbeddings(EmbeddingTables):
     """Tables in a file, with memory for some of their rows; they cannot be trained.
 
     A lookup fetches each distinct row of a batch once, and its sums are bitwise equal to those of the kernels in
-    memory. Several threads may call it; they run one after the other.
+    memory. Lookups from several threads run one after the other.
 
     Args:
         rows: Rows of each table.
@@ -134,7 +134,7 @@ class StoredEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw nothing: the file has the trained weights."""
+        """Do nothing, because the file already contains the trained weights."""
 
     def hot_rows(self) -> np.ndarray:
         """Return the numbers of the rows in the cache, ascending."""

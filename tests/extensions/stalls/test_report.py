@@ -102,7 +102,7 @@ def test_a_request_is_checked_before_anything_is_measured() -> None:
         check_request(ProfileRequest(model="dlrn", data="ml-100k"))
     with pytest.raises(ValueError, match="add --data"):
         ProfileRequest(model="dlrm")
-    with pytest.raises(HardwareError, match="The accelerator cuda is not on this machine: choose among cpu"):
+    with pytest.raises(HardwareError, match="The accelerator cuda is not on this machine: choose one of cpu"):
         choose_profile(ProfileRequest(accelerator="cuda"), [make_profile()])
     profiles = [make_profile(), make_profile(name="cuda:0")]
     assert choose_profile(ProfileRequest(), profiles) is profiles[1]

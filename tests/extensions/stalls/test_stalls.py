@@ -85,7 +85,7 @@ def test_with_one_device_what_needs_two_is_not_measurable(plan: StallPlan) -> No
     found = measure_stalls(replace(plan, processes=1))
     for name in ("S0", "S1g", "S2", "S5", "S6"):
         assert name not in found.seconds
-        assert found.not_measurable[name] == "it needs two devices, and there is one"
+        assert found.not_measurable[name] == "this run needs two devices, but there is only one"
     assert {"S1", "S4", "S7", "L4"} <= found.seconds.keys()
     assert found.traffic is None
 
