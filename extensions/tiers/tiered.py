@@ -103,7 +103,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if the request asks for tables in a file.
+        """Return True if the request requires tables in a file.
 
         Raises:
             RequestError: A cache is requested for tables of several widths or with shared rows.
@@ -141,7 +141,7 @@ class TieredEmbeddings(EmbeddingTables):
         return self._tiers.counts
 
     def freeze_tables(self, tables: Collection[int]) -> None:
-        """Exclude tables from training. Weight decay is then off for all, as the kernel cannot tell tables apart."""
+        """Exclude tables from training. Weight decay is then off for all, as the kernel cannot distinguish tables."""
         super().freeze_tables(tables)
         self.decays_rows = self._kernel[0].decays_rows and not tables
 

@@ -264,7 +264,7 @@ class Guide:
 
 
 def agrees(predicted: np.ndarray, rewards: np.ndarray) -> bool:
-    """Return True if earlier predictions agree with the measurements, or if there are too few points to tell."""
+    """Return True if predictions agree with the later measurements, or if there are too few points to compare."""
     return len(rewards) < FEWEST_MEASURED or rank_correlation(predicted, rewards) >= LEAST_AGREEMENT
 
 
