@@ -24,6 +24,7 @@ from shunter.ingestion.row_filter import tables_of, with_negatives, with_row_fil
 from shunter.ingestion.sample import merged_in
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_by, encode_here
+from shunter.ingestion.sessions import with_sessions
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
 from shunter.ingestion.sources.evolution import varying_columns
@@ -63,10 +64,10 @@ def build(
     Raises:
         DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
-    # Histories are built in one process, which sees all rows in order.
-    crew = None if source.schema.built_sequences else work.crew
+    # Histories and sessions are built in one process, which sees all rows in order.
+    crew = None if source.schema.needs_one_process else work.crew
     watch = ProgressReporter(work.on_progress, source)
-    source = with_negatives(with_row_filter(source))
+    source = with_negatives(with_row_filter(with_sessions(source, max_bad_share)))
     source, splitter = make_splitter(source, seed, max_bad_share, crew, watch)
     quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory) as spill, Histories(directory, source.schema) as histories:
@@ -123,6 +124,7 @@ def build(
         is_in_order_of_time=by_time and by_time.is_in_order,
         unmatched_rows=dict(found.unmatched),
         left_out_rows=found.left_out,
+        sessions=0 if source.schema.sessions is None else tables_of(source)[0].session_count,
         where=source.schema.where,
         negative_rate=None if source.schema.negatives is None else float(np.exp(encoder.log_odds_shift)),
         varying_columns=varying_columns(source),

@@ -14,6 +14,7 @@ from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import MISSING_KEY, RawBatch
 from shunter.ingestion.encoding.frequent import fit_filter
 from shunter.ingestion.encoding.negatives import fit_sampler
+from shunter.ingestion.encoding.sessions import fit_sessions, user_times
 from shunter.ingestion.encoding.times import see_all
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.fields import UTF_8
@@ -21,6 +22,7 @@ from shunter.ingestion.findings import (
     Finding,
     LogSample,
     columns_that_vary,
+    counted_sessions,
     drawn_negatives,
     findings_of_sample,
     left_out_rows,
@@ -155,6 +157,8 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
         if rows >= most_rows(len(source.schema.read_columns)):
             break
     source, unclear = _with_settled_times(source, chunks)
+    source, sessions = _with_sessions(source, chunks)
+    unclear += sessions
     batches: list[RawBatch] = []
     for chunk in chunks:
         batch = source.parse(chunk)
@@ -191,9 +195,21 @@ def _with_settled_times(source: FileSource, chunks: list[Any]) -> tuple[FileSour
     try:
         reading = see_all([see_times(chunk, schema.time) for chunk in chunks]).settle(schema.time, 0.01)
     except DataError as error:
+        if schema.sessions is not None:
+            raise
         without = schema.model_copy(update={"time": None, "sequences": ()})
         return replace(source, schema=without), [Finding("time", schema.time, str(error))]
     return replace(source, reading=reading), []
+
+
+def _with_sessions(source: FileSource, chunks: list[Any]) -> tuple[FileSource, list[Finding]]:
+    """Return the source with the sessions of the sample, and the finding that counts them."""
+    schema = source.schema
+    if isinstance(source, CriteoSource) or schema.sessions is None or schema.time is None or not chunks:
+        return source, []
+    unit = see_all([see_times(chunk, schema.time) for chunk in chunks]).microseconds_per_unit(source.reading)
+    sessions = fit_sessions(schema, [user_times(chunk, schema, source.reading) for chunk in chunks], unit)
+    return replace(source, sessions=sessions), [counted_sessions(sessions.count, sessions.rows)]
 
 
 def _sample(schema: Schema, batches: list[RawBatch]) -> LogSample:

@@ -376,6 +376,30 @@ class Negatives(Frozen):
     )
 
 
+class SessionGaps(Frozen):
+    """Sessions of users, each ended by a gap in time; the named columns are those of a row in its session.
+
+    All values of a row depend on its time and on earlier rows of its user, not on later rows.
+    """
+
+    gap_minutes: float = Field(gt=0, allow_inf_nan=False, description="A longer gap begins a new session.")
+    column: str = Field(min_length=1, description="Name of the column of the session.")
+    by: str | None = Field(default=None, description="Column of the user; default: `user`.", exclude_if=is_default)
+    position: str | None = Field(
+        default=None, description="Name of a column of the earlier rows in the session.", exclude_if=is_default
+    )
+    seconds_since_previous: str | None = Field(
+        default=None,
+        description="Name of a column of the seconds since the user's last earlier time.",
+        exclude_if=is_default,
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(name for name in (self.column, self.position, self.seconds_since_previous) if name is not None)
+
+
 class ValueEncoding(Frozen):
     """Feature that holds a number of each value of a categorical column, learned from the training rows."""
 

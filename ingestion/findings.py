@@ -90,6 +90,12 @@ def drawn_negatives(rows: int, rate: float) -> Finding:
     return Finding("negatives", None, f"{share}, are drawn by the schema; predictions are corrected for the share.")
 
 
+def counted_sessions(sessions: int, rows: int) -> Finding:
+    """Return the finding that sessions are divided by gaps."""
+    words = f"{sessions:,} sessions of {rows:,} rows ({rows / max(sessions, 1):.1f} each) are divided by gaps in time."
+    return Finding("sessions", None, words)
+
+
 def columns_that_vary(columns: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Yield a finding for each column that differs between the files of a log."""
     for name, kinds in columns.items():

@@ -17,6 +17,7 @@ from shunter.ingestion.fields import (
     MultiValued,
     Negatives,
     Sequence,
+    SessionGaps,
     SingleValued,
     TextForm,
     TextKind,
@@ -174,6 +175,9 @@ class Schema(Options, TextForm):
         description="Negatives drawn for each positive row of a log of positives; others are left out.",
         exclude_if=is_default,
     )
+    sessions: SessionGaps | None = Field(
+        default=None, description="Sessions that gaps between a user's rows divide.", exclude_if=is_default
+    )
     joins: tuple[Join, ...] = Field(
         default=(), description="Tables whose columns are added by a key.", exclude_if=is_default
     )
@@ -241,6 +245,14 @@ class Schema(Options, TextForm):
         if not values.get("user") or not values.get("item"):
             raise ValueError("k_core counts the rows of user and item: name both, or write `k_core: {COLUMN: K}`")
         return {**values, "k_core": {values["user"]: k, values["item"]: k}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sessions_of_user(cls, values: Any) -> Any:
+        """Let sessions be those of the user, unless they name a column of their own."""
+        if not isinstance(values, dict) or not isinstance(sessions := values.get("sessions"), dict):
+            return values
+        return {**values, "sessions": {"by": values.get("user"), **sessions}}
 
     @model_validator(mode="before")
     @classmethod
@@ -340,6 +352,22 @@ class Schema(Options, TextForm):
         return self
 
     @model_validator(mode="after")
+    def _check_sessions(self) -> Self:
+        if self.sessions is None:
+            return self
+        names, by = self.sessions.columns, self.sessions.by
+        if self.time is None or self.part is not None:
+            raise ValueError("sessions need `time`, and no `part`: rows of given parts need not follow the time")
+        if by is None or by in names:
+            raise ValueError("sessions need the column of their user: name it as `user`, or under `by` of the sessions")
+        others = {*self.label_columns, *self.weights_of_values, *(field.column for field in self.bags)}
+        if taken := [name for name in names if name in others | {self.time, self.weight} or names.count(name) > 1]:
+            raise ValueError(f"sessions make the column {taken[0]}, which has another meaning: give it another name")
+        if not self.session_columns:
+            raise ValueError(f"no feature, group or history reads {names[0]}: name it under categorical")
+        return self
+
+    @model_validator(mode="after")
     def _check_negatives(self) -> Self:
         if self.negatives is None:
             return self
@@ -410,8 +438,8 @@ class Schema(Options, TextForm):
         return tuple(field.column for field in self.categorical if field.buckets is None and not field.cross)
 
     def without_time(self) -> Self:
-        """Return a copy without the time, for rows that are not split by time."""
-        return self.model_copy(update={"time": None, "time_format": None})
+        """Return a copy without the time, for rows that are not split by time; with it if sessions are read."""
+        return self if self.session_columns else self.model_copy(update={"time": None, "time_format": None})
 
     def key_kind(self, column: str) -> TextKind:
         """Return how a value of a column becomes a key; a history has the kind of its item column."""
@@ -486,6 +514,18 @@ class Schema(Options, TextForm):
         return tuple(dict.fromkeys([*self.min_rows, *self.k_core]))
 
     @property
+    def session_columns(self) -> tuple[str, ...]:
+        """Columns of the sessions that features or histories read."""
+        names = self.sessions.columns if self.sessions is not None else ()
+        used = {*self.feature_columns, *(sequence.by for sequence in self.built_sequences)}
+        return tuple(name for name in names if name in used)
+
+    @property
+    def needs_one_process(self) -> bool:
+        """Return True if one process reads all rows, since rows depend on earlier ones of their user."""
+        return bool(self.built_sequences or self.sessions)
+
+    @property
     def derives(self) -> bool:
         """Return True if columns are derived from those of the files."""
         return bool(self.joins or self.explode or self.unpack)
@@ -497,10 +537,12 @@ class Schema(Options, TextForm):
 
     @property
     def read_columns(self) -> tuple[str, ...]:
-        """Distinct columns that are read."""
-        users = [sequence.by for sequence in self.built_sequences if sequence.by is not None]
-        read = [name for name in (self.weight, self.time, self.part) if name]
-        return tuple(dict.fromkeys([*self.label_columns, *self.feature_columns, *users, *read]))
+        """Distinct columns that are read from files."""
+        made = self.session_columns
+        users = [sequence.by for sequence in self.built_sequences]
+        users += [self.sessions.by] if self.sessions is not None and made else []
+        named = [*self.label_columns, *self.feature_columns, *users, self.weight, self.time, self.part]
+        return tuple(dict.fromkeys(name for name in named if name is not None and name not in made))
 
 
 def no_built_histories(column: str) -> str:

@@ -290,8 +290,18 @@ class Survey:
         )
         separator, weights = (column.separator, column.weights) if isinstance(column, MultiValued) else (None, None)
         cross = column.cross if isinstance(column, SingleValued) else ()
+        sessions, user = self.schema.sessions, self.schema.user
+        is_built = sessions is not None and column.column == sessions.column != user
         field = CategoricalField(
-            column.column, ids, multi_valued, separator, key_kind, length, weights=weights, cross=cross
+            column.column,
+            ids,
+            multi_valued,
+            separator,
+            key_kind,
+            length,
+            is_built=is_built,
+            weights=weights,
+            cross=cross,
         )
         return field, statistics
 

@@ -188,7 +188,7 @@ def crew_for(source: Source, processes: int | None = None) -> AbstractContextMan
         source: The log.
         processes: Number of processes, 1 for threads; None to decide by the size of the log and the cores.
     """
-    if source.schema.built_sequences:
+    if source.schema.needs_one_process:
         return nullcontext()
     if processes is None:
         cores = len(os.sched_getaffinity(0))
@@ -198,7 +198,7 @@ def crew_for(source: Source, processes: int | None = None) -> AbstractContextMan
 
 def is_long(source: Source) -> bool:
     """Return True if a log is large enough for several processes and divisible (archives and histories are not)."""
-    if source.schema.built_sequences or sum(path.stat().st_size for path in source.paths) < _MANY_UNITS * UNIT_BYTES:
+    if source.schema.needs_one_process or sum(path.stat().st_size for path in source.paths) < _MANY_UNITS * UNIT_BYTES:
         return False
     return _parts(source) > 2
 

@@ -44,7 +44,7 @@ class ValueEncoder:
         self._multi = encoder.bag_fields
         is_plain = all(field.weights is None and not field.cross for field in encoder.categorical)
         self._needs_table = not is_plain or bool(encoder.statistics)
-        self._columns = frozenset(encoder.columns)
+        self._columns = frozenset([*encoder.columns, *(field.name for field in self._single if field.is_built)])
         self._mean = np.array([[field.mean] for field in encoder.numeric], np.float32).reshape(-1, 1)
         self._deviation = np.array([[field.deviation] for field in encoder.numeric], np.float32).reshape(-1, 1)
         most = MOST_REMEMBERED // max(len(encoder.categorical), 1)

@@ -121,6 +121,7 @@ class Dataset:
         left_out_rows: Readable rows that the schema leaves out, by `min_rows` or `k_core`.
         where: Predicate that chose the rows; None for all rows.
         negative_rate: Share of the negatives that were drawn for a log of positives; None for a log with negatives.
+        sessions: Number of sessions that gaps divide; 0 if the schema makes none.
         versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
 
@@ -142,6 +143,7 @@ class Dataset:
     is_in_order_of_time: bool | None = None
     unmatched_rows: dict[str, int] = field(default_factory=dict)
     left_out_rows: int = 0
+    sessions: int = 0
     where: str | None = None
     negative_rate: float | None = None
     varying_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -163,7 +165,7 @@ class Dataset:
         values = asdict(self)
         del values["directory"], values["versions"]  # equal content of two versions is one data set
         optional = ("unmatched_rows", "left_out_rows", "where", "negative_rate", "varying_columns", "derived_from")
-        for name in (*optional, "group"):
+        for name in (*optional, "group", "sessions"):
             if not values[name]:
                 del values[name]
         if self.features.number is None:

@@ -14,7 +14,7 @@ from shunter.ingestion.time_format import AS_WRITTEN
 
 NO_FEATURES = {
     **{"numeric": (), "categorical": (), "multi_valued": (), "sequences": (), "user": None, "item": None},
-    **{"time": None, "time_format": None, "part": None},
+    **{"time": None, "time_format": None, "part": None, "sessions": None},
 }
 
 

@@ -67,8 +67,8 @@ class CategoricalField:
             form, the `hexadecimal` number of a text, or the `number` itself.
         length: Largest number of values in a history (the latest values, oldest first); None if no history.
         table: Field whose ids and embedding table this field shares; None for a table of its own.
-        is_built: Whether ingestion built the history. A frame to score may hold the history as a column, else the
-            history is empty.
+        is_built: Whether ingestion built the history or the session from earlier rows. A frame to score may hold it as
+            a column, else the value is missing.
         column: Name of the column if it differs from `name`, since the column is also a numeric field.
         weights: Column with a weight for each value of a multi-valued column; None for equal weights.
         cross: Columns whose values together are a value; empty for the values of one column.
@@ -173,7 +173,7 @@ class Encoder:
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """Optional columns of raw rows: histories that ingestion builds from other rows."""
+        """Optional columns of raw rows: histories and sessions that ingestion builds from other rows."""
         return tuple(field.name for field in self.categorical if field.is_built)
 
     def count(self, rows: EncodedRows | None = None) -> ValueCounts:
@@ -213,6 +213,8 @@ class Encoder:
                 raise ColumnError(name, "the rows", "holds lists, but the model reads single values")
         table = {name: self.plain(series, is_number=name in amounts) for name, series in parts.items()}
         single = [field for field in self.categorical if not field.multi_valued]
+        absent = [field.name for field in single if field.is_built and field.name not in table]
+        table |= {name: pl.repeat(None, rows, dtype=pl.String, eager=True) for name in absent}
         numeric = np.empty((len(self.numeric), rows), np.float32)
         keys = np.empty((len(single), rows), np.uint64)
         flags = np.empty((len(numeric) + len(keys), rows), np.uint8)

@@ -77,6 +77,15 @@ class TimesSeen:
             reading = replace(reading, unit=unit)
         return reading
 
+    def microseconds_per_unit(self, reading: TimeReading) -> float | None:
+        """Return the unit of the times that `moments` returns, in microseconds; None if numbers have no known unit."""
+        units = self.counts.keys() & UNITS.keys()
+        if reading.format is not None or reading.kind == "dates" or not (units or self.counts["number"]):
+            return 1.0
+        if reading.unit is None and (len(units) != 1 or self.counts["number"] > 0.01 * self.counts.total()):
+            return None
+        return float(UNITS[reading.unit or self.most(units)])
+
     def _day_first(self, column: str, few: float) -> bool | None:
         day, month = self.counts[DAY_FIRST], self.counts[MONTH_FIRST]
         if min(day, month) > few:

@@ -92,7 +92,7 @@ def open_day(
         loss: Requested loss, see `shunter.ingestion.sources.number_label`.
 
     Raises:
-        DataError: The format is unknown, or the schema is missing, invalid or names sequences.
+        DataError: The format is unknown, or the schema is missing, invalid, or names sequences or sessions.
         RequestError: The loss does not suit the label.
     """
     schema_file = schema_file and local_path(schema_file)
@@ -101,6 +101,11 @@ def open_day(
     if source.schema.sequences:
         raise DataError(
             f"The schema {schema_file} names sequences, which are not read day by day: leave `sequences` out."
+        )
+    if source.schema.sessions is not None:
+        raise DataError(
+            f"The schema {schema_file} makes sessions, which may begin on an earlier day than a night reads: "
+            "give a column that holds them, and leave `sessions` out."
         )
     schema = source.schema.model_copy(update={"time": None, "part": None})
     left = schema.model_copy(

@@ -87,7 +87,7 @@ def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> Part
 
     Raises:
         DataError: The splits have different formats or share a file. The schema names a `part` column, built
-            histories or a split of each user, which a predefined split excludes.
+            histories, sessions or a split of each user, which a predefined split excludes.
     """
     schema = training.schema
     if schema.part is not None:
@@ -99,6 +99,11 @@ def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> Part
         raise DataError(
             f"The schema splits the rows of each user, and --{next(iter(others))} gives a part as files: leave "
             "per_user out of its split."
+        )
+    if schema.sessions is not None:
+        raise DataError(
+            f"The schema makes sessions by time, which --{next(iter(others))} need not follow: give a column "
+            "that holds them, or let the rows be split by time."
         )
     if schema.built_sequences:
         raise DataError(f"With --{next(iter(others))} {no_built_histories(schema.built_sequences[0].column)}.")

@@ -24,6 +24,7 @@ from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.frequent import RowFilter
 from shunter.ingestion.encoding.labels import read_labels, read_weights
 from shunter.ingestion.encoding.negatives import NegativeSampler
+from shunter.ingestion.encoding.sessions import Sessions
 from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.fields import UTF_8, MultiValued
 from shunter.ingestion.fields import Sequence as SequenceField
@@ -56,6 +57,7 @@ class TableSource(ABC):
     paths: tuple[Path, ...]
     identity: str = "table"
     reading: TimeReading = AS_WRITTEN
+    sessions: Sessions | None = None
     row_filter: RowFilter | None = None
     negatives: NegativeSampler | None = None
 
@@ -118,10 +120,11 @@ class TableSource(ABC):
         unknown = [name for name in absent if name not in wanted]
         if unknown and (unknown := read.absent_of(unknown, self._any_names)):
             raise ColumnError(unknown[0], path, "is not there, and `where` compares it")
-        user = self.schema.user if self.schema.split.per_user else None
+        users = {self.schema.user if self.schema.split.per_user else None}
+        users |= {self.schema.sessions.by if self.schema.sessions is not None else None}
         if (
             absent
-            and {*absent} <= {*self.schema.feature_columns, *self.schema.where_columns} - {user}
+            and {*absent} <= {*self.schema.feature_columns, *self.schema.where_columns} - users
             and not read.absent_of(absent, self._any_names)
         ):
             present = [name for name in columns if name not in absent]  # other files have these features
@@ -169,9 +172,16 @@ class TableSource(ABC):
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""
+        if self.sessions is not None and self.schema.session_columns:
+            chunk = self.sessions.add_to(chunk, self.schema, self.reading)
         batch = parse_table(chunk, self.schema, self.reading)
         batch = batch if self.row_filter is None else self.row_filter.apply(batch, self.schema)
         return batch if self.negatives is None else self.negatives.apply(batch, self.schema)
+
+    @property
+    def session_count(self) -> int:
+        """Number of sessions of the log; 0 before they are found."""
+        return 0 if self.sessions is None else self.sessions.count
 
     @classmethod
     def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any] | None:
@@ -446,7 +456,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     lists = {*(field.column for field in schema.bags), *schema.weights_of_values}
     columns = dict(zip(chunk.table.columns, chunk.table.get_columns(), strict=True))
     of_numbers = schema.number_columns
-    for name in schema.read_columns:
+    for name in (*schema.read_columns, *schema.session_columns):
         if isinstance(columns[name].dtype, pl.List | pl.Array) and name not in lists:
             raise ColumnError(name, chunk.path, "holds lists: name it under `multi_valued` in the schema")
         written[name], invalid = read.as_text(columns[name])

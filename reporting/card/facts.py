@@ -109,6 +109,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
         base_rates={name: split.base_rate for name, split in dataset.splits.items()},
         quarantined_rows=dataset.quarantined_rows,
         left_out_rows=dataset.left_out_rows,
+        sessions=dataset.sessions,
         where=dataset.where,
         negative_rate=dataset.negative_rate,
         time_range=None if dataset.time_range is None else format_time(*dataset.time_range),

@@ -132,6 +132,7 @@ class DataFacts(Frozen):
         base_rates: Share of positives in each part.
         quarantined_rows: Number of rows that could not be read.
         left_out_rows: Number of rows that the schema leaves out; 0 in cards of earlier versions.
+        sessions: Number of sessions that gaps divide; 0 if the schema makes none.
         time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
@@ -150,6 +151,7 @@ class DataFacts(Frozen):
     fields: tuple[FieldFacts, ...]
     tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
     left_out_rows: int = Field(default=0, exclude_if=lambda rows: not rows)
+    sessions: int = Field(default=0, exclude_if=lambda sessions: not sessions)
     where: str | None = Field(default=None, exclude_if=lambda where: not where)
     negative_rate: float | None = Field(default=None, exclude_if=lambda rate: rate is None)
     versions: tuple[str, ...] = Field(default=(), exclude_if=lambda versions: not versions)

@@ -293,6 +293,7 @@ def _data(card: ModelCard) -> list[Part]:
                     if data.negative_rate
                     else []
                 ),
+                *([("sessions divided by gaps", f"{data.sessions:,}")] if data.sessions else []),
                 *([("rows that the schema leaves out", f"{data.left_out_rows:,}")] if data.left_out_rows else []),
             ),
         ),
