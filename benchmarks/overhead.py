@@ -15,7 +15,8 @@ clock of the runs over two million. In the details, `by_default` is one more run
 that the command trains by default: these and all that compares them are overhead there, beside the bare loop of the
 run before, and `baselines_share` is the share of their trainings. `unaccounted_share` is the largest difference
 between the wall clock, as seen from outside, and the one that the summary accounts for stage by stage, as a share of
-the former; `other_share` is the largest share of the line `other` within. `first_line_seconds` is the median time
+the former; `other_share` is the largest share of the line `other` within. `product_step_over_bare` is the median time
+of the run's own steps and its waits for batches over that of the bare loop, two million rows. `first_line_seconds` is the median time
 until the first line. `processor_seconds` in the details are those of the process and its children: far fewer than
 cores times wall clock on a machine that does nothing else, which `load_average` tells too.
 
@@ -162,6 +163,7 @@ def bare_loop(home: Path) -> dict[str, float]:
             "steps": len(loader),
             "wall_seconds": time.perf_counter() - wall,
             "processor_seconds": time.process_time() - processor,
+            "product_seconds": trial.metrics["time.compute_seconds"] + trial.metrics["stall.wait_seconds"],
         }
 
 
@@ -210,6 +212,9 @@ def main() -> None:
         "fixed_seconds": round(statistics.median(map(overhead_seconds, few)), 2),
         "overhead_share_2m": round(statistics.median(overhead_seconds(one) / one["wall_seconds"] for one in many), 4),
         "first_line_seconds": round(statistics.median(one["first_line_seconds"] for one in counted), 2),
+        "product_step_over_bare": round(
+            statistics.median(one["bare"]["product_seconds"] / one["bare"]["wall_seconds"] for one in many), 3
+        ),
     }
     rows = [
         (
