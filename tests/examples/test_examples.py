@@ -75,7 +75,7 @@ def test_first_training(run: Run) -> None:
     run(EXAMPLES / "first_training.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_own_csv_and_serving(run: Run) -> None:
     run(EXAMPLES / "own_csv.py")
     scores = [float(line.split(": ")[1]) for line in run(EXAMPLES / "serving.py", "shop").splitlines()]

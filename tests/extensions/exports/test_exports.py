@@ -171,7 +171,12 @@ def run(folder: Path, *arguments: str | Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "how"),
-    [("clicks", "torch"), pytest.param("clicks", "onnx", marks=needs_onnx), ("ranks", "vectors"), ("ratings", "torch")],
+    [
+        ("clicks", "torch"),
+        pytest.param("clicks", "onnx", marks=needs_onnx),
+        ("ranks", "vectors"),
+        pytest.param("ratings", "torch", marks=pytest.mark.long),
+    ],
 )
 def test_an_export_scores_as_the_champion_without_shunter(
     exported: Callable[[str, str], tuple[Path, np.ndarray]], model: str, how: str, rows: Path, tmp_path: Path

@@ -82,7 +82,7 @@ def test_makespan_shares_end_all_jobs_together() -> None:
     ("policy", "published"),
     [
         ("gavel-fifo-perf", 47544.334),
-        pytest.param("gavel-max-min", 71244.680, marks=pytest.mark.slow),
+        pytest.param("gavel-max-min", 71244.680, marks=pytest.mark.long),
         pytest.param("gavel-max-min-perf", 53184.824, marks=pytest.mark.slow),
     ],
 )
