@@ -16,9 +16,9 @@ that the command trains by default: these and all that compares them are overhea
 run before, and `baselines_share` is the share of their trainings. `unaccounted_share` is the largest difference
 between the wall clock, as seen from outside, and the one that the summary accounts for stage by stage, as a share of
 the former; `other_share` is the largest share of the line `other` within. `product_step_over_bare` is the median time
-of the run's own steps and its waits for batches over that of the bare loop, two million rows. `first_line_seconds` is the median time
-until the first line. `processor_seconds` in the details are those of the process and its children: far fewer than
-cores times wall clock on a machine that does nothing else, which `load_average` tells too.
+of the run's own steps and its waits for batches over that of the bare loop, two million rows. `first_line_seconds` is
+the median time until the first line. `processor_seconds` in the details are those of the process and its children: far
+fewer than cores times wall clock on a machine that does nothing else, which `load_average` tells too.
 
     python -m benchmarks.overhead [--quick]
 """
