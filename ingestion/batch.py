@@ -141,6 +141,7 @@ class TableChunk:
         lines: Line of each row, int64 [rows].
         rejected: Lines that are no rows.
         unmatched: Rows without a partner, for each join of the schema; empty without joins.
+        left_out: Number of rows that `where` of the schema does not choose, which are not in the table.
     """
 
     path: Path
@@ -148,6 +149,7 @@ class TableChunk:
     lines: NDArray[np.int64]
     rejected: list[Rejection]
     unmatched: tuple[int, ...] = ()
+    left_out: int = 0
 
 
 @dataclass(frozen=True)

@@ -169,18 +169,19 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
     for chunk in chunks:
         if isinstance(chunk, TableChunk):
             unmatched.update(dict(zip((join.file for join in source.schema.joins), chunk.unmatched, strict=False)))
-    unclear += unmatched_rows(unmatched, sum(len(batch.labels) for batch in batches))
-    if source.schema.counted_columns and sum(len(batch.labels) for batch in batches):
+    good_rows = sum(len(batch.labels) for batch in batches)
+    unclear += unmatched_rows(unmatched, good_rows)
+    if source.schema.counted_columns and good_rows:
         names = [field.field for field in source.schema.categorical]
         places = [names.index(column) for column in source.schema.counted_columns]
         found = fit_filter(source.schema, [batch.columns.keys[places] for batch in batches], source.name)
-        left = [found.apply(batch, source.schema).left_out for batch in batches]
-        unclear += left_out_rows(sum(left), sum(len(batch.labels) for batch in batches))
+        batches = [found.apply(batch, source.schema) for batch in batches]
     if source.schema.negatives is not None and isinstance(source, TableSource):
         sampler = fit_sampler(source.schema, batches, source.schema, source.name)
         batches = [sampler.apply(batch, source.schema) for batch in batches]
-        unclear += left_out_rows(sum(one.left_out for one in batches), sum(len(one.labels) for one in batches))
         unclear.append(drawn_negatives(sum(int((one.labels == 0).sum()) for one in batches), sampler.rate))
+    left_out = sum(batch.left_out for batch in batches)
+    unclear += left_out_rows(left_out, good_rows + sum(getattr(chunk, "left_out", 0) for chunk in chunks))
     unclear += [merged_writings(column, texts) for column, texts in merged.items()]
     return _sample(source.schema, batches), bad, unclear
 

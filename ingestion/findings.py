@@ -78,10 +78,10 @@ def unmatched_rows(by_file: Mapping[str, int], rows: int) -> Iterator[Finding]:
 
 
 def left_out_rows(left_out: int, rows: int) -> Iterator[Finding]:
-    """Yield a finding if `min_rows` or `k_core` of the schema leave out some of the rows."""
+    """Yield a finding if the schema leaves out some of the rows."""
     if left_out:
         share = f"{left_out:,} of {rows:,} rows ({left_out / rows:.1%})"
-        yield Finding("left out", None, f"{share} are left out by min_rows, k_core or negatives of the schema.")
+        yield Finding("left out", None, f"{share} are left out by where, min_rows, k_core or negatives.")
 
 
 def drawn_negatives(rows: int, rate: float) -> Finding:

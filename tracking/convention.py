@@ -126,6 +126,7 @@ def data_params(dataset: Dataset) -> Values:
             "versions": ", ".join(dataset.versions) or None,
             "where": dataset.where,
             "negative_rate": dataset.negative_rate,
+            "left_out_rows": dataset.left_out_rows or None,
             "sessions": dataset.sessions or None,
             "rows": dataset.rows,
             **{f"{name}_rows": split.rows for name, split in dataset.splits.items()},

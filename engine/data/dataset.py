@@ -118,7 +118,7 @@ class Dataset:
         unmatched_rows: Rows without a partner, by the file of each joined table.
         varying_columns: Kinds of the columns that differ between the files of the log, by column; `absent` is one kind.
         derived_from: Columns of raw rows that features are derived from and that are no fields themselves.
-        left_out_rows: Readable rows that the schema leaves out, by `min_rows` or `k_core`.
+        left_out_rows: Rows that the schema leaves out, by `where`, `min_rows`, `k_core` or `negatives`.
         where: Predicate that chose the rows; None for all rows.
         negative_rate: Share of the negatives that were drawn for a log of positives; None for a log with negatives.
         sessions: Number of sessions that gaps divide; 0 if the schema makes none.

@@ -32,7 +32,7 @@ class RowFilter:
         rows = np.ones(len(batch.labels), bool)
         for name, kept in self.kept.items():
             rows &= np.isin(keys[name], kept) if name in keys else False
-        return batch if rows.all() else replace(batch.select(rows), left_out=int((~rows).sum()))
+        return batch if rows.all() else replace(batch.select(rows), left_out=batch.left_out + int((~rows).sum()))
 
 
 def fit_filter(schema: Schema, batches: Iterable[Keys], name: str) -> RowFilter:

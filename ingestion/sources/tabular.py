@@ -137,11 +137,10 @@ class TableSource(ABC):
         for chunk in self._whole_columns(path, whole, budget, start, end):
             parts = read.with_parts(chunk.table.to_dict(), present, path)
             table = chunk.table if parts.keys() == set(whole) else pl.DataFrame(parts)
-            table, lines = table.with_columns(nothing), chunk.lines
+            found = replace(chunk, table=table.with_columns(nothing))
             if predicate is not None:
-                chosen = chosen_rows(table, predicate, self.schema, path)
-                table, lines = table.filter(chosen), lines[chosen.to_numpy()]
-            yield replace(chunk, table=table.select(wanted) if len(wanted) < len(columns) else table, lines=lines)
+                found = _chosen(found, chosen_rows(found.table, predicate, self.schema, path))
+            yield replace(found, table=found.table.select(wanted)) if len(wanted) < len(columns) else found
 
     def _whole_columns(
         self, path: Path, columns: Sequence[str], budget: Budget, start: int, end: int | None
@@ -242,25 +241,29 @@ class ParquetSource(TableSource):
         self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
     ) -> Iterator[TableChunk]:
         """Read some columns of a file in chunks of rows, see `TableSource.tables`."""
-        row, numbers = 1, None
+        row, numbers, skipped = 1, None, 0
         with open_parquet(path) as (file, stream):
             groups = None if end is None else range(start, end)
             if (predicate := parsed(self.schema.where)) is not None:
                 whole = range(file.num_row_groups) if groups is None else groups
                 groups = row_groups(path_of(stream), predicate, file.schema_arrow, whole)
                 numbers = _numbers(file, whole, groups)
+                skipped = sum(file.metadata.row_group(group).num_rows for group in {*whole} - {*groups})
             size, own = path.stat().st_size, {*file.schema_arrow.names}
             fixed = {name: value for name, value in partitions_of(path).items() if name in {*columns} - own}
             wanted = [name for name in columns if name not in fixed]
-            for batch in read_batches(path, file, stream, wanted, budget, row_groups=groups):
+            batches = read_batches(path, file, stream, wanted, budget, row_groups=groups)
+            if skipped and not groups:  # the skipped rows are counted all the same
+                batches = [pa.RecordBatch.from_pylist([], pa.schema([file.schema_arrow.field(one) for one in wanted]))]
+            for batch in batches:
                 frame = _frame(batch)
                 if fixed:
                     given = [pl.Series(name, [value], pl.String) for name, value in fixed.items()]
                     repeated = [one.new_from_index(0, batch.num_rows) for one in given]
                     frame = pl.DataFrame([*frame.get_columns(), *repeated])
                 lines = np.arange(row, row + batch.num_rows)
-                yield TableChunk(path, frame, lines if numbers is None else numbers[lines - 1], [])
-                row += batch.num_rows
+                yield TableChunk(path, frame, lines if numbers is None else numbers[lines - 1], [], left_out=skipped)
+                row, skipped = row + batch.num_rows, 0
                 budget.file_bytes += size * batch.num_rows // file.metadata.num_rows
 
 
@@ -281,6 +284,14 @@ class CsvForm:
     has_header: bool = True
     has_quotes: bool = True
     renames_header: bool = False
+
+
+def _chosen(chunk: TableChunk, chosen: pl.Series) -> TableChunk:
+    """Return a chunk with the chosen rows; other rows are counted, without blank lines."""
+    rows = chosen.to_numpy()
+    others = without_blank_rows(replace(chunk, table=chunk.table.filter(~chosen), lines=chunk.lines[~rows]))
+    left_out = chunk.left_out + len(others.lines)
+    return replace(chunk, table=chunk.table.filter(chosen), lines=chunk.lines[rows], left_out=left_out)
 
 
 def _numbers(file: pa_parquet.ParquetFile, whole: Sequence[int], chosen: Collection[int]) -> NDArray[np.int64]:
@@ -488,7 +499,15 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     rejected, kept = _reject(chunk, written, problems)
     stacked = np.stack(users) if users else None
     batch = RawBatch(
-        labels, columns, moments, rejected, users=stacked, weights=weights, parts=parts, unmatched=chunk.unmatched
+        labels,
+        columns,
+        moments,
+        rejected,
+        users=stacked,
+        weights=weights,
+        parts=parts,
+        unmatched=chunk.unmatched,
+        left_out=chunk.left_out,
     )
     return batch if kept.all() else batch.select(kept)
 

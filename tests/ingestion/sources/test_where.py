@@ -19,6 +19,7 @@ from shunter.ingestion.sources.tabular import ParquetSource
 from shunter.ingestion.sources.where import may_choose, row_groups
 from shunter.predicate import Comparison, Junction, PredicateError, both, columns_of, parse_predicate
 from shunter.requests import TrainRequest
+from shunter.tracking.convention import data_params
 
 ROWS = 4_000
 KEYS = "label: click\nnumeric: [price]\ncategorical: [user]\n"
@@ -45,6 +46,7 @@ def schema(tmp_path: Path) -> str:
 def prices(log: Path, schema: str, where: str) -> list[float]:
     source = open_source(str(log), None, schema, log.parent, where=where)
     batches = [source.parse(chunk) for chunk in source.chunks()]
+    assert sum(len(batch.labels) + batch.left_out for batch in batches) == ROWS
     return [float(price) for batch in batches for price in batch.columns.numeric[0]]
 
 
@@ -95,6 +97,22 @@ def test_row_groups_without_chosen_rows_are_not_decoded(tmp_path: Path, schema: 
     assert [int(line) for chunk in source.chunks() for line in chunk.lines] == [1001, 3999]
     [unit] = source.units()
     assert [int(line) for chunk in source.chunks(unit) for line in chunk.lines] == [1001, 3999]
+
+
+def test_other_rows_are_counted_by_units_and_by_check(tmp_path: Path, schema: str) -> None:
+    FRAME.write_parquet(tmp_path / "log.parquet", row_group_size=500)
+    FRAME.write_csv(tmp_path / "log.csv")
+    for name in ("log.parquet", "log.csv"):
+        source = open_source(str(tmp_path / name), None, schema, tmp_path, where="number < 1000 and shop = 1")
+        rows = len(FRAME.filter((NUMBER < 1000) & (SHOP == 1)))
+        units = [source.parse(chunk) for unit in source.units(1_000) for chunk in source.chunks(unit)]
+        assert sum(batch.left_out for batch in units) == ROWS - rows
+        dataset, _ = ingest_source(source, tmp_path / "cache", 0, 0.01)
+        assert (dataset.rows, dataset.left_out_rows) == (rows, ROWS - rows)
+        assert data_params(dataset)["data.left_out_rows"] == ROWS - rows
+        found = check(str(tmp_path / name), schema_file=schema, where="number < 1000 and shop = 1").findings
+        [told] = [finding.words for finding in found if finding.kind == "left out"]
+        assert told.startswith(f"{ROWS - rows:,} of {ROWS:,} ")
 
 
 def test_a_short_float_is_compared_by_its_decimal(tmp_path: Path, schema: str) -> None:
