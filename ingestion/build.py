@@ -1,6 +1,6 @@
 """Construction of a data set: one pass over the source to fit the encoder, one over spilled rows to encode."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from shunter.engine.data.arrays import read_array
-from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics
+from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
 from shunter.engine.number_losses import describe_label
 from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding.columns import KeyKind
@@ -38,6 +38,7 @@ from shunter.ingestion.value_encodings import fit_encodings
 from shunter.ingestion.vectors import write_vectors
 from shunter.ingestion.workers import BY_THREADS, Crew, Work
 from shunter.ingestion.writer import Quarantine
+from shunter.models.spec import Features
 
 
 def build(
@@ -95,14 +96,9 @@ def build(
             repeated = encode_here(histories.attach(spill.read()), encoder, target, on_rows)
         else:
             repeated = encode_by(crew, spill, found, target, on_rows)
-    statistics = found.split_statistics()
-    if (loss := source.schema.label.loss) is not None:
-        labels = {name: read_array(directory / f"{name}.label.npy") for name in SPLITS}
-        known = source.number if isinstance(source, DaysSource) else None
-        number = known or describe_label(loss, np.asarray(labels["train"]), source.schema.label.column)
-        features = replace(features, number=number)
-        means = {name: float(values.mean(dtype=np.float64)) for name, values in labels.items()}
-        statistics = {name: replace(one, positives=0, mean=means[name]) for name, one in statistics.items()}
+    splits = {name: replace(one, repeated_share=repeated.get(name)) for name, one in found.split_statistics().items()}
+    if source.schema.label.loss is not None:
+        features, splits = _with_numbers(source, directory, features, splits)
     by_time = splitter if isinstance(splitter, TimeSplit) else None
     shares = source.schema.split
     dataset = Dataset(
@@ -110,7 +106,7 @@ def build(
         directory=directory,
         fingerprint=fingerprint,
         features=features,
-        splits={name: replace(one, repeated_share=repeated.get(name)) for name, one in statistics.items()},
+        splits=splits,
         split_by=splitter.kind,
         fields=fields,
         quarantined_rows=quarantine.rows,
@@ -132,6 +128,21 @@ def build(
     )
     dataset.save()
     return dataset
+
+
+def _with_numbers(
+    source: Source, directory: Path, features: Features, splits: Mapping[str, SplitStatistics]
+) -> tuple[Features, dict[str, SplitStatistics]]:
+    """Return features and statistics of a label that is a number: its scale, and the means instead of positives."""
+    label = source.schema.label
+    assert label.loss is not None
+    values = {name: read_array(directory / f"{name}.label.npy") for name in SPLITS}
+    known = source.number if isinstance(source, DaysSource) else None
+    number = known or describe_label(label.loss, np.asarray(values["train"]), label.column)
+    means = {name: float(values[name].mean(dtype=np.float64)) for name in SPLITS}
+    return replace(features, number=number), {
+        name: replace(one, positives=0, mean=means[name]) for name, one in splits.items()
+    }
 
 
 def make_splitter(

@@ -108,8 +108,7 @@ def choose(
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
     watts = observed_watts(job.history)
     predicted = _predicted(job, offered, in_training)
-    has_files = any(one.placement.embedding_memory_bytes is not None for one in predicted)
-    if has_files:
+    if _has_files(predicted):
         with_moved_rows = TABLES_IN_FILES.load("with_moved_rows")
         predicted = with_moved_rows(predicted, dataset, job.spec, profiles, epochs=request.longest_epochs)
     probes = Probes(
@@ -127,11 +126,7 @@ def choose(
         probes.measure_further(FURTHER_SIZES, FURTHER_SHARE)
     probes.measure_power_limits(power_limits)
     elsewhere, mentioned = _elsewhere(job, offered, probes)
-    of_tables = half_table_notes(job.spec, dataset.features)
-    if has_files:
-        was_asked = request.placement.embedding_memory is not None
-        of_files = TABLES_IN_FILES.load("embedding_memory_notes")
-        of_tables = of_files(job.workload, probes.candidates(), was_asked=was_asked) + of_tables
+    of_tables = _table_notes(job, dataset.features, probes.candidates())
     notes = [*job.notes(dataset.features), *offered.notes(), *in_training.notes(), *of_tables]
 
     def decided() -> Decision:
@@ -148,11 +143,8 @@ def choose(
                 may_end_early=True,
             )
         except NoFeasiblePlacementError as error:
-            asked = request.limits.max_memory_gib
-            hints = half_table_hints(job.workload, probes.candidates(), asked)
-            reached = [run.auc for run in job.past.runs() if run.auc is not None]
-            best_auc = max(reached, default=None) if request.limits.min_auc is not None else None
-            raise error.hinting([*mentioned, *hints], best_auc) from None
+            hints = half_table_hints(job.workload, probes.candidates(), request.limits.max_memory_gib)
+            raise error.hinting([*mentioned, *hints], job.best_auc) from None
 
     # Step times are probed within seconds; only the work until the quality is reached needs a whole run to explore.
     while True:
@@ -278,6 +270,13 @@ class _Job:
         return need_several_processes(self.workload.table_bytes, _processes(self.request))
 
     @property
+    def best_auc(self) -> float | None:
+        """Best AUC of past runs, which helps where the request has an AUC limit; None without a limit or such runs."""
+        if self.request.limits.min_auc is None:
+            return None
+        return max((run.auc for run in self.past.runs() if run.auc is not None), default=None)
+
+    @property
     def expected_share(self) -> float:
         """Return the share of the planned epochs that is expected of a job without past runs."""
         overrides = read_overrides(self.request.model, self.request.architecture.settings)
@@ -341,6 +340,20 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
         if memory is not None:
             return predict(embedding_memory_bytes=memory)
     return found
+
+
+def _has_files(candidates: Sequence[Candidate]) -> bool:
+    """Return True if a candidate keeps rows of its tables in files."""
+    return any(one.placement.embedding_memory_bytes is not None for one in candidates)
+
+
+def _table_notes(job: _Job, features: Features, candidates: Sequence[Candidate]) -> list[str]:
+    """Return notes on tables in half precision, and before them on rows in files."""
+    notes = half_table_notes(job.spec, features)
+    if not _has_files(candidates):
+        return notes
+    was_asked = job.request.placement.embedding_memory is not None
+    return TABLES_IN_FILES.load("embedding_memory_notes")(job.workload, candidates, was_asked=was_asked) + notes
 
 
 def _may_run_trials_together(request: JobRequest) -> bool:

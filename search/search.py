@@ -24,7 +24,7 @@ from shunter.search.context import PastStudy, SearchContext
 from shunter.search.job import SearchJob
 from shunter.search.methods.registry import PAST_SEARCHES, build_method
 from shunter.search.minutes import TRIALS, Minutes
-from shunter.search.protocol import Space
+from shunter.search.protocol import SearchMethod, Space
 from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
 from shunter.search.space.learning import usual_rates, weights_of_tasks
 from shunter.search.space.settings import SearchSpace
@@ -100,41 +100,10 @@ def search(
             in_rounds=place is None and options.search_minutes is None and options.search_kwh is None,
         )
         method = build_method(options.search_method, _method_context(job, space, study, loop))
-        by_rank = job.request.ensemble.trained
-        kept = KeptModels(job.directory, job.keep, job.cost, budget.time_is_up, by_rank) if job.keep else None
-        trials = TrialContext(
-            dataset=job.dataset,
-            space=space,
-            schedule=job.schedule,
-            cost=job.cost,
-            limits=job.request.limits,
-            final=job.final_training,
-            parent_run_id=job.parent_run_id,
-            should_stop=loop.ended,
-            study=study,
-            kept=kept,
-            observe=job.observe,
-            comparison=getattr(method, "comparison", None),
-            placement=job.placement,
-        )
         with periodic(budget.save):
-            loop.run(method, trials, executors)
-        _check_has_result(study, loop.stop_reason)
-        settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
-        _check_feasible(settings, job.request.limits.min_auc)
-        is_number = job.dataset.features.number is not None
-        return summarise(
-            study,
-            settings,
-            method=options.search_method,
-            select_by=job.schedule.select_by,
-            cost=job.cost,
-            resumed_trials=loop.resumed,
-            stop_reason=loop.stop_reason,
-            is_number=is_number,
-            too_few_positives=None if is_number else too_few_to_choose(validation.positives, validation.rows),
-            usage=Usage(seconds=budget.seconds, joules=budget.joules, energy_source=meters.source),
-        )
+            loop.run(method, _trial_context(job, space, study, loop, method), executors)
+        usage = Usage(seconds=budget.seconds, joules=budget.joules, energy_source=meters.source)
+        return _result(job, space, study, loop, usage)
 
 
 def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
@@ -163,6 +132,47 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
         run_id=job.parent_run_id,
         clock=loop.budget.minutes.clock,
         should_stop=loop.ended,
+    )
+
+
+def _trial_context(job: SearchJob, space: Space, study: "Study", loop: Loop, method: SearchMethod) -> TrialContext:
+    """Return what all trials of the search share."""
+    by_rank = job.request.ensemble.trained
+    is_time_up = loop.budget.time_is_up
+    return TrialContext(
+        dataset=job.dataset,
+        space=space,
+        schedule=job.schedule,
+        cost=job.cost,
+        limits=job.request.limits,
+        final=job.final_training,
+        parent_run_id=job.parent_run_id,
+        should_stop=loop.ended,
+        study=study,
+        kept=KeptModels(job.directory, job.keep, job.cost, is_time_up, by_rank) if job.keep else None,
+        observe=job.observe,
+        comparison=getattr(method, "comparison", None),
+        placement=job.placement,
+    )
+
+
+def _result(job: SearchJob, space: Space, study: "Study", loop: Loop, usage: Usage) -> TuneResult:
+    """Return the ranked settings of a search that has ended; see `search` for the errors."""
+    _check_has_result(study, loop.stop_reason)
+    settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
+    _check_feasible(settings, job.request.limits.min_auc)
+    is_number = job.dataset.features.number is not None
+    return summarise(
+        study,
+        settings,
+        method=job.request.search.search_method,
+        select_by=job.schedule.select_by,
+        cost=job.cost,
+        resumed_trials=loop.resumed,
+        stop_reason=loop.stop_reason,
+        is_number=is_number,
+        too_few_positives=None if is_number else too_few_to_choose(validation.positives, validation.rows),
+        usage=usage,
     )
 
 
