@@ -1,7 +1,7 @@
 """Training of one model to completion: metered, tracked and resumable."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -93,11 +93,8 @@ def train_model(
             run.log_params({**kind.params(), **placement_params(placement)})
         prepared = kind.prepared(executor, folder, run)
         record = TrainingRecord(job, placement, energy, expected, compiled=prepared.execution.compiled)
-        hooks = _hooks(kind, run, progress, record, should_stop)
-        if run_kind == "member":
-            hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, _shown_in_prefect(name, progress)))
-        if watch is not None:
-            hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, watch))
+        watchers = [*([_shown_in_prefect(name, progress)] if run_kind == "member" else []), *([watch] if watch else [])]
+        hooks = replace(_hooks(kind, run, progress, record, watchers), should_stop=should_stop)
         hooks = called(hooks, CalledTraining(name, run_kind, run))
         if adaptation is not None and executor.trains_here and not prepared.execution.compiled:
             adaptation.on_change = partial(_log_change, run, progress)
@@ -137,30 +134,23 @@ def _hooks(
     run: Run | None,
     progress: ProgressLine,
     record: TrainingRecord,
-    should_stop: ShouldStop | None,
+    watchers: Sequence[Callable[[Any], None]],
 ) -> Hooks:
     def on_epoch(report: Any) -> None:
         record.save(report)
         kind.show(report, progress)
         if run and not getattr(report, "is_check", False):  # a check within an epoch is no point of the training curve
             run.log_metrics(kind.epoch_metrics(report), step=report.epoch)
+        for watch in watchers:
+            watch(report)
 
-    return Hooks(on_epoch=on_epoch, on_step=progress.on_step, should_stop=should_stop)
+    return Hooks(on_epoch=on_epoch, on_step=progress.on_step)
 
 
 def _shown_in_prefect(name: str, progress: ProgressLine) -> Callable[[Any], None]:
     """Return a function that shows the progress line after an epoch in Prefect."""
     bar = FlowBar("training")
     return lambda _: bar.move(progress.share, f"{name}: {progress.words}")
-
-
-def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:
-    def call(report: Any) -> None:
-        if first is not None:
-            first(report)
-        second(report)
-
-    return call
 
 
 @contextmanager
