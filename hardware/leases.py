@@ -1,7 +1,7 @@
 """Leases of this machine's GPUs, CPU cores and memory; a lease ends with the process that holds it.
 
 Each GPU and each core is a file lock in Shunter's home, beside a file that describes its holder. A killed process has
-nothing to give back and no ledger can become outdated: an unlocked slot is free.
+nothing to release, and no record can become outdated: an unlocked slot is free.
 """
 
 import os
@@ -29,7 +29,7 @@ class Lease(BaseModel):
         pid: Process id of the holder.
         since: Start of the lease.
         cores: Number of CPU cores; 1 for a GPU.
-        memory_bytes: Predicted memory on the accelerator; 0 if unknown, and then no other process shares the
+        memory_bytes: Predicted memory on the accelerator; 0 if unknown, which excludes other processes from the
             accelerator.
         until: Expected end of the lease; None if unknown.
     """
@@ -64,7 +64,7 @@ def lease_lock() -> Iterator[None]:
 
 
 def take_free(name: str) -> list[tuple[str, FileLock]]:
-    """Lock the accelerator's slots that no other process holds; slots that this process holds are locked once more."""
+    """Lock the accelerator's slots that no other process holds, again if this process holds them already."""
     found = []
     for slot in slots(name):
         lock = FileLock(_path(slot), is_singleton=True)

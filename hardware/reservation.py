@@ -115,7 +115,7 @@ class Reservation:
     def keep(
         self, placement: Placement, processes: int = 1, *, memory_bytes: int = 0, until: datetime | None = None
     ) -> None:
-        """Release everything except what this number of processes uses at the placement.
+        """Release all accelerators and cores that the placement does not use with this number of processes.
 
         One training job keeps as many CPU cores as it has threads, if its memory need is known.
 
@@ -136,7 +136,7 @@ class Reservation:
         _here.report()
 
     def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """Reserve one accelerator of each group, or none; return the first name of a group without a free one."""
+        """Reserve one accelerator of each group, or nothing; return the first name of a group without a free one."""
         for group in groups:
             if not any(self._acquire(name, holder) for name in group):
                 self._release_all()
@@ -145,7 +145,7 @@ class Reservation:
         return None
 
     def take_what_is_free(self, groups: Sequence[Sequence[str]], holder: str) -> bool:
-        """Reserve one accelerator of each group that has a free one; of the CPU, reserve the remaining cores.
+        """Reserve a free accelerator of each group, if there is one; for the CPU, reserve the free cores.
 
         Returns:
             Whether anything was reserved.
@@ -156,7 +156,7 @@ class Reservation:
         return bool(self._locks)
 
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """Reserve as `take`; on failure return a description of who uses the missing accelerator."""
+        """Reserve as `take` does; on failure return a description of the current holder."""
         missing = self.take(groups, holder)
         return None if missing is None else _description_of_use(missing, leases_of_others(missing))
 
@@ -257,11 +257,11 @@ def reserve(
     accept: Accept | None = None,
     priority: int = 0,
 ) -> Iterator[Reservation]:
-    """Reserve one accelerator of each group while the block runs; wait for those in use, and report the wait.
+    """Reserve one accelerator of each group while the block runs; wait while they are in use, and report the wait.
 
     Nothing is reserved during the wait, so that two jobs that want the same two accelerators never deadlock. A waiting
-    job with a higher priority for one of them goes first. Among equal priorities the first request after the release
-    wins.
+    job with a higher priority for one of the accelerators goes first. Among equal priorities the first request after
+    the release wins.
 
     Args:
         groups: Names as in `Accelerator.name`; within a group any name is acceptable.
@@ -318,19 +318,19 @@ def _wait(
             words = f"{ahead.description} comes first"
         if ahead is None and accept is not None and reservation.take_what_is_free(groups, holder):
             if accept(reservation):
-                report(f"{words}: continuing beside it with {_description_of(reservation)}.")
+                report(f"{words}: continuing beside that job with {_description_of(reservation)}.")
                 waiting_for = None
                 break
             reservation.release()
         if patience_seconds is not None and time.monotonic() - started >= patience_seconds:
-            report(f"{words}: continuing beside it, which disturbs both.")
+            report(f"{words}: continuing on the same cores, which slows both.")
             waiting_for = None
             break
         if waiting_for is None:
             line.enter_context(in_queue(holder, priority, names))
         if words != waiting_for:
             waiting_for = words
-            report(f"{words}: waiting for it.")
+            report(f"{words}: waiting until that job ends.")
         time.sleep(POLL_SECONDS)
     if waiting_for:
         report(f"Continuing with {', '.join(reservation.names)}.")
@@ -372,7 +372,7 @@ def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile
 
 
 def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:
-    """Return the accelerators that a job uses; several processes on GPUs use the first GPUs, whichever is named."""
+    """Return the accelerators that a job uses; several GPU processes use the first GPUs, not the named one."""
     if processes == 1 or not accelerator.startswith("cuda"):
         return (accelerator,)
     return tuple(f"cuda:{index}" for index in range(processes))

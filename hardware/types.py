@@ -28,18 +28,20 @@ class MatmulRate(Frozen):
     m: int
     n: int
     k: int
-    flops_per_second: Quantity = Field(description="A multiply-add counts as two.")
+    flops_per_second: Quantity = Field(description="FLOP/s; a multiply-add counts as two.")
 
 
 class RowRate(Frozen):
     """Rate of reading or updating random rows of one width, in a table too large for the caches."""
 
     row_bytes: int
-    bytes_per_second: Quantity = Field(description="Payload: each row is counted once, also if it is read and written.")
+    bytes_per_second: Quantity = Field(
+        description="Payload rate: each row counts once, even if it is read and written."
+    )
 
 
 class StepCosts(Frozen):
-    """Costs of a training step beyond arithmetic and copies, for one number of threads; fitted to short probes."""
+    """Costs of a training step besides arithmetic and copies, for one number of threads; fitted to short probes."""
 
     threads: int
     start_seconds: float = Field(description="Fixed time of a step, without the cost of its operators.")
@@ -98,9 +100,9 @@ class Cache(Frozen):
 
     level: int
     kind: str = Field(description="`data`, `instruction` or `unified`.")
-    size_bytes: int = Field(description="Size of one such cache.")
-    shared_by_threads: int = Field(description="Hardware threads that share one such cache.")
-    count: int = Field(description="Number of such caches in the machine.")
+    size_bytes: int = Field(description="Size of one cache of this kind.")
+    shared_by_threads: int = Field(description="Number of hardware threads that share one cache of this kind.")
+    count: int = Field(description="Number of caches of this kind in the machine.")
 
 
 class CpuTopology(Frozen):
@@ -126,13 +128,13 @@ class CpuTopology(Frozen):
 class Accelerator(Frozen):
     """Device of this machine that can run a training job."""
 
-    name: str = Field(description="Unique on the machine: `cpu`, `cuda:0`, ...")
+    name: str = Field(description="Name that is unique on the machine: `cpu`, `cuda:0`, ...")
     model: str = Field(description="Product name by the vendor.")
     kind: Literal["cpu", "cuda"]
     cores: int = Field(description="Physical cores usable by this process for a CPU, multiprocessors for a GPU.")
     memory_bytes: int
     instruction_sets: tuple[str, ...] = Field(
-        default=(), description="avx2, avx512f, amx_bf16, ... or the CUDA capability."
+        default=(), description="Instruction sets such as avx2, avx512f, amx_bf16; or the CUDA capability."
     )
     topology: CpuTopology | None = Field(default=None, description="Topology of the machine; None for a GPU.")
 
@@ -143,20 +145,27 @@ class HardwareProfile(Frozen):
     accelerator: Accelerator
     host: str = Field(description="Fingerprint of the kind of machine: the cache key of the profile.")
     measured_at: str = Field(description="UTC time, ISO 8601.")
-    matmul_flops_per_second: dict[Precision, Quantity] = Field(description="Large matrix product, by data type.")
+    matmul_flops_per_second: dict[Precision, Quantity] = Field(
+        description="FLOP/s of a large matrix product, by data type."
+    )
     copy_bytes_per_second: Quantity = Field(description="Bytes read plus bytes written of a large copy.")
     gather_bytes_per_second: Quantity = Field(description="Payload bytes of a random gather of 64-byte rows.")
     operator_overhead_seconds: Quantity = Field(description="Cost of one small operator within a training step.")
     idle_watts: Quantity | None = Field(description="Idle power of the device and its processor; None if unknown.")
-    busy_watts: Quantity | None = Field(description="Power of both with all cores of the device busy; None if unknown.")
+    busy_watts: Quantity | None = Field(
+        description="Power of the device and its processor with all cores of the device busy; None if unknown."
+    )
     energy_method: str = Field(description="Text on how energy is measured or estimated on this machine.")
     price_per_hour: Quantity | None = Field(default=None, description="Price in the user's currency; None if unknown.")
     matmul_curve: dict[Precision, tuple[MatmulRate, ...]] = Field(
-        default={}, description="Matrix products of the shapes of dense layers, small to large; empty when unknown."
+        default={},
+        description="Rates of matrix products with the shapes of dense layers, small to large; empty if unknown.",
     )
-    gather_curve: tuple[RowRate, ...] = Field(default=(), description="Lookup of embedding rows, by width of a row.")
+    gather_curve: tuple[RowRate, ...] = Field(
+        default=(), description="Rates of looking up embedding rows, by width of a row."
+    )
     scatter_curve: tuple[RowRate, ...] = Field(
-        default=(), description="Row-wise Adagrad update of embedding rows, by width of a row."
+        default=(), description="Rates of row-wise Adagrad updates of embedding rows, by width of a row."
     )
     step_costs: tuple[StepCosts, ...] = Field(
         default=(), description="Costs fitted to short probes, by number of threads; empty without probes."
@@ -167,7 +176,8 @@ class HardwareProfile(Frozen):
     )
     disk: DiskRates | None = Field(default=None, description="Read rates of the cache folder; None if not measured.")
     collectives: tuple[CollectiveCost, ...] = Field(
-        default=(), description="Costs between processes on accelerators of this kind; empty if not measured."
+        default=(),
+        description="Costs of collectives between processes on accelerators of this kind; empty if not measured.",
     )
     shared_vectors: tuple[CollectiveCost, ...] | None = Field(
         default=None,
@@ -210,7 +220,7 @@ class PowerSample(Frozen):
 
 
 class EnergyReading(Frozen):
-    """Energy of a measured period. Only values of a counter or a power sensor are called measured."""
+    """Energy of a period; only values of a counter or a power sensor count as measured."""
 
     joules: float | None = Field(description="Energy used; None if no meter or estimate is available.")
     seconds: float
@@ -222,11 +232,12 @@ class EnergyReading(Frozen):
     )
     uncertainty: str = Field(default="", description="Text on the origin of `uncertainty_joules`.")
     idle_joules: float | None = Field(
-        default=None, description="Part of `joules` that the idle device uses too; None if unknown."
+        default=None, description="Part of `joules` that is idle energy; None if unknown."
     )
     power: tuple[PowerSample, ...] = Field(default=(), description="Power over time, at most a few hundred points.")
     measured_joules: float = Field(
-        default=0.0, description="Part of `joules` from counters and sensors, such as a GPU's in a partial estimate."
+        default=0.0,
+        description="Part of `joules` from counters and sensors, such as the GPU's part of a partial estimate.",
     )
 
     @classmethod
@@ -240,10 +251,10 @@ class EnergyReading(Frozen):
 
     @property
     def teaches_power(self) -> bool:
-        """Return True if the mean power may be used for learning; a modelled power would only confirm its model.
+        """Return True if the mean power may be used to learn a power model, because it was measured.
 
-        A virtual machine shows the counters of its GPUs but not of its processor. The processor's part is then an
-        estimate of the same kind that predictions make.
+        A virtual machine exposes the counters of its GPUs but not of its processor. The processor's part is then
+        estimated by the same model as predictions.
         """
         if self.joules is None or self.method == "unavailable":
             return False
@@ -264,9 +275,11 @@ class Placement(Frozen):
     )
     threads: int = Field(ge=1, description="Intra-operator threads.")
     precision: Precision
-    batch_size: int = Field(ge=1, description="Samples of a step.")
+    batch_size: int = Field(ge=1, description="Samples per step.")
     prefetch_depth: int = Field(default=2, ge=1, description="Number of batches that are prefetched.")
-    processes: int = Field(default=1, ge=1, description="Processes that share each batch, the threads and the tables.")
+    processes: int = Field(
+        default=1, ge=1, description="Number of processes that divide each batch, the threads and the tables."
+    )
     power_limit_watts: float | None = Field(
         default=None, gt=0, description="Power limit of a GPU while it trains; None for no change."
     )
@@ -284,7 +297,7 @@ class Placement(Frozen):
 
     @property
     def node(self) -> str | None:
-        """Return the accelerator's node of the cluster; None for this machine."""
+        """Return the cluster node of the accelerator; None for this machine."""
         return self.accelerator.partition("@")[2] or None
 
     @property
@@ -311,7 +324,7 @@ class Matmul(Frozen):
     n: int
     k: int
     batch_axis: Literal["count", "m", "n", "k", "none"] = Field(
-        description="Size that the batch size multiplies; `none` for a product over all nodes of a graph."
+        description="Dimension that the batch size multiplies; `none` for a product over all nodes of a graph."
     )
     half: bool = Field(description="Whether the product is computed in bf16 if the placement has that precision.")
 
@@ -326,8 +339,10 @@ class Matmul(Frozen):
 class DenseDemand(Frozen):
     """Demand of the dense part of a step in one precision, without its matrix products."""
 
-    traffic_bytes_per_sample: float = Field(description="Traffic of operators other than matrix products.")
-    traffic_bytes_per_step: float = Field(description="Traffic of casts and updates of weights, for any batch size.")
+    traffic_bytes_per_sample: float = Field(description="Memory traffic of operators other than matrix products.")
+    traffic_bytes_per_step: float = Field(
+        description="Memory traffic of casts and updates of weights, independent of the batch size."
+    )
     operators_per_step: int
     peak_bytes_per_sample: float = Field(description="Peak memory beyond weights and input.")
     peak_bytes_per_step: float
@@ -353,19 +368,21 @@ class Workload(Frozen):
     train_samples: int = Field(description="Samples of one epoch.")
     dense_parameter_bytes: int = Field(default=0, description="Part of `parameter_bytes` in dense layers.")
     table_bytes: int = Field(
-        default=0, description="Parameters and optimizer state of tables whose rows may be in a file."
+        default=0, description="Bytes of weights and optimizer state of tables whose rows may be in a file."
     )
     working_bytes_per_sample: float = Field(
-        default=0.0, description="Memory of a step for fp32 copies of rows of fp16 tables."
+        default=0.0, description="Memory that a step needs for fp32 copies of rows of fp16 tables."
     )
     tables: int = Field(default=0, description="Embedding bags of a sample, usually one for each table; 0: unknown.")
-    matmuls: tuple[Matmul, ...] = Field(default=(), description="The matrix products of a step.")
-    dense: dict[Precision, DenseDemand] = Field(default={}, description="Other dense operators, by precision.")
+    matmuls: tuple[Matmul, ...] = Field(default=(), description="Matrix products of a step.")
+    dense: dict[Precision, DenseDemand] = Field(
+        default={}, description="Demand of all other operators of the dense layers, by precision."
+    )
     access_curve: tuple[tuple[float, float], ...] = Field(
         default=(),
-        description="Points (bytes of the most frequent rows, their share of all lookups), ascending.",
+        description="Access skew as ascending points (bytes of the most frequent rows, their share of all lookups).",
     )
-    mapped_bytes: int = Field(default=0, description="Bytes of the arrays that a training memory-maps.")
+    mapped_bytes: int = Field(default=0, description="Bytes of the data arrays that training memory-maps.")
     backward_speedups: dict[str, float] = Field(
         default={},
         description="Speed-up of the backward matrix products by skipping zeros, by kind of zeros; simulated from the "
@@ -394,7 +411,7 @@ class Prediction(Frozen):
     memory_bytes: int
     samples_per_second: float
     step_seconds_source: Literal["measured", "estimated"] = Field(
-        description="Measured by a probe of the real model, or estimated by the cost model."
+        description="Whether the values were measured by a probe of the real model, or estimated by the cost model."
     )
     energy_source: Literal["measured", "estimated", "unavailable"]
     memory_source: Literal["measured", "estimated"] = "estimated"
@@ -410,7 +427,7 @@ class Prediction(Frozen):
 
     @property
     def step_seconds_spread(self) -> tuple[float, float] | None:
-        """Return the step time's interval as multiples of the step time; None if unknown."""
+        """Return the interval of the step time divided by the step time; None if unknown."""
         if self.step_seconds_interval is None:
             return None
         low, high = self.step_seconds_interval

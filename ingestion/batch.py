@@ -97,12 +97,12 @@ class RawBatch:
         labels: float32 [rows], 0 or 1; [rows, labels] if the schema names several labels, NaN for a missing label.
         columns: Features of the rows.
         times: float64 [rows]; None if the schema names no time column.
-        rejected: Unreadable rows, which are in none of the arrays.
+        rejected: Unreadable rows, which are not in the arrays.
         users: uint64 [built sequences, rows], keys of the `by` column of each sequence; None without built sequences.
         weights: float32 [rows], not negative; None if the schema names no weight column.
         parts: int8 [rows], the split that the log itself names for each row; None if the log names none.
         unmatched: Rows without a partner, for each join of the schema; empty without joins.
-        left_out: Number of readable rows that the schema leaves out, which are in none of the arrays.
+        left_out: Number of readable rows that the schema excludes, which are not in the arrays.
     """
 
     labels: NDArray[np.float32]
@@ -137,9 +137,9 @@ class TableChunk:
 
     Attributes:
         path: The file.
-        table: The rows, unconverted.
-        lines: Line of each row, int64 [rows].
-        rejected: Lines that are no rows.
+        table: Rows with the original column types.
+        lines: Line number of each row, int64 [rows].
+        rejected: Lines that could not be parsed as rows.
         unmatched: Rows without a partner, for each join of the schema; empty without joins.
         left_out: Number of rows that `where` of the schema does not choose, which are not in the table.
     """
@@ -160,8 +160,8 @@ class Unit:
         path: File of the unit; None for generated rows.
         start: First byte of a text file, first row group of a Parquet file, or first generated chunk.
         end: End of the unit, exclusive, in the same units as `start`; None for the end of the file.
-        lines_before: Rows of the file before the unit, since row numbers within the unit start at its beginning. None
-            for lines that are not counted yet.
+        lines_before: Number of rows of the file before the unit, which is added to row numbers within the unit. None if
+            the rows before the unit are not counted yet.
         owner: Index of the source that reads the unit, for a source made of several sources.
     """
 

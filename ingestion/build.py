@@ -55,7 +55,7 @@ def build(
 
     Args:
         source: The log.
-        directory: Empty folder, which the workers of a crew see under the same path.
+        directory: Empty folder, which all workers can access under the same path.
         fingerprint: Name of the data set in the cache.
         seed: Seed of the split.
         max_bad_share: Largest accepted share of unreadable rows, 0 to 1.
@@ -154,7 +154,7 @@ def make_splitter(
         The source with the detected time format, and the splitter.
 
     Raises:
-        DataError: There are no rows, too many bad ones, or times that are unclear or too few to split by.
+        DataError: There are no rows, too many unreadable rows, ambiguous times, or too few distinct times.
     """
     if isinstance(source, DaysSource):
         return source, source.splitter(seed)
@@ -170,7 +170,7 @@ def make_splitter(
 
 
 def _derived_from(encoder: Encoder) -> tuple[str, ...]:
-    """Return the columns of crosses that are no fields, and the columns that hold parts with dotted names."""
+    """Return the columns that occur only in crosses, and the struct columns whose fields have dotted names."""
     crossed = [name for field in encoder.categorical for name in field.cross]
     ends = [(name, place) for name in encoder.columns for place, letter in enumerate(name) if letter == "."]
     fields = {*encoder.features.dense, *(field.name for field in encoder.categorical)}
@@ -178,13 +178,13 @@ def _derived_from(encoder: Encoder) -> tuple[str, ...]:
 
 
 def _timed_splits(schema: Schema, splitter: Splitter) -> tuple[str, ...]:
-    """Return the splits stored with times: all if a log with users is not sorted by time, else all but training."""
+    """Return the splits whose times are stored: all for a log with users that is unsorted, else all but training."""
     is_in_order = splitter.is_in_order if isinstance(splitter, TimeSplit) else None
     return SPLITS if is_in_order is False and schema.user is not None else SPLITS[1:]
 
 
 def _group_column(schema: Schema) -> int | None:
-    """Return the index of the group, else of the user, among the single-valued columns; None if none is named."""
+    """Return the index of the group column, else of the user column, among the single-valued columns, or None."""
     names, group = [column.field for column in schema.categorical], schema.group or schema.user
     return names.index(group) if group in names else None
 
@@ -192,7 +192,7 @@ def _group_column(schema: Schema) -> int | None:
 def _fit(
     source: Source, found: Survey, spill: Spill, histories: Histories, watch: ProgressReporter
 ) -> tuple[Encoder, tuple[FieldStatistics, ...], tuple[OutOfFold, ...]]:
-    """Fit the encoder on the training split; return also the statistics of the fields and encodings out of fold."""
+    """Fit the encoder on the training split; return it with field statistics and out-of-fold encodings."""
     base = source.base if isinstance(source, DaysSource) else None
     numeric = found.numeric_fields(base)
     categorical = found.categorical_fields(spill, _key_kind(source), base, watch.counted)
@@ -213,7 +213,7 @@ def _fit(
 
 
 def _log_odds_shift(source: Source) -> float:
-    """Return what corrects the log odds for the drawn negatives; 0 without any."""
+    """Return the shift that corrects the predicted log odds for sampled negatives; 0 without sampling."""
     sampler = None if source.schema.negatives is None else tables_of(source)[0].negatives
     return 0.0 if sampler is None else sampler.log_odds_shift
 

@@ -77,8 +77,8 @@ def ingest_source(
 ) -> tuple[Dataset, IngestReport]:
     """Return the data set of `source`, from the cache if present, else by ingesting the log.
 
-    A data set is built in a temporary folder and moved to its place when complete. A build that fails or is killed
-    therefore leaves no folder that looks like a data set. A lock prevents two processes from building the same data
+    A data set is built in a temporary folder and moved to its place when complete. A failed or killed build
+    therefore leaves no incomplete data set. A lock prevents two processes from building the same data
     set.
 
     Args:
@@ -88,7 +88,8 @@ def ingest_source(
         max_bad_share: Largest accepted share of unreadable rows, 0 to 1.
         positives_suffice: Whether the model needs no row with the label 0, see `shunter.ingestion.survey.Survey.check`.
         processes: Number of processes; None to decide by log size and cores. The arrays do not depend on the number.
-        cluster: Ray cluster whose nodes read a long log if they see the log and the cache; None for this machine.
+        cluster: Ray cluster whose nodes read a long log if they can access the log and the cache; None for this
+            machine.
         on_progress: Callback that receives the progress, unless the data set is in the cache.
 
     Returns:
@@ -102,7 +103,7 @@ def ingest_source(
     check_sizes(source.paths, source.name)
     check_learned_columns(source.schema, is_ranking=positives_suffice)
     if positives_suffice and source.schema.value_encodings:
-        log.warning("The encodings of the schema of %s are numbers, which ranking models do not read.", source.name)
+        log.warning("The schema of %s has target or count encodings, which ranking models ignore.", source.name)
     (cache / "locks").mkdir(parents=True, exist_ok=True)
     fingerprint = fingerprint_of(source, seed, cache / MEMO)
     directory = cache / fingerprint[:16]
@@ -137,7 +138,7 @@ def ingest_source(
 
 
 def check_learned_columns(schema: Schema, *, is_ranking: bool) -> None:
-    """Raise if learned maps cannot be had.
+    """Raise if the learned maps that the schema requests cannot be built.
 
     Raises:
         DataError: The user or the item has a learned map, and a ranking model needs a distinct id for each value.
@@ -180,7 +181,7 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
 
 
 def _joined_files(source: Source) -> tuple[Path, ...]:
-    """Return the files of the joined tables, beside each file of the log."""
+    """Return the files of all joined tables of the log."""
     folders = dict.fromkeys(path.parent for path in source.paths)
     files = (folder / Path(join.file).expanduser() for folder in folders for join in source.schema.joins)
     return tuple(file for file in dict.fromkeys(files) if file.exists())
@@ -272,7 +273,7 @@ def _is_whole(directory: Path) -> bool:
     if not (directory / DESCRIPTION).exists() and not is_sealed(directory):
         return False
     if not is_sealed(directory):
-        log.warning("The data set %s has no checksums, as of a former version: the log is read anew.", directory)
+        log.warning("The data set %s is from an earlier version without checksums: the log is read again.", directory)
         return False
     try:
         verify_folder(directory, largest_bytes=EAGER_BYTES)

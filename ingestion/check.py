@@ -86,20 +86,20 @@ class Checked(Record):
 def check(
     data: str, data_format: str | None = None, schema_file: str | None = None, where: str | None = None
 ) -> Checked:
-    """Inspect the first rows of a log, from its first and its last file that hold rows.
+    """Inspect the first rows of the first and of the last nonempty file of a log.
 
     Args:
         data: File, folder, glob or comma-separated list of these.
         data_format: File format; None to detect the format.
         schema_file: Path of the schema file; None to infer a schema.
-        where: Predicate on the rows, beside that of the schema.
+        where: Predicate on the rows, in addition to the schema's predicate.
 
     Raises:
         DataError: No row of the log can be read, or no schema can be inferred.
         RequestError: A named data set is given, or a path that may not be read.
     """
     if is_named(data) and not Path(data).exists():
-        raise RequestError(f"{data} is a data set that Shunter brings along: give the path of a log of your own.")
+        raise RequestError(f"{data} is a built-in data set: give the path of a log of your own.")
     schema_file = schema_file and local_path(schema_file)
     paths = find_files(data, where=both(own_keys(schema_file).get("where"), where))
     name, inferred = name_of(data, paths), None
@@ -123,7 +123,7 @@ def check(
         raise DataError(
             f"No row of {name} can be read, such as {bad.first_fault}: mend the schema, or the log."
             if bad.rows
-            else f"{name} holds no row: give a log with rows."
+            else f"{name} has no rows: give a log with rows."
         )
     varying = varying_columns(replace(source, paths=paths))
     findings = [*unclear, *columns_that_vary(varying), *findings_of_sample(sample)]
@@ -187,7 +187,7 @@ def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
 
 
 def _with_settled_times(source: FileSource, chunks: list[Any]) -> tuple[FileSource, list[Finding]]:
-    """Return the source with the detected time format; where times are ambiguous, drop the time and add a finding."""
+    """Return the source with the detected time format; if times are ambiguous, drop the time and add a finding."""
     schema = source.schema
     if isinstance(source, CriteoSource) or schema.time is None:
         return source, []

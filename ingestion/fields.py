@@ -1,4 +1,4 @@
-"""Column types of a schema, columns that are derived from those of a file, and the form of texts."""
+"""Column types of a schema, derived columns, and the notation of texts."""
 
 import codecs
 import re
@@ -61,7 +61,7 @@ class TextForm(Frozen):
     def _missing_as_texts(cls, value: Any) -> Any:
         listed = [value] if isinstance(value, str | int | float) else value or ()
         if isinstance(listed, list | tuple) and None in listed:
-            raise ValueError('put texts such as "NULL" and "~" under missing in quotes, or YAML reads them as nothing')
+            raise ValueError('quote texts such as "NULL" and "~" under `missing`, or YAML reads them as null')
         return [str(one) if isinstance(one, int | float) else one for one in listed]
 
     @field_validator("encoding")
@@ -110,7 +110,7 @@ class Label(Frozen):
         exclude_if=is_default,
     )
     positive_at_least: float | None = Field(
-        default=None, description="Values from here on are positive; without it the column must hold 0 or 1."
+        default=None, description="Values of at least this number are positive; without it the column must hold 0 or 1."
     )
     positive: tuple[str, ...] = Field(
         default=(),
@@ -157,7 +157,9 @@ class Categorical(Frozen):
 
     column: str
     min_count: int | None = Field(default=None, ge=1, description="Values seen less often in training share id 0.")
-    max_ids: int | None = Field(default=None, ge=1, description="Most ids; the most frequent values get them.")
+    max_ids: int | None = Field(
+        default=None, ge=1, description="Largest number of ids, which go to the most frequent values."
+    )
     hash_size: int | None = Field(
         default=None, ge=1, description="Hash the values to this many ids and keep no vocabulary."
     )
@@ -169,11 +171,11 @@ class Categorical(Frozen):
     )
     vectors: str | None = Field(
         default=None,
-        description="File of vectors, one for each value, which the embeddings begin with: .parquet, .csv or .npz.",
+        description="File of pretrained vectors, one for each value, as initial embeddings: .parquet, .csv or .npz.",
         exclude_if=is_default,
     )
     freeze_vectors: bool = Field(
-        default=False, description="Whether these embeddings stay as they are given.", exclude_if=is_default
+        default=False, description="Whether the pretrained embeddings are frozen (not trained).", exclude_if=is_default
     )
     text: bool = Field(
         default=False,
@@ -195,9 +197,9 @@ class Categorical(Frozen):
     @model_validator(mode="after")
     def _check_vectors(self) -> Self:
         if self.vectors is not None and self.hash_size is not None:
-            raise ValueError(f"{self.column} has vectors, of which hash_size would give one id several")
+            raise ValueError(f"{self.column} has vectors, but hash_size would map several vectors to one id")
         if self.vectors is not None and self.learned_rows is not None:
-            raise ValueError(f"{self.column} has vectors, of which learned_rows would give one id several")
+            raise ValueError(f"{self.column} has vectors, but learned_rows would map several vectors to one id")
         if self.freeze_vectors and self.vectors is None:
             raise ValueError(f"{self.column} has no vectors: name a file under `vectors`, or leave freeze_vectors out")
         return self
@@ -234,7 +236,9 @@ class SingleValued(Categorical):
     def _check_buckets(self) -> Self:
         if self.buckets is None:
             if self.name is not None:
-                raise ValueError(f"{self.column} has the name of its column: only one with buckets takes another")
+                raise ValueError(
+                    f"{self.column} must have the name of its column: only a column with buckets takes another name"
+                )
             return self
         if self.has_own_ids or self.text:
             raise ValueError(
@@ -245,7 +249,7 @@ class SingleValued(Categorical):
             if not 2 <= self.buckets <= MOST_BUCKETS:
                 raise ValueError(f"{self.column} takes 2 to {MOST_BUCKETS:,} buckets, not {self.buckets}")
         elif not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or not isfinite(sum(self.buckets)):
-            raise ValueError(f"the edges of {self.column} have to be numbers in ascending order, each once")
+            raise ValueError(f"the edges of {self.column} must be distinct numbers in ascending order")
         return self
 
     @property
@@ -267,7 +271,7 @@ class MultiValued(Categorical):
     )
     weights: str | None = Field(
         default=None,
-        description="Column with a number for each value: what its embedding is multiplied by before all are summed.",
+        description="Column with a weight for each value, by which its embedding is multiplied before the sum.",
         exclude_if=is_default,
     )
 
@@ -285,9 +289,9 @@ class Sequence(MultiValued):
     instead. Each row then gets the `items` of the same user or session in rows of strictly earlier time.
     """
 
-    length: int = Field(default=50, ge=1, description="Most values of a row, the latest.")
+    length: int = Field(default=50, ge=1, description="Largest number of values of a row; the latest are kept.")
     items: str | None = Field(
-        default=None, description="Categorical column whose values these are: they share its ids and its embeddings."
+        default=None, description="Categorical column with the same values; the history shares its ids and embeddings."
     )
     by: str | None = Field(
         default=None, description="Column of the user or session; the history is built, and `column` becomes its name."
@@ -299,9 +303,11 @@ class Sequence(MultiValued):
         if self.weights is not None:
             raise ValueError(f"{self.column} is a history, whose values have no weights: leave weights out")
         if self.by is not None and self.items is None:
-            raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
+            raise ValueError(
+                f"{self.column} is built by {self.by} and needs `items`, the column from which it is built"
+            )
         if self.positives_only and self.by is None:
-            raise ValueError(f"{self.column} is read as it is: positives_only belongs to a sequence with `by`")
+            raise ValueError(f"{self.column} is read from its column: positives_only needs a sequence with `by`")
         if self.items is not None and (self.has_own_ids or self.text):
             raise ValueError(
                 f"{self.column} has the ids of {self.items}: set text, min_count, max_ids, hash_size, learned_rows or "
@@ -319,15 +325,19 @@ class Join(Frozen):
     file: str = Field(min_length=1, description="File of the table; a relative path begins at the folder of the log.")
     key: tuple[str, ...] = Field(min_length=1, description="Columns of the log that hold the key.")
     key_in_file: tuple[str, ...] = Field(
-        default=(), description="Columns of the table that hold the key, if named otherwise.", exclude_if=is_default
+        default=(), description="Columns of the table that hold the key, if their names differ.", exclude_if=is_default
     )
     format: str | None = Field(default=None, description="Format; guessed if omitted.", exclude_if=is_default)
-    columns: tuple[str, ...] = Field(default=(), description="Names, without a header.", exclude_if=is_default)
+    columns: tuple[str, ...] = Field(
+        default=(), description="Names of the columns of a file without a header.", exclude_if=is_default
+    )
     delimiter: str | None = Field(default=None, min_length=1, max_length=8, exclude_if=is_default)
     encoding: str = Field(default=UTF_8, exclude_if=lambda name: name == UTF_8)
     quotes: bool = Field(default=True, exclude_if=lambda quotes: quotes)
     found: str | None = Field(
-        default=None, description="Name of a column of 1 for a row with a partner, else 0.", exclude_if=is_default
+        default=None,
+        description="Name of an additional column: 1 for a row with a partner, else 0.",
+        exclude_if=is_default,
     )
 
     @field_validator("key", "key_in_file", mode="before")
@@ -353,18 +363,23 @@ class Explode(Frozen):
     column: str
     separator: str = Field(default=" ", min_length=1, description="Between the impressions.")
     item: str = Field(description="Name of the column of the items.")
-    label: str | None = Field(default=None, description="Name of the column of the labels, behind the last hyphen.")
+    label: str | None = Field(
+        default=None, description="Name of the column of the labels, which follow the last hyphen."
+    )
 
 
 class Unpack(Frozen):
-    """Column with all features of a row in one text; each field becomes a column of lists.
+    """Column with all features of a row in one text; each field in the text becomes a column of lists.
 
-    The column of a field is named `prefix` and the field; that of the weights also has `_value` at its end.
+    The column of a field is named `prefix` followed by the field name; the column of its weights also ends with
+    `_value`.
     """
 
     column: str
-    separators: tuple[str, str, str] = Field(description="Between features, behind the field, and before the weight.")
-    prefix: str = Field(min_length=1, description="Beginning of the names of the columns.")
+    separators: tuple[str, str, str] = Field(
+        description="Separators: between features, after the field name, and before the weight."
+    )
+    prefix: str = Field(min_length=1, description="Prefix of the names of the created columns.")
 
 
 class Negatives(Frozen):
@@ -401,11 +416,15 @@ class SessionGaps(Frozen):
 
 
 class ValueEncoding(Frozen):
-    """Feature that holds a number of each value of a categorical column, learned from the training rows."""
+    """Numeric feature computed from the training rows of each value of a categorical column."""
 
     column: str
     kind: Literal["target", "count"]
-    smoothing: float = Field(default=20.0, gt=0, description="Rows by which a share is drawn towards that of all rows.")
+    smoothing: float = Field(
+        default=20.0,
+        gt=0,
+        description="Smoothing: number of rows by which a share is shrunk towards the share of all rows.",
+    )
 
     @property
     def name(self) -> str:

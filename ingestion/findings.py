@@ -31,7 +31,7 @@ class Finding:
     Attributes:
         kind: Kind of the finding, such as `leak`.
         column: Column of the finding; None for a finding about the whole log.
-        words: Message, one sentence.
+        words: Message of one sentence.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class LogSample:
 def findings_of_sample(sample: LogSample) -> list[Finding]:
     """Return the findings about a sample of a log."""
     if sample.rows < _FEWEST_ROWS:
-        return [Finding("few", None, f"Only {sample.rows} rows can be read: more are needed to say anything of them.")]
+        return [Finding("few", None, f"Only {sample.rows} rows can be read, too few for findings: give more rows.")]
     found = [finding for series in sample.table.get_columns() for finding in _of_column(series, sample.labels)]
     last = sample.labels[int(sample.rows * 0.9) :]
     found += _too_few_positives(int(last.sum()), len(last))
@@ -74,7 +74,9 @@ def unmatched_rows(by_file: Mapping[str, int], rows: int) -> Iterator[Finding]:
     for file, missed in by_file.items():
         if missed:
             share = f"{missed:,} of {rows:,} rows ({missed / max(rows, 1):.1%})"
-            yield Finding("join", file, f"{share} have no partner in {file}: its columns are missing there.")
+            yield Finding(
+                "join", file, f"{share} have no partner in {file}: the joined columns are missing in these rows."
+            )
 
 
 def left_out_rows(left_out: int, rows: int) -> Iterator[Finding]:
@@ -85,9 +87,13 @@ def left_out_rows(left_out: int, rows: int) -> Iterator[Finding]:
 
 
 def drawn_negatives(rows: int, rate: float) -> Finding:
-    """Return the finding that negatives are drawn."""
+    """Return the finding that negatives are sampled."""
     share = f"{rows:,} negatives, {rate:.3g} of all"
-    return Finding("negatives", None, f"{share}, are drawn by the schema; predictions are corrected for the share.")
+    return Finding(
+        "negatives",
+        None,
+        f"{share}, are sampled as the schema requests; predictions are corrected for the sampling rate.",
+    )
 
 
 def counted_sessions(sessions: int, rows: int) -> Finding:
@@ -100,7 +106,7 @@ def columns_that_vary(columns: Mapping[str, Sequence[str]]) -> Iterator[Finding]
     """Yield a finding for each column that differs between the files of a log."""
     for name, kinds in columns.items():
         if "absent" in kinds:
-            yield Finding("column gone", name, f"{name} is absent in some files: its values are missing there.")
+            yield Finding("column gone", name, f"{name} is absent in some files: its values are missing in their rows.")
         if len(others := [kind for kind in kinds if kind != "absent"]) > 1:
             words = f"{name} is of kind {' in some files and '.join(others)} in others: equal values stay one value."
             yield Finding("type changed", name, words)
@@ -149,7 +155,7 @@ def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Findi
 
 
 def _alone(series: pl.Series, present: NDArray[np.bool_], labels: NDArray[np.float32]) -> float:
-    """Return the best AUC of one column alone: by presence, by number, or by label rates fitted on the even rows."""
+    """Return the best AUC of one column as only feature: by presence, value, or label rates fitted on even rows."""
     aucs = [area(present.astype(float), labels)]
     if series.dtype.is_float():
         aucs.append(area(series.fill_null(series.mean()).to_numpy(), labels))
@@ -216,7 +222,7 @@ def _rate_drift(sample: LogSample) -> Iterator[Finding]:
 
 
 def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
-    """Yield a finding if one class is empty, or if noise of the test AUC exceeds the difference between models."""
+    """Yield a finding if a class is empty, or if the noise of the test AUC exceeds usual differences of models."""
     error = auc_error(positives, rows - positives)
     if positives in (0, rows):
         label = int(positives > 0)
@@ -290,5 +296,5 @@ def _constant(name: str) -> Finding:
 
 def _unique(name: str) -> Finding:
     return Finding(
-        "unique", name, f"{name} has a value of its own in nearly every row, so nothing can be learned of it."
+        "unique", name, f"{name} has a different value in nearly every row, so nothing can be learned from it."
     )

@@ -90,7 +90,7 @@ def survey(
     watch: ProgressReporter,
     crew: Crew | None = None,
 ) -> Survey:
-    """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`.
+    """Make the first pass: write readable rows to `spill` and `histories`, and rejected rows to `quarantine`.
 
     Args:
         surveyor: The log, and how its rows are split.
@@ -98,11 +98,12 @@ def survey(
         spill: Receives the readable rows.
         histories: Receives the readable rows too.
         watch: Receives the progress.
-        crew: Surveys the units; None for threads. Built histories need None, since all rows must pass this process.
+        crew: Workers that survey the units; None for threads. Built histories need None, because they need all rows in
+            this process.
     """
     if crew is None:
         return _survey_here(surveyor, quarantine, spill, histories, watch)
-    assert histories.are_empty, "the rows do not come here"
+    assert histories.are_empty, "built histories need all rows in this process"
     return _survey_by(crew, surveyor, quarantine, spill, watch)
 
 

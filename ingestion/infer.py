@@ -70,8 +70,8 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encodi
     several = [column for column in rest if column.is_list or (column.separator and column not in (user, item))]
     single = [column for column in rest if column not in numeric and column not in several]
     if not rest:
-        raise DataError(f"{name} has no column that a model could learn from beside its label {label.name}: add some.")
-    lines = [f"# Schema of {name}, guessed from {len(sample):,} rows: check it, above all the label."]
+        raise DataError(f"{name} has no useful feature column besides the label {label.name}: add some.")
+    lines = [f"# Schema of {name}, guessed from {len(sample):,} rows: check the schema, above all the label."]
     lines.append(f"label: {_label_yaml(label)}  # {_seen(label)}")
     lines += [f"{key}: {json.dumps(value)}  # {why_form[key]}" for key, value in form.model_dump(mode="json").items()]
     lines += _block("numeric", [(_quoted(column.name), _seen(column)) for column in numeric])
@@ -113,9 +113,9 @@ def _text_form(sample: pl.DataFrame, encoding: str) -> tuple[TextForm, dict[str,
 
 
 def _fits(values: pl.Series, form: TextForm) -> bool:
-    """Return True if the texts are numbers in this form.
+    """Return True if the texts are numbers in the notation `form`.
 
-    Texts with three digits before the first thousands mark throughout are lists of ids instead.
+    If all texts have three digits before the first thousands mark, they are lists of ids, not numbers.
     """
     if _share(values, form.number_pattern) < _READ_SHARE:
         return False
@@ -179,11 +179,11 @@ def _why_not(column: ColumnLook, rows: int, kept: tuple[ColumnLook | None, ...])
         return f"it always holds {column.example}"
     is_full = column.present == rows > _FEW_VALUES
     if column.values is not None and is_full and (np.diff(column.values) == 1).all():
-        return "it numbers the rows"
+        return "the column numbers the rows"
     is_key = column.values is None or bool(_IDENTIFIES.search(column.name)) or column.name.lower() == "index"
     is_unique = not column.is_list and column.distinct >= _UNIQUE_SHARE * rows
     if is_unique and is_full and is_key and column not in kept and not column.separator:
-        return "nearly every row has a value of its own"
+        return "nearly every row has a different value"
     return None
 
 
@@ -206,7 +206,9 @@ def _categorical(column: ColumnLook, values: pl.Series) -> tuple[str, str]:
     if merged := merged_texts(values):
         return f"{{column: {_quoted(column.name)}, text: true}}", f"{_seen(column)}; {' and '.join(merged)} are two"
     if values.dtype == pl.String and _share(values.drop_nulls(), _AMOUNT) >= _READ_SHARE:
-        return _quoted(column.name), f"{_seen(column)}; amounts with a sign are texts: without it they would be numbers"
+        return _quoted(
+            column.name
+        ), f"{_seen(column)}; amounts with a currency sign are texts: without the sign they would be numbers"
     return _quoted(column.name), _seen(column)
 
 

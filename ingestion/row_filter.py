@@ -1,4 +1,4 @@
-"""Passes over a few columns before the log is read: for `min_rows`, `k_core` and `negatives` of the schema."""
+"""Passes over a few columns before ingestion, for `min_rows`, `k_core` and `negatives` of the schema."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from shunter.ingestion.sources.tabular import TableSource, only_time
 
 
 def with_row_filter(source: Source) -> Source:
-    """Return the source with the filter of its schema, after one pass over the counted columns.
+    """Fit the row filter (`min_rows`, `k_core`) in one pass over the columns that it counts; return the source with it.
 
     Raises:
         DataError: The source cannot be read, or no row is left.
@@ -30,7 +30,7 @@ def with_row_filter(source: Source) -> Source:
 
 
 def with_negatives(source: Source) -> Source:
-    """Return the source with the sampler of negatives of its schema, after one pass over the columns of the items.
+    """Fit the sampler of negatives in one pass over the item columns; return the source with the sampler.
 
     Raises:
         DataError: The source cannot be read, or there are no items to draw.
@@ -51,7 +51,9 @@ def tables_of(source: Source) -> tuple[TableSource, ...]:
         tables = (source.training, *(table for _, table in source.others))
     else:
         tables = (source,)
-    assert all(isinstance(table, TableSource) for table in tables), "only tables have these keys in their schema"
+    assert all(isinstance(table, TableSource) for table in tables), (
+        "only tables have the keys min_rows, k_core and negatives"
+    )
     return tables  # pyright: ignore[reportReturnType]
 
 
@@ -68,7 +70,7 @@ def _on_tables(source: Source, **changes: Any) -> Source:
 
 
 def _items_alone(schema: Schema) -> Schema:
-    """Return the schema of the columns of the items and of those that a filter counts."""
+    """Return the schema reduced to the item columns and the columns that a filter counts."""
     assert schema.negatives is not None
     of_item = {schema.item, *schema.negatives.columns}
     features = {
@@ -83,7 +85,7 @@ def _items_alone(schema: Schema) -> Schema:
 
 
 def _items(table: TableSource, schema: Schema) -> Iterable[RawBatch]:
-    """Yield the rows of a log with the columns of the items alone; a column that the log lacks is missing."""
+    """Yield the rows of a log with the item columns only; columns that the log lacks have missing values."""
     wanted = _items_alone(schema)
     only = replace(table, schema=_items_alone(table.schema), negatives=None)
     names = (wanted.numeric, [field.field for field in wanted.categorical], ())
@@ -96,7 +98,7 @@ def _items(table: TableSource, schema: Schema) -> Iterable[RawBatch]:
 
 
 def _keys(source: Source, schema: Schema) -> Iterable[Keys]:
-    """Yield the keys of the counted columns of a log, a missing key for a column that it lacks."""
+    """Yield the keys of the counted columns of a log; columns that the log lacks have missing keys."""
     assert isinstance(source, TableSource)
     only = only_time(source)
     only = replace(only, schema=only.schema.without_time())

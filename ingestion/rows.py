@@ -125,7 +125,7 @@ def _whole(chunk: TableChunk) -> TableChunk:
 
 
 def _no_row(path: Path, line: int, reason: str) -> DataError:
-    return DataError(f"Line {line} of {path} is no row ({reason}): fix it, or leave it out.")
+    return DataError(f"Line {line} of {path} is not a row ({reason}): fix it, or leave it out.")
 
 
 def _texts(chunk: TableChunk, columns: Sequence[str]) -> pl.DataFrame:

@@ -75,7 +75,7 @@ def _all_columns(path: Path, data_format: str, written: dict[str, str | None]) -
     names, left_out = readable_columns(path, kind("log", plain, (path,)))
     if not 0 < len(names) <= MOST_COLUMNS:
         raise DataError(
-            f"{path} has {len(names):,} columns that can be read, and a schema is guessed for 1 to {MOST_COLUMNS:,}: "
+            f"{path} has {len(names):,} readable columns, but a schema can be guessed only for 1 to {MOST_COLUMNS:,}: "
             f"write one that names the columns to learn from, such as '{EXAMPLE}', and give it with --schema."
         )
     columns = {"label": names[0], "categorical": names[1:], **written}

@@ -58,7 +58,7 @@ class Vocabulary(Frozen):
     learned_rows: int | None = Field(
         default=None,
         ge=2,
-        description="Let values of every column that behave alike in training share this many rows at most.",
+        description="For every column, let values that behave alike in training share at most this many rows.",
         exclude_if=is_default,
     )
 
@@ -87,7 +87,8 @@ class Split(Frozen):
     test: float = Field(default=0.1, gt=0, lt=1)
     per_user: Literal["shares", "leave_one_out"] | None = Field(
         default=None,
-        description="Split each user's rows by time: by the shares, or its last time for test and the one before.",
+        description="Split each user's rows by time: by the shares, or the last time for test and the second "
+        "last for validation.",
         exclude_if=is_default,
     )
 
@@ -105,7 +106,7 @@ class Options(Frozen):
     split: Split = Split()
     buckets: int | None = Field(
         default=None,
-        description="Number of buckets per numeric column; the bucket's id is a feature beside the number.",
+        description="Number of buckets per numeric column; the bucket's id is an additional feature.",
         exclude_if=is_default,
     )
 
@@ -130,18 +131,20 @@ class Schema(Options, TextForm):
     sequences: tuple[Sequence, ...] = ()
     value_encodings: tuple[ValueEncoding, ...] = Field(
         default=(),
-        description="Numbers of the values of a column; written as `target_encoding` and `count_encoding`.",
+        description="Numeric features per value of a column; written as `target_encoding` and `count_encoding`.",
         exclude_if=is_default,
     )
-    time: str | None = Field(default=None, description="Numbers, dates or ISO 8601 texts; rows are split by it.")
+    time: str | None = Field(
+        default=None, description="Column of times (numbers, dates or ISO 8601 texts), by which rows are split."
+    )
     time_format: str | None = Field(
         default=None,
-        description="Unit or pattern of the times, where their texts leave it open; written as `format` under `time`.",
+        description="Unit or pattern of ambiguous times; written as `format` under `time`.",
         exclude_if=is_default,
     )
     part: str | None = Field(
         default=None,
-        description="Texts that name the part of each row: train, validation or test; rows are not split otherwise.",
+        description="Column with the predefined split of each row: train, validation or test.",
         exclude_if=is_default,
     )
     delimiter: str | None = Field(
@@ -152,27 +155,28 @@ class Schema(Options, TextForm):
     )
     quotes: bool = Field(
         default=True,
-        description="Whether values of a CSV file may be in double quotes; if false, a quote is a letter.",
+        description="Whether values of a CSV file may be in double quotes; if false, a quote is an ordinary character.",
         exclude_if=lambda quotes: quotes,
     )
     where: str | None = Field(
         default=None,
-        description="Rows that are read, such as `day >= '2026-03-01' and shop in (3, 5)`; other rows are left out.",
+        description="Predicate of the rows to read, such as `day >= '2026-03-01' and shop in (3, 5)`.",
         exclude_if=is_default,
     )
     min_rows: dict[str, PositiveInt] = Field(
         default={},
-        description="Least rows of each value of a column, counted once; rows of rarer values are left out.",
+        description="Minimum number of rows of each value of a column, counted once; rows of rarer values are dropped.",
         exclude_if=is_default,
     )
     k_core: dict[str, PositiveInt] = Field(
         default={},
-        description="Least rows of each user and item; rarer ones are removed repeatedly (k-core).",
+        description="Minimum number of rows of each user and item; rarer users and items are removed repeatedly "
+        "(k-core).",
         exclude_if=is_default,
     )
     negatives: Negatives | None = Field(
         default=None,
-        description="Negatives drawn for each positive row of a log of positives; others are left out.",
+        description="Negatives sampled for each positive row; other rows are dropped.",
         exclude_if=is_default,
     )
     sessions: SessionGaps | None = Field(
@@ -191,7 +195,7 @@ class Schema(Options, TextForm):
     item: str | None = Field(default=None, description="Categorical column of the item, for models that rank.")
     group: str | None = Field(
         default=None,
-        description="Categorical column of the rows that compete, such as a session or a query; default: the user's.",
+        description="Categorical column that groups competing rows, such as a session or a query; default: the user.",
         exclude_if=is_default,
     )
     value_form: ValueForm = Field(
@@ -239,7 +243,7 @@ class Schema(Options, TextForm):
     @model_validator(mode="before")
     @classmethod
     def _k_core_of_sides(cls, values: Any) -> Any:
-        """Turn one k into the least rows of user and item."""
+        """Turn one k into the minimum number of rows of user and item."""
         if not isinstance(values, dict) or not isinstance(k := values.get("k_core"), int):
             return values
         if not values.get("user") or not values.get("item"):
@@ -403,7 +407,7 @@ class Schema(Options, TextForm):
         if self.weight is not None and self.weight == self.time:
             raise ValueError("the weight cannot be the time")
         if self.part is not None and self.part in (*named, *self.label_columns):
-            raise ValueError(f"the column {self.part} names the part of each row and can be nothing else")
+            raise ValueError(f"the column {self.part} names the split of each row and can have no other role")
         return self
 
     @model_validator(mode="after")
@@ -411,7 +415,7 @@ class Schema(Options, TextForm):
         if repeated := sorted({name for name in self.tasks if self.tasks.count(name) > 1}):
             raise ValueError(f"labels share a name: {', '.join(repeated)}; give each a `name` of its own")
         if self.labels and any(label.loss is not None for label in self.labels):
-            raise ValueError("a label with a loss of its own is the only label: name it under `label`")
+            raise ValueError("a label with its own loss must be the only label: name it under `label`")
         if unfit := [name for name in self.tasks if not re.fullmatch(r"[A-Za-z0-9_-]+", name)]:
             raise ValueError(f"give the label {unfit[0]!r} a `name` of letters, digits, _ and - only")
         return self
@@ -442,7 +446,7 @@ class Schema(Options, TextForm):
         return self if self.session_columns else self.model_copy(update={"time": None, "time_format": None})
 
     def key_kind(self, column: str) -> TextKind:
-        """Return how a value of a column becomes a key; a history has the kind of its item column."""
+        """Return the rule that converts values of a column to keys; a history has the rule of its item column."""
         items = {sequence.column: sequence.items for sequence in self.sequences if sequence.items is not None}
         named = items.get(column, column)
         fields = (*self.categorical, *self.bags)
@@ -532,7 +536,7 @@ class Schema(Options, TextForm):
 
     @property
     def where_columns(self) -> tuple[str, ...]:
-        """Columns by which rows are chosen."""
+        """Columns that the predicate `where` compares."""
         return () if self.where is None else columns_of(parse_predicate(self.where))
 
     @property

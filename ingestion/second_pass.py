@@ -103,7 +103,7 @@ def encode_by(
 
 
 def _places(found: Survey, features: Features) -> list[list[Place]]:
-    """Return the start of each unit in each split; the last entry is the total size of each split."""
+    """Return the start of each unit in the arrays of each split, followed by the total size of each split."""
     columns = [column.column for column in found.schema.bags]
     order = [columns.index(feature.name) for feature in features.categorical if feature.multi_valued]
     rows = [sum((chunk.rows for chunk in unit), np.zeros(len(SPLITS), np.int64)) for unit in found.units]

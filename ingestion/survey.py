@@ -71,9 +71,9 @@ class ChunkSurvey:
         moments: Moments of the numeric columns in the training rows.
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
         bag_values: Values of each split and each of these columns, int64 [splits, columns].
-        labels: Counts of further labels, and of what weights leave.
+        labels: Counts by label, and of rows with a nonzero weight.
         unmatched: Rows without a partner, for each join of the schema.
-        left_out: Readable rows that the schema leaves out.
+        left_out: Number of readable rows that the schema excludes.
     """
 
     rows: NDArray[np.int64]
@@ -95,10 +95,10 @@ class Survey:
         positives: Positive rows of each split.
         moments: Moments of the numeric columns after the logarithm.
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
-        labels: Counts of further labels, and of what weights leave.
-        units: The chunks of each unit, where a crew has surveyed them.
+        labels: Counts by label, and of rows with a nonzero weight.
+        units: Chunk counts of each unit, if a crew has surveyed the log.
         unmatched: Rows without a partner, by the file of the join.
-        left_out: Readable rows that the schema leaves out.
+        left_out: Number of readable rows that the schema excludes.
     """
 
     schema: Schema
@@ -122,16 +122,16 @@ class Survey:
         self.unmatched.update(dict(zip((join.file for join in self.schema.joins), part.unmatched, strict=False)))
 
     def check(self, name: str, *, is_given: bool = False, positives_suffice: bool = False) -> None:
-        """Refuse data that no model can learn from or be tested on.
+        """Raise if no model can be trained or tested on the data.
 
         Args:
             name: Name of the log for the user.
-            is_given: Whether the log itself says which row is of which part.
-            positives_suffice: Whether the model ranks items, and needs no row that was not chosen.
+            is_given: Whether the log predefines the split of each row.
+            positives_suffice: Whether the model is a ranking model, which can be trained on positive rows only.
 
         Raises:
-            DataError: No rows, one class only, or a split without rows or with one class only; the same by weight, and
-                for other labels in the training part.
+            DataError: The log or a split has no rows, or only one class (by rows or by weight); or another label has
+                only one class in the training split.
         """
         rows, positives = int(self.rows.sum()), int(self.positives.sum())
         if rows == 0:
@@ -166,7 +166,7 @@ class Survey:
         }
 
     def numeric_fields(self, base: Encoder | None = None) -> list[tuple[NumericField, FieldStatistics]]:
-        """Fit the numeric columns; those of `base` keep its scale, which the weights of its model were learned with."""
+        """Fit the scales of the numeric columns; columns of `base` keep the scale of the trained model."""
         means, deviations = self.moments.mean_and_deviation()
         missing = 1 - self.moments.count / self.rows[0]
         scales = {field.name: field for field in base.numeric} if base else {}
@@ -185,12 +185,12 @@ class Survey:
         base: Encoder | None,
         on_column: Callable[[int, int], None],
     ) -> list[tuple[CategoricalField, FieldStatistics]]:
-        """Fit the categorical columns, a few at once, so that the values of only these are in memory.
+        """Fit the categorical columns, a few at a time to limit the memory for their values.
 
         Args:
             spill: The rows.
-            key_kind: Rule by which a value of the column becomes a key.
-            base: Encoder whose values stay known although they do not occur in this log, up to `max_ids` values.
+            key_kind: Function that returns the rule by which values of a column become keys.
+            base: Encoder whose values stay known even if they do not occur in this log, up to `max_ids` values.
             on_column: Callback that receives the number of finished columns and of all columns.
         """
         numbers = {column.field for column in self.schema.categorical if column.buckets is not None}
@@ -228,7 +228,7 @@ class Survey:
 
         Args:
             column: The sequence.
-            fitted: The fields, its items' among them.
+            fitted: Fitted fields, including the field of the items.
             empty: Training rows without a value.
         """
         owner, statistics = next(pair for pair in fitted if pair[0].name == column.items)
@@ -312,15 +312,15 @@ def fit_ids(
     """Give ids to the values of one column.
 
     Args:
-        counter: The values and how often each was seen.
-        column: The column, with the settings of its own.
-        default: The settings of all columns.
+        counter: Counts of the values.
+        column: Column with its settings, which override `default`.
+        default: Settings of columns without their own.
         former: Earlier ids, whose values stay known even if they are rare in this log; the most frequent values of this
             log come first. A learned map is not changed.
 
     Returns:
-        The ids, by frequency where a map is still to be learned (`shunter.ingestion.encoding.learned_map`); the number
-        of distinct values; and the access curve over the ids, id 0 among them.
+        Map to ids (by frequency if a map is learned later, see `shunter.ingestion.encoding.learned_map`), number of
+        distinct values, and access curve over all ids including 0.
     """
     keys, counts = counter.by_frequency()
     fixed = None
@@ -368,7 +368,7 @@ def positives_alone(name: str) -> DataError:
 
 def no_rows(name: str) -> DataError:
     """Return the error for a log without rows."""
-    return DataError(f"{name} holds no row that can be read: give a file with rows.")
+    return DataError(f"{name} has no readable rows: give a file with rows.")
 
 
 def nothing_found(schema: Schema) -> Survey:

@@ -23,7 +23,7 @@ class TableIds:
             numbers into ranges.
         rows: Rows of the table, including the row of the missing value.
         map_bytes: Size of the stored map in bytes.
-        words: Number of rows by kind, for a learned map only.
+        words: Number of rows by kind as text, for a learned map only.
     """
 
     field: str

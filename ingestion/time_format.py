@@ -32,7 +32,7 @@ class TimeReading:
             return f"a time in {self.unit}, as the other rows have it"
         if self.kind == "any" and self.day_first is None:
             return "a number, a date or an ISO 8601 time"
-        return "a number, as the other rows have it" if self.kind == "numbers" else "a date, as the other rows have it"
+        return "a number, as in the other rows" if self.kind == "numbers" else "a date, as in the other rows"
 
 
 AS_WRITTEN = TimeReading()

@@ -37,7 +37,7 @@ def split_by_time(
         The source with the detected time format, and the split.
 
     Raises:
-        DataError: There are no rows, too many bad ones, or times that are unclear or too few to split by.
+        DataError: There are no rows, too many unreadable rows, ambiguous times, or too few distinct times.
     """
     if source.schema.time_format is not None:
         source = replace(source, reading=TimeReading(format=source.schema.time_format))

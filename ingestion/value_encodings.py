@@ -14,10 +14,10 @@ def fit_encodings(
     Args:
         schema: Schema with `target_encoding` or `count_encoding`.
         spill: The rows.
-        base: Encoder that a nightly run continues: its scales are kept, and its counts added.
+        base: Encoder of the previous nightly run, whose scales are kept and whose counts are added; None for a new fit.
 
     Returns:
-        The encodings, and those of the training rows out of fold.
+        Encodings for all rows, and out-of-fold encodings for the training rows.
     """
     if not schema.value_encodings:
         return (), ()

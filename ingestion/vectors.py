@@ -81,7 +81,9 @@ def _by_id(path: Path, name: str, field: CategoricalField) -> tuple[NDArray[np.f
         raise DataError(f"{path} holds no vectors of {name}: give a row for each value.")
     if not np.isfinite(vectors).all():
         value = values[int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])]
-        raise DataError(f"The vector of {value!r} in {path} holds what is no finite number: mend it or leave it out.")
+        raise DataError(
+            f"The vector of {value!r} in {path} has numbers that are not finite: correct the vector or leave it out."
+        )
     if values.n_unique() < len(values):
         twice = values.filter(values.is_duplicated())[0]
         raise DataError(f"{path} holds more than one vector of {twice!r}: leave one for each value of {name}.")
@@ -105,7 +107,9 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
         else:
             frame = _frame(path)
             if name not in frame.columns:
-                raise DataError(f"{path} has no column {name}, whose values its vectors are of: it has {_few(frame)}.")
+                raise DataError(
+                    f"{path} has no column {name}, to whose values the vectors belong: it has {_few(frame)}."
+                )
             values, vectors = frame[name], _numbers(frame.drop(name), path)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split())[:100]

@@ -18,7 +18,7 @@ class Worker:
     """Worker that prepares a shared object once and then processes one item after the other.
 
     Args:
-        is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
+        is_restricted: Whether the worker reads only paths that requests of other users may read.
     """
 
     def __init__(self, *, is_restricted: bool) -> None:

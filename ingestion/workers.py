@@ -47,7 +47,7 @@ class Crew(Protocol):
     count: int
 
     def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
-        """Return `work(prepare(), item)`; a worker prepares once for all calls with the same `prepare` object.
+        """Return `work(prepare(), item)`; a worker calls each `prepare` function once and reuses the result.
 
         Raises:
             DataError: The worker was lost. Errors of `prepare` and `work` are raised too.
@@ -163,7 +163,7 @@ def crew_of(
     """Return the crew that ingests a log: the nodes of a cluster, or processes or threads of this machine.
 
     Args:
-        request: Names the cluster, whose nodes read a long log; None for this machine.
+        request: Request that names the cluster whose nodes read a long log; None for this machine.
         source: The log.
         cache: Folder of the data sets.
         processes: Number of processes of this machine, see `crew_for`; None to allow the cluster.

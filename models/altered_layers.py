@@ -1,6 +1,6 @@
 """Layers of a finished model that its family does not build, and the entries that describe and restore them.
 
-An alteration is named as its key in `model.json`, whose value has a description for each member of the model.
+The name of an alteration is a key in `model.json`, whose value has a description for each member of the model.
 
 Capabilities:
     keeps_weights: Whether the model keeps the weights of the layers that its family builds, which score equally within
@@ -50,7 +50,7 @@ class Alteration(Protocol):
         ...
 
     def prepare(self, layers: nn.Module, description: Any) -> None:
-        """Put altered layers without weights into the layers that a family builds, before weights are loaded.
+        """Replace layers that a family builds by altered layers without weights, before weights are loaded.
 
         Raises:
             ValueError: The description is not valid in this version.
@@ -74,7 +74,7 @@ def descriptions_of(members: Sequence[Recommender]) -> dict[str, list[Any]]:
 
 
 def prepare(layers: nn.Module, alterations: Mapping[str, Any]) -> None:
-    """Put altered layers without weights into the layers that a family builds.
+    """Replace layers that a family builds by altered layers without weights.
 
     Args:
         layers: Layers of one model.
@@ -82,7 +82,7 @@ def prepare(layers: nn.Module, alterations: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: A description is not valid in this version.
-        MissingExtensionError: An alteration that the weights depend on is of an extension that is not installed.
+        MissingExtensionError: The weights depend on an alteration whose extension is not installed.
     """
     for name, description in alterations.items():
         if not _is_left_out(name):
@@ -93,13 +93,13 @@ def finish(model: Recommender, alterations: Mapping[str, Any]) -> None:
     """Restore the altered layers of a loaded model in evaluation mode; see `prepare`."""
     for name, description in alterations.items():
         if _is_left_out(name):
-            log.warning("A model scores with its original layers, since the extension %r is not installed.", name)
+            log.warning("A model scores with its original layers, because the extension %r is not installed.", name)
         else:
             ALTERATIONS.load(name).finish(model, description)
 
 
 def _is_left_out(name: str) -> bool:
-    """Return True if an alteration is not installed, and the model scores without it."""
+    """Return True if an alteration is not installed and the model can score without it."""
     entry = ALTERATIONS.entries.get(name)
     return entry is not None and bool(entry.capabilities.get("keeps_weights")) and not entry.is_installed
 

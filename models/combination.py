@@ -27,7 +27,8 @@ class Combination(Record):
         references: For ranks, the quantiles of each member's log odds in ascending order; for votes, one threshold for
             each member.
         knots: Points of a monotone piecewise linear calibration: log odds after slope and intercept in ascending order,
-            with the calibrated values. It is constant outside the knots; without knots nothing changes.
+            with the calibrated values. The calibration is constant outside the knots; without knots there is no
+            calibration.
         label: Name of the combination in the comparison that chose it.
     """
 

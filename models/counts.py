@@ -64,7 +64,7 @@ class LayerCount:
         m: Rows of the left matrix of a product; 0 for other kinds.
         n: Columns of the right matrix.
         k: Length of the summed axis.
-        count: Number of such products; 1 for other kinds.
+        count: Number of equal products; 1 for other kinds.
         flops: FLOPs, multiply and add counted as two; 0 for other kinds, which are memory-bound.
         bytes_read: Bytes of all operands.
         bytes_written: Bytes of all results.
@@ -95,7 +95,7 @@ class ModelCounts:
     Attributes:
         matmul_flops_per_sample: FLOPs of forward and backward, multiply and add counted as two.
         lookups_per_sample: Embedding rows read.
-        lookup_bytes_per_sample: Bytes of these rows; the update reads and writes the same number.
+        lookup_bytes_per_sample: Bytes of the read rows; the update reads and writes as many bytes.
         input_bytes_per_sample: Bytes of dense values, ids, offsets and labels.
         parameter_bytes: Bytes of the weights of tables and layers.
         dense_parameter_bytes: Bytes of the weights of the layers alone.

@@ -50,7 +50,9 @@ class Ensemble(nn.Module):
         scales = torch.tensor(scale, dtype=torch.float64)
         assert scales.min() > 0, "a scale is positive"
         self.register_buffer("weights", (shares / shares.sum(0) * scales).float().to(device))
-        assert combination is None or shares.ndim == scale == 1, "a combination has one task and a scale of its own"
+        assert combination is None or shares.ndim == scale == 1, (
+            "a combination supports only one task and replaces the scale"
+        )
         self.combiner = None if combination is None else Combiner(combination).to(device)
 
     @property

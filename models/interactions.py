@@ -37,7 +37,7 @@ class InteractionOptions(Protocol):
 
     @property
     def attention_heads(self) -> int:
-        """Heads of the self-attention; divides the width."""
+        """Number of heads of the self-attention, a divisor of the width."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class PairOptions:
 
 
 class Mix(nn.Linear):
-    """Linear map that mixes the vectors of a sample, equal in each dimension: W_m of DHEN (arXiv 2203.11014)."""
+    """Linear map that mixes the vectors of a sample, the same in each dimension: W_m of DHEN (arXiv 2203.11014)."""
 
     def __init__(self, vectors: int, mixed: int) -> None:
         super().__init__(vectors, mixed, bias=False)
@@ -167,8 +167,8 @@ INTERACTIONS: dict[Interaction, Callable[[InteractionOptions, int], nn.Module]] 
 class PairNumbers(nn.Module):
     """Interaction module of DHEN that replaces the dot products of a DLRM: one output for each pair of vectors.
 
-    The module outputs as few vectors as give one number for each pair; surplus numbers are dropped. If a single vector
-    is wider than the number of pairs, a linear map reduces it.
+    The module outputs the fewest vectors that contain one number for each pair; surplus numbers are dropped. If a
+    single vector is wider than the number of pairs, a linear map reduces it.
 
     Args:
         dim: Width of the vectors.

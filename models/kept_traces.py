@@ -1,6 +1,6 @@
 """Cache of step traces on disk: tracing takes a second, and later runs need the same shapes again.
 
-A file in Shunter's home folder has one trace. Its name is a digest of everything that a trace depends on: the layers,
+Each trace is a file in Shunter's home folder. Its name is a digest of everything that a trace depends on: the layers,
 the shapes of their weights and inputs, the sources of the models, and torch. A trace is independent of the rows of the
 tables.
 """

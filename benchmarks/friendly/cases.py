@@ -100,7 +100,7 @@ def options() -> Iterator[Case]:
     yield Case("rollback --to 0", "--to is '0': give a number of at least 1")
     yield Case("compress --min-auc 2", "--min-auc is 2.0: give a number below 1")
     yield Case(
-        "robustness --error-rates 1e-4,often", "'often' is no rate of errors: give numbers above 0 and at most 0.5"
+        "robustness --error-rates 1e-4,often", "'often' is not a fault rate: give numbers above 0 and at most 0.5"
     )
     yield Case("robustness --error-rates 0", "'0' is no rate of errors")
     yield Case("rollback --to previous", "--to is previous: give a whole number")
@@ -401,7 +401,7 @@ def logs() -> Iterator[Case]:
         Case("train --data log.csv", "log.csv is CSV and needs a schema"),
         Case("train --data ml-100l", "ml-100l is no file, folder or named data set"),
         Case("train --data log.tsv", "did you mean --format csv", {"log.tsv": "click\tuser\n1\t2\n"}),
-        Case("check ml-100k", "is a data set that Shunter brings along: give the path of a log of your own"),
+        Case("check ml-100k", "is a built-in data set: give the path of a log of your own"),
         Case("check log.csv --out schema.yaml", "--out schema.yaml exists: name a new file"),
         Case("check log.csv --out none/schema.yaml", r"--out none/schema.yaml cannot be written \(No such file"),
         Case("check log.csv --format parquet", "cannot be read as Parquet"),
@@ -427,7 +427,7 @@ def logs() -> Iterator[Case]:
         Case("check /dev/zero", "/dev/zero"),
         Case(
             "train --data synthetic:x",
-            "names no data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED",
+            "is not the name of a data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED",
         ),
         Case("nightly", "--data", starts_servers=True),
     )

@@ -26,7 +26,7 @@ class Bench:
         score: Function that scores rows with a model, as in serving.
         rows: Rows in the format of `score`.
         stopwatch: Function that measures times; replaced in tests.
-        batch_rows: Number of the rows.
+        batch_rows: Number of rows in `rows`.
     """
 
     dataset: Dataset
@@ -54,7 +54,7 @@ class Bench:
         return [1e3 * seconds for seconds in self.seconds(works)]
 
     def seconds(self, works: Sequence[Callable[[], object]]) -> list[float]:
-        """Return the seconds of each function, run with the threads that scoring uses."""
+        """Return the run time of each function in seconds, with the threads that scoring uses."""
         with applied(self.execution), torch.no_grad():
             return self.stopwatch(works)
 

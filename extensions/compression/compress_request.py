@@ -20,10 +20,12 @@ class CompressRequest(Request, frozen=True):
         default=None,
         ge=0.5,
         lt=1,
-        description=f"Lowest acceptable validation AUC; if omitted, that of the model less {TOLERATED_AUC_LOSS:g}.",
+        description=f"Lowest acceptable validation AUC; if omitted, the AUC of the model minus {TOLERATED_AUC_LOSS:g}.",
     )
     max_bytes: int | None = Field(
-        default=None, ge=1, description="Most bytes of the weights; with it a smaller model need not be faster."
+        default=None,
+        ge=1,
+        description="Largest size of the weights in bytes; with this limit a smaller model need not be faster.",
     )
     batch_rows: int = Field(
         default=2_048, ge=1, le=8_192, description="Rows scored together when the time is measured."

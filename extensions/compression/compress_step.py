@@ -48,7 +48,7 @@ class Opened:
     Attributes:
         title: Name and version of the model.
         scorer: Object that scores with the model.
-        dataset: Data set that it was trained on.
+        dataset: Data set on which the model was trained.
     """
 
     title: str
@@ -64,9 +64,9 @@ def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -
             the data set has.
     """
     if isinstance(scorer, RankingScorer):
-        raise RequestError(f"{title} ranks items and has no hidden layers: only models of clicks are compressed.")
+        raise RequestError(f"{title} ranks items and has no hidden layers: only click models can be compressed.")
     if scorer.model.features.number is not None:
-        raise RequestError(f"{title} predicts a number: only models of clicks are compressed.")
+        raise RequestError(f"{title} predicts a number: only click models can be compressed.")
     if is_altered(scorer.model):
         raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
     if scorer.model.features != dataset.features:
@@ -84,7 +84,8 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
     rows = min(request.calibration_rows, opened.dataset.splits["train"].rows)
     if rows < LEAST_CALIBRATION_ROWS:
         raise DataError(
-            f"{rows:,} rows are too few to fit a smaller model to: give --calibration-rows, and data, of at least "
+            f"{rows:,} rows are too few to calibrate a smaller model: --calibration-rows and the "
+            "training data must have at least "
             f"{LEAST_CALIBRATION_ROWS}."
         )
     execution = Execution(threads=torch.get_num_threads())

@@ -72,4 +72,4 @@ def set_challenger_alias(model: RegisteredModel) -> None:
 
 
 def _none(title: str) -> Dataset:
-    raise DataError(f"The run of {title} does not say what it was trained on: compress another version.")
+    raise DataError(f"The run of {title} does not record its training data: compress another version.")

@@ -34,7 +34,7 @@ class CompressionCard:
     def sentence(self) -> str:
         """Return the result in one sentence."""
         if self.winner is None:
-            return f"{self.title} stays as it is: nothing that keeps an AUC of {self.min_auc:.4f} is faster."
+            return f"{self.title} is not compressed: no compression that keeps an AUC of {self.min_auc:.4f} is faster."
         kept = next(record for record in self.records if record.name == self.winner)
         return (
             f"{self.winner} makes {self.title} {kept.reason} on validation; on the test part the AUC goes from "
@@ -48,7 +48,7 @@ def comparison(records: Sequence[PassRecord]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     if known:
         before = {one.name: one.before for one in known[0].figures}
-        rows.append(("none", *_cells(before), "the model as it is"))
+        rows.append(("none", *_cells(before), "the original model"))
     for record in records:
         after = {one.name: one.after for one in record.figures}
         outcome = f"{'keeps the limits' if record.is_kept else 'refused'}: {record.reason}"
@@ -70,9 +70,9 @@ def _cells(figures: dict[str, float]) -> tuple[str, str, str, str]:
 def card_of(card: CompressionCard) -> tuple[str, list[Section]]:
     """Return title and sections of the card."""
     how = (
-        f"AUC and NE on the validation part; milliseconds to score {card.batch_rows:,} rows on the path of "
-        "`shunter predict` and `shunter serve`, measured in turns with the model as it is; bytes of the weights. The "
-        f"floor of the AUC is {card.min_auc:.4f}."
+        f"AUC and NE on the validation part; milliseconds to score {card.batch_rows:,} rows as "
+        "`shunter predict` and `shunter serve` do, in turns with the original model; bytes of the weights. The "
+        f"lowest allowed AUC is {card.min_auc:.4f}."
     )
     table = Table(COLUMNS, comparison(card.records))
     return f"Compression of {card.title}", [

@@ -17,7 +17,7 @@ class Candidate:
     Attributes:
         name: Display name.
         learning: Function that builds the trainable layers of each member.
-        finished: Function that converts these to the layers for scoring, in the same order.
+        finished: Function that converts the trained layers to layers for scoring, in the same order.
     """
 
     name: str
@@ -26,9 +26,9 @@ class Candidate:
 
 
 def fastest_that_keeps(subject: CompressionSubject, candidates: Sequence[Candidate]) -> CompressionSubject:
-    """Return the fastest candidate within the limits, found by bisection; the one with the highest AUC if none is.
+    """Return the fastest candidate within the limits, by bisection; the candidate with the highest AUC if none is.
 
-    Each candidate tried is fine-tuned, about `log2(n)` of `n`. Slower candidates are assumed to be more accurate.
+    About `log2(n)` of `n` candidates are fine-tuned and measured. Slower candidates are assumed to be more accurate.
 
     Args:
         subject: Model, with its limits.

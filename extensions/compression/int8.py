@@ -25,7 +25,7 @@ class Int8Linear(CompressedLinear):
         inputs: Width of the input.
         outputs: Width of the output.
         has_bias: True if the layer has a bias.
-        is_signed: True if inputs may be negative; after a ReLU they are not, and have twice as many levels.
+        is_signed: True if inputs may be negative; otherwise, such as after a ReLU, inputs have twice as many levels.
     """
 
     form = "int8"
@@ -102,7 +102,7 @@ def _zeros(outputs: int) -> Tensor:
 
 
 def _has_kernel() -> bool:
-    """Return True if oneDNN has an integer kernel here; otherwise the same products are computed in floating point."""
+    """Return True if oneDNN has an integer kernel for this CPU; otherwise the same products are computed as floats."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
 
 

@@ -77,12 +77,12 @@ class Compression:
             ValueError: The values belong to another version.
         """
         if set(values) != {"layers"}:
-            raise ValueError(f"a compression is not known: {', '.join(sorted(values))}")
+            raise ValueError(f"unknown compression: {', '.join(sorted(values))}")
         layers: dict[str, LayerForm] = {}
         for path, form in values["layers"].items():
             options = {name: value for name, value in form.items() if name != "form"}
             if not all(isinstance(value, int) for value in options.values()):
-                raise ValueError(f"the form of layer {path!r} has an option that is no whole number")
+                raise ValueError(f"the form of layer {path!r} has an option that is not a whole number")
             layers[path] = LayerForm(form=form["form"], options=options)
         return cls(layers=layers)
 
@@ -103,7 +103,7 @@ class LayerCompression:
         Compression.from_dict(description).apply(layers)
 
     def finish(self, model: Recommender, description: Mapping[str, Any]) -> None:
-        """Do nothing: the loaded weights are those of the forms."""
+        """Do nothing, because the loaded weights already have the compressed form."""
 
 
 COMPRESSION = LayerCompression()

@@ -77,11 +77,11 @@ class EnsemblePacker:
     error_rate: float | None = None
 
     def shrink(self, selection: EnsembleSelection) -> PackedResult:
-        """Pack the best members into the limit: one, then two with half of the bytes each, as long as that helps.
+        """Pack one, two, three, ... of the best members into the limit, in equal parts, while the quality improves.
 
-        Each number of members is evaluated on the half of validation that fits no weights. With an error rate, it is
-        evaluated under such bit flips with the detector of `robustness` (E2CNN chooses the number for an expected
-        rate).
+        Each number of members is evaluated on the half of validation on which no ensemble weights are fitted. With an
+        error rate, the evaluation includes bit flips and the detector of `robustness` (E2CNN chooses the number of
+        members for an expected rate).
 
         Args:
             selection: Selection without a limit.
@@ -120,8 +120,8 @@ class EnsemblePacker:
             best, best_loss = found, loss
         if best is None:
             raise InfeasibleError(
-                f"No member has room in the {self.limit:,} bytes of --ensemble-memory, however few rows and bits it "
-                f"keeps (as it is, the result takes {before:,}): raise the limit or try a smaller model."
+                f"No member fits into the {self.limit:,} bytes of --ensemble-memory, even with the fewest rows and "
+                f"bits (the unpacked result takes {before:,}): raise the limit or try a smaller model."
             )
         fit = MemoryFit(
             limit_bytes=self.limit,
@@ -137,7 +137,7 @@ class EnsemblePacker:
         return PackedResult(selection=best.selection, logits=best.logits, tensors=tensors, fit=fit)
 
     def _order(self, selection: EnsembleSelection) -> list[int]:
-        """Return members in the order of packing: the best single one, then by weight, then by their own quality."""
+        """Return members in the order of packing: the best single member, then by ensemble weight, then by quality."""
         shares = selection.weights.reshape(len(self.members), -1).max(axis=1)
         return sorted(
             self.allowed,
@@ -149,7 +149,7 @@ class EnsemblePacker:
         )
 
     def _packed(self, chosen: Sequence[int], selection: EnsembleSelection) -> PackedEnsemble | None:
-        """Pack some members, each into its part of the bytes, and evaluate them; None if one does not fit."""
+        """Pack the chosen members into equal parts of the limit and evaluate the result; None if one does not fit."""
         execution = Execution(threads=self.threads)
         rows = EvaluationSample(self.dataset, execution)
         logits, packed = np.stack([one.logits for one in self.evaluations]), {}

@@ -59,7 +59,7 @@ def best_form(
     """Search for the packing options with the least log loss within a file size, by one pass of hill climbing.
 
     The search begins with 8 bits and all units. It then changes the bits of the layers, the share of the units and the
-    bits of the rows in this order. Each is set to the value with the least loss, with as many rows as fit (the
+    bits of the rows in this order. Each option is set to the value with the least loss, with as many rows as fit (the
     refinement of E2CNN's heuristic, with bits besides its channels).
 
     Args:
@@ -85,7 +85,7 @@ def best_form(
 
 
 def climbed(tried: Callable[[Form], Packed | None], form: Form = Form(), *, enough: float) -> Packed | None:  # noqa: B008
-    """Return the best form of one pass over `CHOICES`, which ends when the log loss is at most `enough`."""
+    """Return the best options of one pass over `CHOICES`; the pass ends when the log loss is at most `enough`."""
     best = tried(form)
     if best is not None and best.loss <= enough:
         return best

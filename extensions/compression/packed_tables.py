@@ -117,10 +117,10 @@ class _Step:
 
 
 def choose_forms(tables: Sequence[PackedTable], table_of: Sequence[int], memory_bytes: int) -> None:
-    """Unpack the tables that save lookups most work per byte, within the memory limit.
+    """Unpack tables within the memory limit, those first that save lookups most work per byte.
 
-    Numbers are restored before maps are removed, because restoring is most of a lookup's work. A change that does not
-    fit is skipped.
+    Rows are dequantised before maps are removed, because dequantising is most of a lookup's work. A change that does
+    not fit is skipped.
 
     Args:
         tables: Tables, all packed.
@@ -170,9 +170,9 @@ class PackedEmbeddings(EmbeddingTables):
         forms = [table.form for table in self._tables]
         unpruned = sum(not table.is_pruned for table in self._tables)
         return (
-            f"Of {len(forms)} embedding tables {forms.count(PACKED)} stay in few bits in memory, and "
-            f"{len(forms) - forms.count(PACKED)} have their numbers restored; {unpruned} have a row for each id, the "
-            f"others a map to the rows that were kept."
+            f"Of {len(forms)} embedding tables {forms.count(PACKED)} stay packed in memory, and "
+            f"{len(forms) - forms.count(PACKED)} are dequantised; {unpruned} have a row for each id, the "
+            "others have a map from ids to the kept rows."
         )
 
     @torch.no_grad()
@@ -188,7 +188,7 @@ class PackedEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Do nothing: the rows are trained weights."""
+        """Do nothing, because the rows are already trained weights."""
 
 
 def load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ensemble:
@@ -196,7 +196,7 @@ def load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ense
 
     Raises:
         CheckpointError: The file belongs to another model.
-        RequestError: The memory does not hold the packed tables.
+        RequestError: The packed tables are larger than the memory limit.
     """
     features, specs = described(path)
     tensors = {name: file.read(name) for name in file.head}
@@ -212,8 +212,8 @@ def load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ense
     sizes = [sum(table.bytes_as(PACKED) for table in tables) for tables in packed]
     if sum(sizes) > memory_bytes:
         raise RequestError(
-            f"The tables of this model are packed, which stay in memory and take {sum(sizes):,} bytes of the "
-            f"{memory_bytes:,} of --memory: raise it, or serve the model that was packed."
+            f"The packed tables of this model need {sum(sizes):,} bytes of memory, more than the "
+            f"{memory_bytes:,} of --memory: raise --memory, or serve the original model."
         )
     built = iter(
         PackedEmbeddings(

@@ -156,7 +156,7 @@ def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def _rows_within(model: Model, bits: int, uses: Sequence[np.ndarray], room: int) -> list[Tensor] | None:
-    """Return the kept rows of each table: the most used rows of all tables that fit; None if a table has none."""
+    """Return the kept rows of each table: as many of the most used rows as fit; None if a table keeps no row."""
     tables, costs, orders = model.embeddings.tables, [], []
     for table, used in zip(tables, uses, strict=True):
         counts = used.astype(np.int64)
@@ -220,12 +220,12 @@ def _quantised(values: Tensor, bits: int) -> dict[str, Tensor]:
 
 
 def _named(name: str, kept: Tensor) -> dict[str, Tensor]:
-    """Return a dict with the indices of the kept rows or columns under `name`; empty if these are the first ones."""
+    """Return a dict with the indices of the kept rows or columns under `name`; empty if the kept ones come first."""
     return {} if bool((kept == torch.arange(len(kept))).all()) else {name: kept.int()}
 
 
 def _restored(parts: Mapping[str, Tensor], shape: Sequence[int], *, has_rest: bool) -> Tensor:
-    """Return a table or a tensor of a layer in its original shape, float32, up to the loss of packing."""
+    """Return the unpacked table or layer tensor in its original shape, float32; packing is lossy."""
     (codes,) = (name for name in parts if name.startswith("codes"))
     width = shape[-1]
     columns = parts["columns"].long() if "columns" in parts else torch.arange(width)

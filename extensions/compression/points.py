@@ -13,7 +13,7 @@ Costs = tuple[float, ...]  # all are minimised
 
 
 class FormSearch(Protocol):
-    """Search for points of low costs; the default is `search_choices`."""
+    """Function that searches a discrete space for points with low costs; the default is `search_choices`."""
 
     def __call__(self, choices: Choices, costs: Callable[[Point], Costs], trials: int) -> Sequence[tuple[Point, Costs]]:
         """Return the distinct points that were tried, with their costs; at most `trials`."""
@@ -31,8 +31,8 @@ def search_choices(
 ) -> Sequence[tuple[Point, Costs]]:
     """Try points of a space; see `shunter.extensions.compression.points.FormSearch`.
 
-    If there are no more points than trials, all of them are tried. Otherwise the points with equal values everywhere
-    come first, then samples of the multi-objective TPE (Ozaki et al., GECCO 2020).
+    If there are no more points than trials, all points are tried. Otherwise the points with the same value for all
+    choices come first, then samples of the multi-objective TPE (Ozaki et al., GECCO 2020).
 
     Args:
         choices: Values of each choice.

@@ -25,7 +25,7 @@ MOST_LEVEL = 127
 def grid_level(length: int, prototypes: int) -> int:
     """Return the largest grid value at which distances stay exact: at most 127, which is 8 bits with sign.
 
-    A distance is `sum(c^2 - 2 c x)` over a sub-vector, times the number of prototypes, plus the index of one.
+    A distance is `sum(c^2 - 2 c x)` over a sub-vector, times the number of prototypes, plus the prototype's index.
     """
     return min(MOST_LEVEL, int(((EXACT - prototypes) / (3 * prototypes * length)) ** 0.5))
 
@@ -54,7 +54,7 @@ class ProductLinear(CompressedLinear):
         is_power = prototypes & (prototypes - 1) == 0
         within = LENGTHS[0] <= length <= LENGTHS[1] and PROTOTYPES[0] <= prototypes <= PROTOTYPES[1]
         if not (is_power and within and bits in TABLE_BITS):
-            raise ValueError(f"there is no product layer of length {length}, {prototypes} prototypes and {bits} bits")
+            raise ValueError(f"a product layer cannot have length {length}, {prototypes} prototypes and {bits} bits")
         self.inputs, self.outputs, self.length, self.count, self.bits = inputs, outputs, length, prototypes, bits
         self.parts = -(-inputs // length)
         self.level = grid_level(length, prototypes)

@@ -163,7 +163,7 @@ def squared_distances(vectors: Tensor, centres: Tensor) -> Tensor:
 
 
 def _first_centres(parts: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Sample vectors one after the other, with probability proportional to the squared distance from those before."""
+    """Sample the first centres, with probability proportional to the squared distance from centres sampled before."""
     everywhere, vectors = torch.arange(len(parts)), parts.shape[1]
     centres = [parts[everywhere, torch.randint(vectors, (len(parts),), generator=generator)]]
     least = squared_distances(parts, centres[0].unsqueeze(1)).squeeze(2)

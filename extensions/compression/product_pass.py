@@ -89,7 +89,7 @@ class _Layers:
         self.known: dict[tuple[Place, str], LearnedProduct] = {}
 
     def worth_trying(self) -> dict[str, list[str]]:
-        """Return the possible forms of each layer by name: those faster than the original; all if bytes are limited.
+        """Return by layer the forms to search: those faster than the original; all forms if the bytes are limited.
 
         Raises:
             InfeasibleError: No lookup table is possible.
@@ -109,7 +109,7 @@ class _Layers:
             kept = [name for name, taken in zip(forms, others, strict=True) if taken < own or is_for_bytes]
             points[_named(place)] = [AS_IT_IS, *kept]
         if not any(value in FORMS for values in points.values() for value in values):
-            raise InfeasibleError("no hidden layer is faster as tables of products on this machine")
+            raise InfeasibleError("no hidden layer is faster as a lookup table on this machine")
         return points
 
     def costs(self, point: Point) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Linear layers without the hidden units of least weight (magnitude pruning: Han et al., NeurIPS 2015).
+"""Linear layers without the hidden units of smallest weights (magnitude pruning: Han et al., NeurIPS 2015).
 
 Whole units are removed, on both sides of their ReLU, which leaves a smaller dense layer. Single zero weights make no
 product faster on CPUs and GPUs until nearly all weights are zero.
@@ -39,7 +39,7 @@ class PrunedLinear(CompressedLinear):
             raise ValueError(f"a pruned layer has inputs and outputs, not {', '.join(options) or 'none'}")
         inputs, outputs = options["inputs"], options["outputs"]
         if not (1 <= inputs <= linear.in_features and 1 <= outputs <= linear.out_features):
-            raise ValueError(f"a pruned layer is no wider than the other, not {inputs} by {outputs}")
+            raise ValueError(f"a pruned layer cannot be wider than the original, but has {inputs} by {outputs}")
         return cls(inputs, outputs, has_bias=linear.bias is not None)
 
     @classmethod

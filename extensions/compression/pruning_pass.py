@@ -1,4 +1,4 @@
-"""Pass that removes the hidden units of least weight, as many as the lowest AUC allows."""
+"""Pass that removes the hidden units of smallest weights, as many as the lowest AUC allows."""
 
 import copy
 from collections.abc import Sequence

@@ -18,8 +18,8 @@ class Rivals:
     """Results of all compressions.
 
     Attributes:
-        subject: Fastest result within the limits that gains; the original if there is none.
-        winner: Name of its compression; None if the model is not compressed.
+        subject: Fastest improved result within the limits; the original if there is none.
+        winner: Name of the fastest compression; None if the model is not compressed.
         records: Records of all compressions.
     """
 
@@ -67,7 +67,7 @@ def _check_possible(subject: CompressionSubject, records: Sequence[PassRecord]) 
         what = f"No compression that keeps the AUC fits {limits.max_bytes:,} bytes"
         if keeping:
             raise InfeasibleError(_nearest(keeping, "weight_bytes", what))
-        raise InfeasibleError(f"{what}: the model has {size:,}, and none can be made of it ({records[0].reason}).")
+        raise InfeasibleError(f"{what}: the model has {size:,}, and it cannot be compressed ({records[0].reason}).")
 
 
 def _nearest(found: dict[str, dict[str, float]], by: Literal["auc", "weight_bytes"], what: str) -> str:

@@ -19,7 +19,7 @@ class SmallerModel:
         return None if hidden_linears(subject.model) else "the model has no wide hidden layer"
 
     def gain(self, before: CompressionSubject, after: CompressionSubject) -> Gain:
-        """Return quality, time and bytes compared with the original, and if the limits are kept."""
+        """Return quality, time and bytes compared with the original, and whether the limits are kept."""
         bench, limits = before.bench, before.limits
         old, new = bench.quality(before.model), bench.quality(after.model)
         times = bench.milliseconds([before.model, after.model])
@@ -35,7 +35,7 @@ class SmallerModel:
         made_as = f" ({after.form_name})" if after.form_name else ""
         reason += made_as
         if not new.auc >= limits.min_auc:
-            because = f"AUC {new.auc:.4f} is below the floor of {limits.min_auc:.4f}{made_as}"
+            because = f"AUC {new.auc:.4f} is below the lowest allowed {limits.min_auc:.4f}{made_as}"
             return Gain(figures, because, is_worth=False)
         if misses:
             because = f"{sizes[1]:,} bytes are more than the {limits.max_bytes:,} allowed{made_as}"

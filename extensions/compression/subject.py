@@ -43,7 +43,7 @@ class CompressionSubject:
     Attributes:
         model: Model, on the CPU in evaluation mode.
         bench: Bench that compares models.
-        calibration: Rows of the training part, with labels.
+        calibration: Training rows with labels, to which a compressed model is calibrated.
         limits: Limits on the compressed model.
         fine_tuning: Settings of the fine-tuning.
         search: Search for the forms of the layers.
@@ -69,7 +69,7 @@ def members_of(model: Model | Ensemble) -> tuple[Model, ...]:
 
 
 def hidden_linears(model: Model | Ensemble) -> dict[Place, nn.Linear]:
-    """Return the linear layers that may be compressed: all wide ones except the last, which returns logits."""
+    """Return the linear layers that may be compressed: all wide layers except the last, which returns logits."""
     return {
         (number, path): linear
         for number, member in enumerate(members_of(model))

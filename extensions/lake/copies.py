@@ -29,7 +29,7 @@ def copy_path(store: str, location: str, version: str, name: str) -> Path:
         name: Name of the file.
 
     Raises:
-        DataError: A part of the address is empty, leaves its folder, or is too long for a name of a file.
+        DataError: A part of the address is empty, leaves its folder, or is too long for a file name.
     """
     if "://" in location:
         scheme, _, place = location.partition("://")
@@ -49,19 +49,20 @@ def touch(paths: Iterable[Path]) -> None:
 
 
 def make_room(needed_bytes: int, told: str) -> None:
-    """Remove the copies that were not used for the longest time until new ones fit into the bound.
+    """Remove the least recently used copies until the new copies fit into the limit.
 
     Args:
         needed_bytes: Size of the new copies.
-        told: Address of the new copies, for the error message.
+        told: Source address of the new copies, for the error message.
 
     Raises:
-        DataError: The new copies are larger than the bound.
+        DataError: The new copies are larger than the limit.
     """
     bound = int(Settings().object_cache_gib * 2**30)
     if needed_bytes > bound:
         raise DataError(
-            f"{told} holds {needed_bytes / 2**30:.3g} GiB, and local copies may have {bound / 2**30:.3g}: give fewer "
+            f"{told} holds {needed_bytes / 2**30:.3g} GiB, but the limit of local copies is "
+            f"{bound / 2**30:.3g}: give fewer "
             "files, or raise SHUNTER_OBJECT_CACHE_GIB."
         )
     versions: list[tuple[Path, float, int]] = []

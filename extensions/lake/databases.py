@@ -74,9 +74,9 @@ class _Database(ABC):
             quoted = ".".join(f'"{part}"' for part in query.split("."))
             query = f"SELECT * FROM {quoted}"
         elif is_foreign_request():
-            raise RequestError(f"A query of {told} may be given on the command line alone: name a table, or a view.")
+            raise RequestError(f"A query of {told} may be given only on the command line: name a table or a view.")
         if "?" in address.location and is_foreign_request():
-            raise RequestError(f"{told} has parameters, which may be given on the command line alone: leave them out.")
+            raise RequestError(f"{told} has parameters, which may be given only on the command line: leave them out.")
         if "://" not in address.location and not Path(address.location).expanduser().is_file():
             raise NoObjectError(told, "is no file")
         file += self.suffix
@@ -87,7 +87,7 @@ class _Database(ABC):
         """Write the result of a query to a file."""
 
     def copy(self, paths: Iterable[Path]) -> None:
-        """Raise `DataError`, since a result was removed after it was found."""
+        """Raise `DataError`, because the local copy of a result was removed after `find` returned it."""
         raise NoObjectError(str(next(iter(paths))), "was removed")
 
 
@@ -107,7 +107,7 @@ class DuckDbStore(_Database):
                 try:
                     statements = connection.extract_statements(query)
                     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                        raise QueryError(told, "it is no single SELECT")
+                        raise QueryError(told, "it is not a single SELECT")
                     result = connection.sql(query)
                 except (duckdb.ProgrammingError, duckdb.PermissionException, duckdb.InvalidInputException) as error:
                     raise QueryError(told, error) from error
@@ -139,7 +139,7 @@ class SqliteStore(_Database):
                         raise
                     raise QueryError(told, error) from error
                 if result.description is None:
-                    raise QueryError(told, "it is no SELECT")
+                    raise QueryError(told, "it is not a SELECT")
                 writer = csv.writer(file)
                 writer.writerow(column[0] for column in result.description)
                 while rows := result.fetchmany(_BATCH_ROWS):
@@ -176,7 +176,7 @@ async def _copy_result(location: str, query: str, path: Path) -> None:
             statement = await connection.prepare(query)
             columns = ", ".join(map(_column, statement.get_attributes()))
             if not columns:
-                raise QueryError(location, "it is no SELECT")
+                raise QueryError(location, "it is not a SELECT")
             await connection.copy_from_query(
                 f"SELECT {columns} FROM (\n{query}\n) AS q", output=path, format="csv", header=True
             )
@@ -189,7 +189,7 @@ async def _copy_result(location: str, query: str, path: Path) -> None:
 
 
 def _column(attribute: Any) -> str:
-    """Return a column as CSV is read: truth values as true and false, lists as JSON."""
+    """Return a column in the form that the CSV reader expects: booleans as true and false, lists as JSON."""
     name = '"' + attribute.name.replace('"', '""') + '"'
     kind = attribute.type.name
     return f"{name}::text AS {name}" if kind == "bool" else name

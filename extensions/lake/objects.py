@@ -218,7 +218,7 @@ def _nothing(told: str) -> list[str]:
 
 
 def file_system(scheme: str) -> Any:
-    """Return the file system of a scheme, which is configured by its own library and keeps no listings.
+    """Return the fsspec file system of a scheme, configured by its own library, without a cache of listings.
 
     Raises:
         MissingPackageError: Its package is not installed.
@@ -256,7 +256,7 @@ def _path_of(store: str, info: Mapping[str, Any]) -> Path:
 def _version(info: Mapping[str, Any]) -> str:
     """Return a text that identifies the content of an object: its ETag or time, and its size.
 
-    Each process reads an object anew if its server states neither.
+    If the server states neither ETag nor time, each process reads the object again.
     """
     tag = next((info[key] for key in _TAGS if info.get(key)), None) or _time_of_process()
     return hashlib.sha256(f"{tag}|{info['size']}".encode()).hexdigest()[:16]
@@ -293,7 +293,7 @@ def _stream(system: Any, info: Mapping[str, Any], target: Path) -> None:
     with system.open(info["name"], "rb", block_size=0) as source, target.open("wb") as file:
         shutil.copyfileobj(source, file, _RANGE_BYTES)
         if info["size"] is not None and file.tell() != info["size"]:
-            raise ConnectionError("the answer was cut off")
+            raise ConnectionError("the response was truncated")
 
 
 def _copy_ranges(system: Any, info: Mapping[str, Any], target: Path, address: str) -> None:
@@ -306,7 +306,7 @@ def _copy_ranges(system: Any, info: Mapping[str, Any], target: Path, address: st
         def read(_: None) -> bytes:
             data = _read_range(system, info["name"], start, end)
             if len(data) != end - start:
-                raise ConnectionError("the answer was cut off")
+                raise ConnectionError("the response was truncated")
             return data
 
         os.pwrite(descriptor, _attempted(read, None, address), start)
@@ -325,10 +325,10 @@ def _read_range(system: Any, name: str, start: int, end: int) -> bytes:
 
 
 def _attempted(work: Callable[[Any], Result], argument: Any, told: str) -> Result:
-    """Call a function of a store and return its result; retry with growing waits.
+    """Call a function of a store and return its result; retry with exponentially growing waits.
 
     Raises:
-        DataError: There is nothing, access is refused, or all attempts fail.
+        DataError: Nothing exists at the address, access is refused, or all attempts fail.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:

@@ -52,7 +52,7 @@ class _TableStore(ABC):
         """Return the path of the local copy of a version, which is made if it is absent; see the subclass."""
 
     def copy(self, paths: Iterable[Path]) -> None:
-        """Raise `DataError`, since a version was removed after it was found."""
+        """Raise `DataError`, because the local copy of a version was removed after `find` returned it."""
         raise DataError(f"{next(iter(paths))} was removed: read the table again.")
 
 
@@ -73,7 +73,7 @@ class DeltaStore(_TableStore):
         try:
             table = DeltaTable(_whole(address.location))
         except TableNotFoundError as error:
-            raise NoObjectError(told, "is no table of Delta Lake") from error
+            raise NoObjectError(told, "is not a Delta Lake table") from error
         except Exception as error:  # of the library's engine, which has no classes for what a store answers
             raise NoAccessError(told) from error
         if address.version:
@@ -109,7 +109,7 @@ class IcebergStore(_TableStore):
         try:
             table = load_catalog(catalog).load_table(name)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise NoObjectError(told, "is no table of its catalogue") from error
+            raise NoObjectError(told, "is not a table of its catalogue") from error
         except Exception as error:  # of a catalogue that is not configured, or does not answer
             raise NoAccessError(told) from error
         snapshots = {str(one.snapshot_id): one.snapshot_id for one in table.snapshots()}
@@ -179,14 +179,16 @@ def _delta_version(version: str) -> int | datetime:
     """Return a version as a number or a time.
 
     Raises:
-        RequestError: It is neither.
+        RequestError: The text is neither a number nor a time.
     """
     if version.isdecimal():
         return int(version)
     try:
         return datetime.fromisoformat(version).astimezone()
     except ValueError as error:
-        raise RequestError(f"{version!r} is no version: give a number, or a time such as 2026-03-01T10:00Z.") from error
+        raise RequestError(
+            f"{version!r} is not a version: give a number, or a time such as 2026-03-01T10:00Z."
+        ) from error
 
 
 @contextmanager

@@ -87,7 +87,7 @@ class Behaviour:
 
 
 def behaviour_of(machine: Machine, rows: Occurrences, first: int, counts: NDArray[np.int64]) -> Behaviour:
-    """Return the behaviour of the values of one column, with sampling noise shrunk away.
+    """Return the behaviour of the values of one column, shrunk towards zero by its sampling noise.
 
     The learned logit effect of a value with count n has a sampling variance of about 1 / (n p (1 - p)), with p the
     share of clicks. The remaining variance between values, weighted by n, is the real variance. Each learned effect is

@@ -77,9 +77,9 @@ class LearnedIds(LearnedMap):
         own, shared, hashed, salt, segment, bits = arrays["sizes"].tolist()
         slots = np.asarray(arrays["slots"], np.uint8)
         if min(own, shared, salt) < 0 or min(hashed, segment) < 1 or not 1 <= bits <= MOST_BITS:
-            raise ValueError("a learned map with sizes that none has")
+            raise ValueError("a learned map with invalid sizes")
         if len(slots) != -(-3 * segment * bits // 8):
-            raise ValueError("a learned map whose slots are not as many as they should be")
+            raise ValueError("a learned map with a wrong number of slots")
         return cls(own, shared, hashed, StaticMap(salt, segment, bits, slots))
 
     def is_same(self, other: object) -> bool:
@@ -96,7 +96,7 @@ class LearnedIds(LearnedMap):
     @property
     def contents(self) -> str:
         """Numbers of ids by kind, for messages."""
-        return f"{self.own:,} of one value, {self.shared:,} of values alike, {self.hashed:,} of rare and new ones"
+        return f"{self.own:,} of one value, {self.shared:,} of values alike, {self.hashed:,} of rare and new values"
 
     @property
     def rows(self) -> int:
@@ -138,7 +138,7 @@ def group(counts: NDArray[np.int64], points: NDArray[np.float64], rows: int, lea
         points: Behaviour of each value, `[values, numbers]`; the loss of sharing a row grows with the distance.
         rows: Largest number of rows, at least 2, without the row of the missing value. The table has fewer rows if
             every value gets a row of its own.
-        least: Smallest count of a value whose behaviour is known.
+        least: Smallest count at which the behaviour of a value counts as known.
     """
     hashed = max(1, round(rows * HASHED_SHARE))
     known = rows - hashed
@@ -154,7 +154,7 @@ def group(counts: NDArray[np.int64], points: NDArray[np.float64], rows: int, lea
 def split_points(points: NDArray[np.float64], weights: Weights, count: int) -> NDArray[np.int64]:
     """Cluster weighted points into groups of small within-group variance, by recursive splitting.
 
-    While there are too few groups, the group whose split reduces the sum of squares most is split in two (Wan, Wong and
+    Until there are `count` groups, the group whose split reduces the sum of squares most is split in two (Wan, Wong and
     Prusinkiewicz, 1988). The split is at the best position along the first principal direction. The method takes about
     n log n steps, k-means n times the number of groups; no random numbers are drawn.
 

@@ -21,7 +21,7 @@ Columns = dict[int, IdMap]  # id maps of the columns with ids of their own, by c
 
 
 def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> list[Fitted]:
-    """Learn the id maps of the columns with `learned_rows`; columns with the map of a base encoder keep that map.
+    """Learn the id maps of the columns with `learned_rows`; columns with a map from a base encoder keep that map.
 
     Args:
         schema: Schema of the log.
@@ -67,16 +67,18 @@ def _field_name(column: Categorical) -> str:
 
 
 def _learn(spill: Spill, own: Columns, to_learn: Mapping[int, int]) -> dict[int, LearnedIds]:
-    """Learn the maps of the columns in `to_learn`, which gives the number of map rows by column index."""
+    """Learn the maps of some columns; `to_learn` maps the index of each column to the number of rows of its map."""
     firsts = dict(zip(own, np.cumsum([0, *(ids.rows for ids in own.values())]).tolist(), strict=False))
     rows = _training_rows(spill, own, firsts)
     if rows.labels.min(initial=1) == rows.labels.max(initial=0):
-        raise DataError("learned_rows groups values by what they do to the label, which is the same in all rows.")
+        raise DataError(
+            "learned_rows groups values by their effect on the label, but the label is the same in all rows."
+        )
     machine = learn(rows, sum(ids.rows for ids in own.values()))
     found: dict[int, LearnedIds] = {}
     for place, table_rows in to_learn.items():
         ids = own[place]
-        assert isinstance(ids, VocabularyIds), "its values have ids by their frequency"
+        assert isinstance(ids, VocabularyIds), "the values of the column have ids by frequency"
         counts = _lookups(spill, place, ids)[1:]
         behaviour = behaviour_of(machine, rows, firsts[place] + 1, counts)
         grouping = group(counts, behaviour.points, table_rows, behaviour.doubt)

@@ -1,4 +1,4 @@
-"""Static map from known keys to small numbers that stores no keys and needs a third more bits than the numbers.
+"""Static map from known keys to small integers that stores no keys and needs a third more bits than the integers.
 
 The map is a Bloomier filter in the form of Graf and Lemire's xor filters (2020; construction by Majewski et al., 1996).
 Each key has three slots, and the number of a key is the exclusive or of the three slot contents. Check bits from the
@@ -21,7 +21,7 @@ _NONE = -1
 
 
 class StaticMap:
-    """Map from keys to numbers.
+    """Map from keys to integers.
 
     Attributes:
         salt: Seed of the hash functions, the first seed for which the slots can be filled.
@@ -63,7 +63,7 @@ class StaticMap:
         return self.packed.nbytes
 
     def numbers(self, keys: Keys) -> NDArray[np.int64]:
-        """Return the number of each key, int64 [keys]; -1 for keys detected as unknown."""
+        """Return the integer to which each key maps, int64 [keys]; -1 for keys detected as unknown."""
         slots, checks = slots_of(keys, self.salt, self.segment)
         found = self._slot(slots[0]) ^ self._slot(slots[1]) ^ self._slot(slots[2])
         number_bits = np.uint64(self.bits - CHECK_BITS)
@@ -93,7 +93,7 @@ def slots_of(keys: Keys, salt: int, segment: int) -> tuple[NDArray[np.int64], Ke
 
 
 def _order(slots: NDArray[np.int64], count: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]] | None:
-    """Return rounds of (keys, a slot of each that no other key of this or a later round uses); None if impossible."""
+    """Return rounds of (keys, a slot for each that no other key of this or a later round uses); None if impossible."""
     degrees = np.bincount(slots.ravel(), minlength=count)
     members = np.zeros(count, np.int64)  # for a slot with a single key: the index of the key
     keys = np.arange(slots.shape[1])

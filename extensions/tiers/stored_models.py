@@ -66,8 +66,8 @@ def load_stored_model(
         return load_model(directory)
     if any(spec.table_precision != "fp32" for spec in specs):
         raise RequestError(
-            f"The fp16 embedding tables of this model must be in memory and take {sum(sizes):,} bytes "
-            f"of the {memory_bytes:,} of --memory: raise it, or leave it out."
+            f"The fp16 embedding tables of this model need {sum(sizes):,} bytes of memory, more than the "
+            f"{memory_bytes:,} of --memory: raise --memory, or leave it out."
         )
     if any(spec.has_mixed_tables for spec in specs):
         raise RequestError(

@@ -1,7 +1,7 @@
-"""Hardware profile of an accelerator that is not available: published peaks times the share that training reaches.
+"""Estimated hardware profile of an accelerator that cannot be measured: published peaks times reached shares.
 
 A data sheet gives the peak; a training step reaches a share of the peak. The shares of GPUs and the time of a launch
-are those of the one GPU of which a step was recorded (an H200, `benchmarks/results/train_step_gpu.json`); those of
+were measured on one GPU (an H200, `benchmarks/results/train_step_gpu.json`); the shares of
 processors are round numbers. Every figure made with them is marked as estimated, and predictions carry a wide interval.
 If a profile of the same kind was measured on this machine and its catalogue row is known, its shares are used.
 """
@@ -99,7 +99,7 @@ def catalogue_profile(
         row: Row of the accelerator.
         local: Measured profiles with their catalogue rows; the first of the same kind gives the shares of the peaks.
         catalogue: Catalogue with the processors' core counts; loaded if None.
-        here: Further measured profiles, whose accelerators have no row.
+        here: Measured profiles of accelerators without a catalogue row.
     """
     alike = [(profile, its_row) for profile, its_row in local if (its_row.kind == "cpu") == (row.kind == "cpu")]
     is_cpu = row.kind == "cpu"
@@ -152,8 +152,8 @@ def row_cores(row: AcceleratorRow, catalogue: Catalogue | None = None) -> int:
 def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source]:
     """Return the published peak FLOP/s of a precision, and whether the value is published or estimated.
 
-    On a GPU, fp32 means TF32 where it has that, as products are computed there. Without a published bf16 rate, bf16
-    runs emulated at the fp32 rate. If only bf16 is published, fp32 is estimated as a quarter of the bf16 rate.
+    On a GPU with TF32, fp32 means TF32, because training computes products in TF32. Without a published bf16 rate, bf16
+    is emulated at the fp32 rate. If only bf16 is published, fp32 is estimated as a quarter of the bf16 rate.
     """
     peaks = row.peak_flops_per_second
     if precision == "bf16":

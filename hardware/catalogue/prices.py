@@ -1,6 +1,6 @@
 """Accelerator prices per hour: the user's `prices.yaml`, and the SkyPilot catalogue that it can name.
 
-accelerators:            # price of one, on any machine; named as in `shunter profile` or as in the catalogue
+accelerators:            # price of one accelerator on any machine, named as in `shunter profile` or in the catalogue
   cpu: 0.40
   NVIDIA L4: 0.70
 nodes:                   # price of a whole machine, by its host name or its name in the cluster
@@ -36,8 +36,8 @@ class SkyPilotPrices(_Part):
     """Selection of prices from SkyPilot's catalogue of one cloud, a CSV file under `~/.sky/catalogs`."""
 
     file: Path = Field(description="CSV file; a relative path is taken from the folder of `prices.yaml`.")
-    region: str | None = Field(default=None, description="Region; if omitted, the cheapest of all counts.")
-    spot: bool = Field(default=False, description="Whether the price of an interruptible machine counts.")
+    region: str | None = Field(default=None, description="Region; if omitted, the cheapest region.")
+    spot: bool = Field(default=False, description="Whether to use prices of interruptible (spot) machines.")
 
 
 class Prices(_Part):
@@ -54,7 +54,7 @@ class Prices(_Part):
         """Read the user's `prices.yaml`.
 
         Raises:
-            RequestError: the file cannot be read, is no YAML, or has an unknown key or a wrong value.
+            RequestError: the file cannot be read, is not YAML, or has an unknown key or a wrong value.
         """
         try:
             prices = cls.model_validate(load_yaml(yaml_text(path)) or {})
@@ -65,14 +65,14 @@ class Prices(_Part):
                 sentence([f"The file of prices {path} is wrong, {clause(error.errors()[0], cls)}"])
             ) from error
         except ValueError as error:
-            raise RequestError(f"The file of prices {path} is no YAML: write keys such as 'accelerators'.") from error
+            raise RequestError(f"The file of prices {path} is not YAML: write keys such as 'accelerators'.") from error
         if prices.skypilot is None:
             return prices
         sky = prices.skypilot.model_copy(update={"file": path.parent / prices.skypilot.file.expanduser()})
         return prices.model_copy(update={"skypilot": sky})
 
     def price_per_hour(self, accelerator: Accelerator, *, is_here: bool = True) -> float | None:
-        """Return the hourly price of an accelerator: its own, its model's, its machine's or SkyPilot's; None if none.
+        """Return the hourly price by the accelerator's name, its model, its machine or SkyPilot; None if unknown.
 
         Args:
             accelerator: Accelerator of this machine, of a cluster (`cpu@NODE`) or of the catalogue.
@@ -96,7 +96,7 @@ class Prices(_Part):
 
 
 def skypilot_prices(prices: SkyPilotPrices) -> dict[str, float]:
-    """Return the lowest hourly price of one accelerator with its host, by its catalogue row or else by its own name.
+    """Return the lowest hourly price of one accelerator including its host, by catalogue row, or by name without a row.
 
     The price of a machine with several accelerators is divided by their number. Rows without an instance type are
     skipped, because there the host is priced separately.
@@ -144,10 +144,10 @@ def update_catalogue_prices(prices: SkyPilotPrices, catalogue_file: Path) -> tup
 
     Args:
         prices: SkyPilot file, region and kind of price.
-        catalogue_file: The user's catalogue; its other content stays, without its comments.
+        catalogue_file: The user's catalogue; other fields are kept, but comments are lost.
 
     Returns:
-        The prices, by name.
+        Price updates, sorted by name.
 
     Raises:
         RequestError: a file cannot be read, or the prices name no accelerator of the catalogue.

@@ -52,7 +52,7 @@ class AcceleratorRow(Frozen):
     """Published specification of one accelerator; one row is one device as its software numbers devices."""
 
     name: str
-    aliases: tuple[str, ...] = Field(default=(), description="Other names, as drivers and price lists write them.")
+    aliases: tuple[str, ...] = Field(default=(), description="Other names, as in drivers and price lists.")
     vendor: str
     kind: Literal["gpu", "tpu", "hpu", "cpu"]
     memory_bytes: PositiveBytes
@@ -61,11 +61,13 @@ class AcceleratorRow(Frozen):
         min_length=1, description="Dense rate of the fastest unit (matrix unit where there is one), by data type."
     )
     interconnect: str = Field(description="Connection to the other devices of the same machine, as text.")
-    interconnect_bytes_per_second: Positive | None = Field(description="One direction, all links; None if unpublished.")
-    host_link_bytes_per_second: Positive | None = Field(description="One direction; None for a processor.")
+    interconnect_bytes_per_second: Positive | None = Field(
+        description="Bandwidth in one direction over all links; None if unpublished."
+    )
+    host_link_bytes_per_second: Positive | None = Field(description="Bandwidth in one direction; None for a processor.")
     tdp_watts: Positive | None = Field(description="Thermal design power of the device; None if unpublished.")
     price_per_hour: Positive | None = Field(default=None, description="US dollars; None if unknown.")
-    price_includes_host: bool = Field(default=True, description="Whether the price is that with a share of the host.")
+    price_includes_host: bool = Field(default=True, description="Whether the price includes a share of the host.")
     price_date: datetime.date | None = Field(default=None, description="Day on which the price was valid or read.")
     price_source: str | None = Field(default=None, description="Key of `Catalogue.sources`.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
@@ -80,7 +82,7 @@ class AcceleratorRow(Frozen):
     @model_validator(mode="after")
     def _check_price(self) -> "AcceleratorRow":
         if self.price_per_hour is not None and (self.price_date is None or self.price_source is None):
-            raise ValueError("price_per_hour needs price_date and price_source beside it")
+            raise ValueError("price_per_hour also needs price_date and price_source")
         return self
 
     def comparable_price(self, newest: datetime.date) -> float | None:
@@ -180,7 +182,7 @@ class Catalogue(Frozen):
         if wanted in rows:
             return rows[wanted]
         near = dict.fromkeys(rows[name].name for name in difflib.get_close_matches(wanted, rows, n=5, cutoff=0.5))
-        hint = f"give {' or '.join(list(near)[:3])}, or" if near else "no name resembles it, so"
+        hint = f"give {' or '.join(list(near)[:3])}, or" if near else "no similar name exists:"
         raise RequestError(
             f"The catalogue has no accelerator {name!r}: {hint} add a row to {settings().catalogue_path}."
         )
@@ -238,7 +240,7 @@ def _read(text: str, name: str) -> dict[str, Any]:
 
 
 def _merge(shipped: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
-    """Overwrite fields of shipped rows by the user's rows of the same name; the user's processors are matched first."""
+    """Merge the user's rows into shipped rows of the same name; the user's processor rows come first."""
     rows = {_normalised(row["name"]): dict(row) for row in shipped["accelerators"]}
     for row in user.get("accelerators", ()):
         rows.setdefault(_normalised(row["name"]), {}).update(row)
@@ -280,7 +282,7 @@ def _advice(kind: type[BaseModel], field: str, fault: Any) -> str:
         near = [name for name in kind.model_fields if name.startswith(field)]
         near = near or difflib.get_close_matches(field, kind.model_fields, n=1, cutoff=0.4)
         known = " or ".join(near or kind.model_fields)
-        return f"there is no such field, since each bears its unit in its name: give {known}"
+        return f"there is no such field; names of fields include the unit: use {known}"
     if fault["type"] == "missing":
         return f"it is missing, add {kind.model_fields[field].description or 'it'}"
     if fault["type"] == "value_error":

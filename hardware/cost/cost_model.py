@@ -35,7 +35,7 @@ class CostModel:
 
     def predict(self, workload: Workload, placement: Placement, process_bytes: int = 0) -> Prediction:
         """Predict one epoch of `workload` at `placement`; see the function `predict`."""
-        assert placement.accelerator == self.profile.accelerator.name, "the profile is another accelerator's"
+        assert placement.accelerator == self.profile.accelerator.name, "the profile belongs to another accelerator"
         parts = self.step_model.parts(workload, placement)
         epoch_seconds = epoch_steps(workload, placement) * parts.total
         watts = self.watts(placement, self._share_at_work(parts))
@@ -63,7 +63,8 @@ class CostModel:
 
         Args:
             placement: Placement on the accelerator.
-            share_at_work: Share of the time in which the accelerator computes; otherwise it draws idle power.
+            share_at_work: Share of the time in which the accelerator computes; it draws idle power in the remaining
+                time.
         """
         if self.power is None:
             return None

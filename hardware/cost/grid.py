@@ -19,7 +19,7 @@ HOURS = 24
 class Grid(Frozen):
     """Carbon intensity in grams of CO2 equivalent per kilowatt hour, and the hour at which the work begins."""
 
-    grams_per_kwh: tuple[float, ...] = Field(description="One figure, or one for each hour of the day in UTC.")
+    grams_per_kwh: tuple[float, ...] = Field(description="One value, or one value for each hour of the day in UTC.")
     start_hour: float = Field(default=0.0, description="Hour of the day, UTC, at which the work begins.")
 
     @classmethod
@@ -40,7 +40,9 @@ class Grid(Frozen):
         except ValueError:
             figures = _by_hour(Path(text))
         if not all(math.isfinite(figure) and figure >= 0 for figure in figures):
-            raise RequestError(f"--grid {text}: grams of CO2 equivalent for a kilowatt hour are numbers from 0 on.")
+            raise RequestError(
+                f"--grid {text}: grams of CO2 equivalent per kilowatt hour must be numbers of at least 0."
+            )
         return cls(grams_per_kwh=figures, start_hour=start_hour)
 
     def mean_grams_per_kwh(self, hours: ArrayLike) -> NDArray[np.float64]:
@@ -66,7 +68,7 @@ def _by_hour(path: Path) -> tuple[float, ...]:
     except OSError as error:
         raise RequestError(
             f"--grid {path} is neither a number nor a file that can be read "
-            f"({error.strerror}): give grams of CO2 equivalent for a kilowatt hour, or another file."
+            f"({error.strerror}): give grams of CO2 equivalent per kilowatt hour, or another file."
         ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"--grid {path}: give the columns hour and grams_per_kwh, both numbers.") from error

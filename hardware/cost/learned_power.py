@@ -7,7 +7,7 @@ process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006
 section 5.4.2). The process is a sum of three terms: a constant of the accelerator, a term shared by jobs of similar
 intensity, and a term of one job across its placements. Far from every measurement the prediction is the linear model's.
 
-Only measured power is used for learning. An estimate follows from the model itself and would only confirm it.
+Only measured power is used for learning, because estimates come from the model itself.
 """
 
 import math
@@ -38,8 +38,8 @@ class TrainingLoad(Load):
     """Load that one training job puts on an accelerator at a placement.
 
     Attributes:
-        workload: Identifier of the trained model, equal for all placements of one training job.
-        batch_size: Samples a step.
+        workload: Identifier of the training job's model and data, equal for all placements of the job.
+        batch_size: Samples per step.
         samples_per_second: Rate of training.
         is_half: Whether matrix products are computed in bf16.
         limit_watts: Power limit in force; None for the device's default limit.

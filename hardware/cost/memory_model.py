@@ -40,7 +40,7 @@ def predict_memory_bytes(
         placement: Placement on the accelerator that `profile` describes.
         profile: Profile of the accelerator.
         process_bytes: Memory that the process holds before training, counted for a CPU.
-        restores: Whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
+        restores: Whether the weights of the best epoch are read back at the end, because it is not the last epoch.
     """
     accelerator = profile.accelerator
     return memory_on(
@@ -73,13 +73,13 @@ def memory_on(
         workload: Demand of one sample and of one step.
         placement: Placement on the accelerator.
         process_bytes: Memory that the process holds before training, counted for a CPU.
-        restores: Whether the best epoch is not the last, so that its weights are read back; unknown beforehand.
+        restores: Whether the weights of the best epoch are read back at the end, because it is not the last epoch.
         instruction_sets: Instruction sets of the processor; empty if unknown.
     """
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes
     if lies_in_file(workload, placement):
-        assert placement.embedding_memory_bytes is not None, "without a limit all tables are in memory"
+        assert placement.embedding_memory_bytes is not None, "without a memory limit all tables are in memory"
         state += placement.embedding_memory_bytes - workload.table_bytes
     batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * samples
     step = step_bytes(workload, placement, samples)
@@ -126,8 +126,8 @@ def lies_in_file(workload: Workload, placement: Placement) -> bool:
 def step_bytes(workload: Workload, placement: Placement, samples: int) -> float:
     """Return the peak bytes alive in a step of `samples`, without weights, optimiser state and input.
 
-    The sum of the traced peak of the dense part, the pooled rows, and the copy that the tables' backward pass sorts by
-    row.
+    This is the sum of the traced peak of the dense part, the pooled rows, and the copy of the gradients that the
+    backward pass of the tables sorts by row.
     """
     demand: DenseDemand | None = workload.dense.get(placement.precision)
     if demand is None:

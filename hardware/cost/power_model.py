@@ -20,7 +20,7 @@ from shunter.hardware.types import HardwareProfile, Placement, Source
 class Load(Frozen):
     """Utilisation of an accelerator: busy cores, arithmetic and memory traffic."""
 
-    busy_cores: float = Field(ge=0, description="Processor seconds by seconds; for a GPU 1 at work and 0 at rest.")
+    busy_cores: float = Field(ge=0, description="Mean number of busy cores; for a GPU 1 if busy and 0 if idle.")
     flops_per_second: float = 0.0
     bytes_per_second: float = 0.0
 
@@ -36,7 +36,7 @@ class PowerModel(Frozen):
     """Power in watts as a linear function of the load.
 
     Attributes:
-        idle_watts: Power at rest.
+        idle_watts: Idle power.
         watts_per_core: Power of each busy core.
         joules_per_flop: Energy of the arithmetic.
         joules_per_byte: Energy of the memory traffic.
@@ -78,8 +78,8 @@ class PowerModel(Frozen):
 
         if len(samples) < 2 or len({sample.busy_cores for sample in samples}) < 2:
             raise HardwareError(
-                f"A power model needs samples at two loads at least, but {len(samples)} at "
-                f"{len({sample.busy_cores for sample in samples})} were given: measure at rest and at work."
+                f"A power model needs samples at two different loads or more, but {len(samples)} at "
+                f"{len({sample.busy_cores for sample in samples})} were given: measure at idle and at full load."
             )
         columns = [
             [1.0] * len(samples),

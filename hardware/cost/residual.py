@@ -40,21 +40,25 @@ class StepObservation(Frozen):
     accelerator_model: str = Field(description="Vendor's name of the accelerator.")
     host: str = Field(description="Fingerprint of the kind of machine.")
     machine: str = Field(default="", description="Id of the machine; empty in records that name only its kind.")
-    predicted_seconds: float = Field(gt=0, description="One step, by the cost model without any correction.")
+    predicted_seconds: float = Field(gt=0, description="Step time predicted by the cost model without correction.")
     measured_seconds: float = Field(gt=0)
     measured_at: str = Field(description="UTC time, ISO 8601.")
-    parts: dict[str, float] = Field(default={}, description="Seconds of `predicted_seconds` by part, where known.")
+    parts: dict[str, float] = Field(default={}, description="Parts of `predicted_seconds`, if known.")
     log_deviation: float = Field(
-        default=0.0, ge=0, description="Noise of this observation beyond that of its likes, in log seconds."
+        default=0.0,
+        ge=0,
+        description="Additional noise of this observation compared with similar ones, in log seconds.",
     )
-    compiled: bool = Field(default=False, description="Whether the step was compiled, which the cost model knows not.")
-    steps: int | None = Field(default=None, description="Steps that were measured; None when unknown.")
+    compiled: bool = Field(default=False, description="Whether the step was compiled; the cost model ignores this.")
+    steps: int | None = Field(default=None, description="Number of measured steps; None if unknown.")
     measured_interval: tuple[float, float] | None = Field(
-        default=None, description="Interval of nine in ten steps of a probe, in seconds; None if unknown."
+        default=None, description="90 % interval of the step times of a probe, in seconds; None if unknown."
     )
-    memory_bytes: int | None = Field(default=None, description="Peak while it was measured; None when unknown.")
+    memory_bytes: int | None = Field(default=None, description="Peak memory during the measurement; None if unknown.")
     mean_watts: float | None = Field(
-        default=None, gt=0, description="Power meanwhile, where counters or sensors measured it; never an estimate."
+        default=None,
+        gt=0,
+        description="Power during the measurement, if a counter or sensor measured it; never an estimate.",
     )
 
 
@@ -121,7 +125,7 @@ class Residual:
             workload: Demand of the training.
             placement: Placement of the training.
             prediction: The cost model's uncorrected prediction; a measured prediction is returned unchanged.
-            accelerator_model: The vendor's name of the accelerator; if None, the placement's own.
+            accelerator_model: Vendor's name of the accelerator; None for the accelerator name of the placement.
         """
         return self.correct_all(workload, [(placement, prediction, accelerator_model or placement.accelerator)])[0]
 
@@ -174,8 +178,8 @@ def _left_out_scale(process: ErrorProcess, models: Sequence[tuple[float, ...]]) 
     """Return the factor by which errors of a model without observations exceed the expected deviation; at least 1.
 
     Each model is left out in turn, in closed form (Rasmussen and Williams, section 5.4.2, by blocks instead of single
-    points). The factor is the 90 % quantile of its errors over the predicted deviations, divided by that of a normal
-    distribution.
+    points). The factor is the 90 % quantile of the ratios of errors to predicted deviations, divided by the same
+    quantile of a normal distribution.
     """
     from scipy.linalg import cho_solve
 

@@ -11,11 +11,11 @@ With B samples a step on a share s of the cores:
     overhead       the start of a step, and operators x operator overhead
     communication  of several processes: all-reduce of the layers' gradients, exchange of pooled rows and their
         gradients
-    input          time to make the batches beyond the part that overlaps with the step
+    input          time to prepare a batch, beyond the part that overlaps with the step
 
 Dense layers, embeddings and collectives run one after the other, as in `shunter.engine.loop.step`. A separate thread
-makes the batches beside the step. They cost only the time that exceeds the step, and the cores' share that the thread
-takes.
+prepares batches during the step. Preparation costs only the time beyond the step, and the share of the cores that the
+thread uses.
 """
 
 import math
@@ -199,7 +199,7 @@ class StepModel:
         return LOOPBACK_SECONDS + message_share(operation, processes) * message_bytes / rate
 
     def _input_seconds(self, workload: Workload, placement: Placement, step_seconds: float) -> float:
-        """Return the step's extra seconds for making a batch: time taken from the step's cores, or the wait."""
+        """Return the seconds that batch preparation adds to a step: core time taken from it, or waiting."""
         overhead = self.profile.operator_overhead_seconds.value
         read_seconds = 64 / self.profile.gather_bytes_per_second.value
         making = LOADER_OPERATORS * overhead + placement.batch_size * LOADER_READS * read_seconds
@@ -239,7 +239,7 @@ def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> flo
     """Return the seconds at a share of the cores, by power-law interpolation; 0 without measurements.
 
     Args:
-        measured: Pairs of share of the cores and seconds, rising.
+        measured: Pairs (share of the cores, seconds), ascending by share.
         share: Share of the cores.
     """
     if not measured:
@@ -256,7 +256,7 @@ def operators(workload: Workload, precision: Precision) -> int:
 
 
 def share_of_products(workload: Workload, profile: HardwareProfile) -> float:
-    """Return the remaining share of the matrix products' time if the accelerator skips zeros; else 1.
+    """Return the share of the matrix products' time that remains if the accelerator skips zeros; else 1.
 
     Two thirds of the products belong to the backward pass, where the zeros are known.
     """
@@ -274,7 +274,8 @@ def busy_share(placement: Placement, profile: HardwareProfile) -> float:
 def row_seconds(curve: Sequence[RowRate], row_bytes: float) -> float | None:
     """Return the seconds of one row, interpolated between measured widths; None without a curve.
 
-    Rows wider than the widest measured row take time in proportion. Rows narrower than the narrowest take its time.
+    Rows wider than the widest measured row take time in proportion. Rows narrower than the narrowest measured row take
+    the same time as that row.
     """
     if not curve:
         return None

@@ -37,7 +37,7 @@ def host_fingerprint(accelerators: list[Accelerator]) -> str:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return the physical cores that this process may use, within its affinity mask and its CPU quota.
+    """Return the number of physical cores that this process may use, within its affinity mask and its CPU quota.
 
     Args:
         root: Root of the file system; tests point it at a copy.

@@ -95,8 +95,8 @@ def power_limit(
 
     Args:
         device: Device of this machine.
-        watts: The limit; None changes nothing.
-        allowed: Whether the operator permits it (`Settings().allow_power_limit`).
+        watts: Power limit; None changes nothing.
+        allowed: Whether the operator permits power limits (`Settings().allow_power_limit`).
         record: File of the limits to restore; if None, `power_limits.json` in Shunter's home.
 
     Raises:
@@ -176,7 +176,7 @@ def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float
         device.set_limit_watts(entry["watts"])
     except HardwareError as error:
         raise HardwareError(
-            f"The power limit that a killed process left on {device.name} cannot be put back to {entry['watts']:g} W "
+            f"The power limit that a killed process left on {device.name} cannot be restored to {entry['watts']:g} W "
             f"({error}): set it by hand and delete {record}."
         ) from error
     _forget(record, device.identity)
@@ -191,7 +191,9 @@ class _Held:
         entry = _entries(record).get(device.identity)
         if entry is not None:
             raise HardwareError(
-                f"The power limit of {device.name} is held by process {entry['pid']}: wait until that has ended."
+                f"The power limit of {device.name} is controlled by process {entry['pid']}: wait "
+                "until that "
+                "process has ended."
             )
         self._device, self._record = device, record
         self._former = device.limit_watts()
@@ -223,7 +225,7 @@ class _Held:
             self._device.set_limit_watts(self._former)
         except HardwareError as error:
             log.error(
-                "The power limit of %s could not be put back to %g W (%s): set it by hand.",
+                "The power limit of %s could not be restored to %g W (%s): set it by hand.",
                 self._device.name,
                 self._former,
                 error,
@@ -236,7 +238,7 @@ class _Held:
 def _before_the_end(restore: Callable[[], None]) -> Iterator[None]:
     """Call `restore` on SIGTERM or at the end of Python during the block, then proceed with the signal or the exit.
 
-    Python delivers signals only to the main thread. In other threads only the end of Python and of the block count.
+    Python delivers signals only to the main thread, so SIGTERM is not handled if the block runs in another thread.
     """
     atexit.register(restore)
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -261,7 +263,7 @@ def _before_the_end(restore: Callable[[], None]) -> Iterator[None]:
 
 
 def _entries(record: Path) -> dict[str, dict[str, Any]]:
-    """Return the limits to put back, by device; none if the record is absent."""
+    """Return the recorded limits to restore, by device; empty if there is no record."""
 
     def parse(text: bytes) -> dict[str, dict[str, Any]]:
         return {name: {**entry, "watts": float(entry["watts"])} for name, entry in json_object(text).items()}

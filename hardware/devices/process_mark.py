@@ -9,7 +9,7 @@ def process_mark(pid: int) -> str | None:
     """Return the boot id and the start tick of a process; None if no process has the pid.
 
     The identifier stays unique and constant across reboots and clock changes. The start time that `psutil` gives moves
-    with the clock. An ended process that nobody has waited for counts as gone.
+    with the clock. A zombie process (ended, but not waited for) counts as ended.
     """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

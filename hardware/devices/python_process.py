@@ -21,7 +21,7 @@ class PythonProcess:
     The process has its own session, so that Ctrl-C in a terminal does not reach it. The caller must end it.
 
     Args:
-        module: The module, found as in this process.
+        module: Module to run, with the import path of this process.
         arguments: Command-line arguments.
         threads: Threads of the libraries that read the environment (`OMP_NUM_THREADS`).
         log: File of the output; None uses a temporary file.
@@ -94,7 +94,7 @@ class PythonProcess:
     def ending(self) -> str:
         """Wait for the end, and return a description of it that completes a sentence."""
         code = self._process.wait()
-        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended by itself with code {code}"
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
     def output(self) -> str:
         """Return the whole output; empty after `kill`."""

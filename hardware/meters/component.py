@@ -33,7 +33,7 @@ class Component:
 
     @property
     def interval_seconds(self) -> float:
-        """Return the shortest reading interval of the best source and of sources that need regular sampling."""
+        """Return the reading interval: the shortest of the best source and of sources that need regular sampling."""
         wishes = [
             source.interval_seconds for source in self._sources if source.needs_sampling or source is self._sources[0]
         ]
@@ -51,7 +51,7 @@ class Component:
         self._highest = dict(self._start)
 
     def sample(self, seconds: float) -> None:
-        """Read the best source, and the sources that count incorrectly unless they are read often.
+        """Read the best source, and all sources that must be read often to count correctly.
 
         Args:
             seconds: Time since `start`.
@@ -67,7 +67,7 @@ class Component:
 
         Args:
             seconds: Time since `start`.
-            look: True reads the sources now; False uses their last readings.
+            look: Whether to read the sources now, instead of using their last readings.
         """
         still = []
         for source in self._start:

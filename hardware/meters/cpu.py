@@ -26,7 +26,7 @@ class RaplCounter(EnergySource):
     """
 
     method = "measured"
-    description = "RAPL counters of the processor packages and their memory, other processes of the machine included"
+    description = "RAPL counters of the processor packages and their memory, including other processes of the machine"
     needs_sampling = True
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class ProcessShare(EnergySource):
         return None if self._idle_watts is None else min(joules, self._idle_joules)
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """Return the sensor's error plus `IDLE_SHARE` of the other processes' joules, as misassigned idle power."""
+        """Return the sensor's error plus `IDLE_SHARE` of the other processes' joules, for misattributed idle power."""
         sensor = self._whole.uncertainty(joules, seconds)
         shared = IDLE_SHARE * max(0.0, self._whole_joules - joules)
         return Uncertainty(
@@ -186,7 +186,7 @@ class CpuPowerModel:
         self.idle_watts = IDLE_SHARE * self._per_core * cores
         self.busy_watts_per_core = (1 - IDLE_SHARE) * self._per_core
         origin = (
-            f"{self._per_core:.2f} W a core, the catalogue's median, as it does not list "
+            f"{self._per_core:.2f} W per core, the catalogue's median, because the catalogue does not list "
             f"{cpu.model_name or 'the processor'}"
             if row is None
             else f"{row.tdp_watts:.0f} W for {row.cores} cores, catalogue row {row.title}"
@@ -210,7 +210,7 @@ class CpuPowerModel:
             spread + listed + SENSOR_SHARE * self._per_core * core_seconds,
             f"an idle share between {low:.0%} and {high:.0%} of the design power instead of {IDLE_SHARE:.0%}, "
             f"{SENSOR_SHARE:.0%} of the power of busy cores"
-            + (", and the middle half of the catalogue's watts a core" if self._per_core_error else ""),
+            + (", and the interquartile range of the catalogue's watts per core" if self._per_core_error else ""),
         )
 
 

@@ -136,9 +136,9 @@ def _design_watts(handle: object) -> tuple[float, str]:
     try:
         row = load_catalogue().find_accelerator(pynvml.nvmlDeviceGetName(handle))
     except (pynvml.NVMLError, RequestError) as error:
-        raise HardwareError(f"the design power of the device is not known ({first_line(error)})") from error
+        raise HardwareError(f"the design power of the device is unknown ({first_line(error)})") from error
     if row.tdp_watts is None:
-        raise HardwareError(f"the catalogue does not know the design power of {row.name}")
+        raise HardwareError(f"the catalogue has no design power of {row.name}")
     return row.tdp_watts, f"catalogue row {row.name}"
 
 

@@ -25,9 +25,9 @@ class GpuUse:
         self._seen_until_microseconds = 0
 
     def own_share(self) -> float | None:
-        """Return this process tree's share of the use since the last call; None if NVML lists none of its processes.
+        """Return this process tree's share of the device use since the last call; None if NVML does not list it.
 
-        The share is by multiprocessor utilisation. If nothing ran, each process with memory on the device counts
+        The share is by multiprocessor utilisation. If no kernel ran, each process with memory on the device counts
         equally. In a container NVML may number processes differently, so that none is found and nothing can be divided.
 
         Raises:
@@ -68,10 +68,10 @@ class GpuUse:
 
 
 class GpuShare(EnergySource):
-    """Joules of a device, divided between two readings by the use of the processes on it.
+    """Energy source that attributes a device's joules to this process tree by the device use of each process.
 
     Args:
-        whole: Counter, sensor or estimate of the device.
+        whole: Energy source of the whole device.
         own_share: Share of this process tree since the last call, as `GpuUse.own_share` returns it.
         idle_watts: Idle power of the device; None if unknown.
     """
@@ -108,7 +108,7 @@ class GpuShare(EnergySource):
     def _describe(self) -> str:
         """Return the description of the source and of the division."""
         if self._unknown:
-            return f"{self._whole.description}, other processes there included ({self._unknown})"
+            return f"{self._whole.description}, including other processes on it ({self._unknown})"
         divided = self._joules < self._whole_joules
         return self._whole.description + (", divided by the use of the processes on it" if divided else "")
 

@@ -88,7 +88,7 @@ def measure_energy(
     scope: Literal["machine", "process"] = "process",
     cores: int | None = None,
 ) -> "EnergyMeter":
-    """Return a meter of the processor, which every training job keeps busy, and of the named CUDA devices.
+    """Return a meter of the processor, which every training job uses, and of the named CUDA devices.
 
     Example:
         with measure_energy("cuda:0") as meter:
@@ -97,8 +97,8 @@ def measure_energy(
 
     Args:
         accelerators: Names, as in `Accelerator.name`; `cpu` may be given and is counted once.
-        scope: Extent of what is counted: the share of this process and its children (`process`), or all that counters
-            show (`machine`). An estimate that replaces the processor's counter always covers the process alone.
+        scope: `process` to count the share of this process and its children, or `machine` to count everything that the
+            counters measure. An estimate that replaces the processor's counter always covers the process alone.
         cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable.
     """
     counter = _process_counter if scope == "process" else RaplCounter
@@ -225,7 +225,7 @@ class EnergyMeter:
         return self._latest_seconds
 
     def _read(self, with_power: bool, *, seen_at: float | None = None) -> EnergyReading:
-        """Return the energy until now, or (without reading the sources again) until their reading at `seen_at`."""
+        """Return the energy until now; if `seen_at` is given, until the last reading at that time."""
         seconds = self._elapsed() if seen_at is None else seen_at
         parts = [stretch.read(seconds, look=seen_at is None) for stretch in self._stretches]
         total = _sum(parts, seconds)

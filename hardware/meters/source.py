@@ -43,7 +43,7 @@ class EnergySource(ABC):
         method: Whether the joules come from a counter or sensor, or from a model.
         description: Name of the counter or the model as text.
         interval_seconds: Requested reading interval.
-        needs_sampling: Whether it counts incorrectly unless read that often, even while another source is used.
+        needs_sampling: Whether the source must be read at this interval to count correctly, even while unused.
     """
 
     method: Method

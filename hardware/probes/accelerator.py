@@ -28,7 +28,7 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = S
     """
     if accelerator.kind == "cuda" and not torch.cuda.is_available():
         raise HardwareError(
-            f"{accelerator.name} ({accelerator.model}) cannot be measured, since torch {torch.__version__} sees no "
+            f"{accelerator.name} ({accelerator.model}) cannot be measured, because torch {torch.__version__} sees no "
             "CUDA device: install requirements/cuda.txt or check the driver."
         )
     try:

@@ -28,7 +28,7 @@ def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
         file_bytes: Size of the file.
 
     Raises:
-        HardwareError: the folder has no room, or its file system keeps files in memory.
+        HardwareError: the folder has no space, or its file system is in memory.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
     except OSError as error:
         raise HardwareError(
             f"The disk of the folder {folder} cannot be measured with a file of {file_bytes:,} bytes "
-            f"({error.strerror}): make room or set SHUNTER_HOME to another folder."
+            f"({error.strerror}): free some space or set SHUNTER_HOME to another folder."
         ) from error
 
 

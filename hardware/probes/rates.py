@@ -1,6 +1,6 @@
 """Rates of an accelerator by small measurements, each the median of several repetitions.
 
-A data sheet gives the peak; a training step reaches less, depending on library, clock and other load.
+Data sheets give peak rates; a training step reaches less, depending on library, clock and other load.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class ProbeResult:
     Attributes:
         matmul_flops_per_second: Square matrix product by data type, multiply and add counted as two.
         matmul_curve: Matrix products of the shapes of dense layers, small to large; empty for an emulated data type,
-            which takes seconds a product and is never used for training.
+            whose products take seconds each and which is never used for training.
         copy_bytes_per_second: Bytes read plus bytes written of a copy too large for the caches.
         gather_bytes_per_second: Payload of reading random 64-byte rows from a table too large for the caches.
         operator_overhead_seconds: Cost of one small operator in a training step, on one thread.

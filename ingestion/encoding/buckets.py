@@ -47,7 +47,7 @@ def coarse(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def quantile_edges(keys: NDArray[np.uint64], counts: NDArray[np.int64], buckets: int) -> tuple[float, ...]:
-    """Return edges between buckets of nearly equal counts; fewer edges if a frequent value fills several buckets.
+    """Return the edges of buckets with nearly equal counts; fewer buckets if a frequent value would fill several.
 
     Args:
         keys: Distinct coarse keys without `MISSING_KEY`, in any order.
@@ -71,7 +71,7 @@ class BucketIds:
     """Ids by bucket: 1 below the first edge, increased by 1 at each edge; 0 for a missing number."""
 
     def __init__(self, edges: Sequence[float]) -> None:
-        """Cut at `edges`, in ascending order."""
+        """Set the edges, in ascending order."""
         self.edges = tuple(float(edge) for edge in edges)
         self._first_keys = number_keys(np.array(self.edges, np.float32))
 

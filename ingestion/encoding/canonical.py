@@ -41,7 +41,8 @@ def canonical_texts(values: pl.Series, kind: TextKind) -> pl.Series:
 
     Args:
         values: Values of one type.
-        kind: `value` for one text per value; `written` to leave texts unchanged; `text` for the former form.
+        kind: `value` for the canonical text; `written` to leave texts unchanged; `text` for the canonical text of older
+            models.
     """
     if kind == "text":
         return _former_texts(values)
@@ -70,7 +71,7 @@ def canonical_text(text: str) -> str:
 
 
 def merged_texts(values: pl.Series) -> tuple[str, ...]:
-    """Return two texts of one value that may be meant as two values, such as 3.1 and 3.10; empty if there are none."""
+    """Return two texts with one canonical text that may be different values, such as 3.1 and 3.10; empty if none."""
     if values.dtype != pl.String:
         return ()
     texts = values.drop_nulls().str.strip_chars().unique(maintain_order=True)
@@ -111,7 +112,7 @@ def _texts_of_floats(values: pl.Series) -> pl.Series:
 
 
 def _plain_texts(values: pl.Series) -> pl.Series:
-    """Return the texts of a column of neither texts nor numbers, as input for `_canonical`."""
+    """Convert a column that has neither texts nor numbers to texts, as input for `_canonical`."""
     dtype = values.dtype
     if isinstance(dtype, pl.Datetime):
         utc = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if dtype.time_zone else values
@@ -202,7 +203,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
 
 
 def _former_texts(values: pl.Series) -> pl.Series:
-    """Return the texts of the former form: each type as it prints, integers without a decimal point."""
+    """Return the canonical texts of older models: the printed form of each type, integers without a decimal point."""
     if values.dtype.is_float():
         return _texts_of_floats(values)
     if values.dtype != pl.String:

@@ -102,7 +102,7 @@ def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
 
 
 def numbers_of(columns: Sequence[pl.Series]) -> Amounts:
-    """Read many columns like `numbers` in one call, since a call for each column would take longer than the work."""
+    """Read many columns like `numbers`, in one call because calls have a large overhead."""
     frame = pl.DataFrame([series.alias(str(index)) for index, series in enumerate(columns)])
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
     stripped = [pl.col(name).str.strip_chars() for name in texts]
@@ -139,7 +139,7 @@ def _narrowed(values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float3
 
 
 def amounts_of(columns: Sequence[pl.Series]) -> Amounts:
-    """Read many columns like `numbers_of`, with the same number for all types that carry a value.
+    """Read many columns like `numbers_of`, and convert times, durations and booleans to numbers too.
 
     Times become seconds since 1970, durations become seconds; `True` and `false` in texts are 1 and 0.
     """
@@ -156,7 +156,7 @@ def _in_seconds(series: pl.Series) -> pl.Series:
 
 
 def _with_truths(series: pl.Series, values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float64], Mask]:
-    """Read `true` and `false` among the texts that are no numbers as 1 and 0."""
+    """Convert the texts `true` and `false`, which are not numbers, to 1 and 0."""
     if series.dtype != pl.String or not bad.any():
         return values, bad
     rows = np.flatnonzero(bad)
@@ -318,7 +318,7 @@ def check_columns(source: Path | str, found: Collection[str], wanted: Sequence[s
         source: Path of the file, or name of the rows for the error message.
         found: Columns of the rows.
         wanted: Columns to read.
-        whose: Owner of the wanted columns for the error message: "of the schema".
+        whose: Phrase of the error message for who needs the columns, such as "of the schema".
 
     Raises:
         DataError: A wanted column is missing.
@@ -332,21 +332,21 @@ def check_columns(source: Path | str, found: Collection[str], wanted: Sequence[s
 
 
 def absent_of(wanted: Sequence[str], found: Collection[str]) -> list[str]:
-    """Return the wanted columns that are neither columns nor parts of columns."""
+    """Return those of the wanted columns that are neither columns of a table nor parts of its columns."""
     return [name for name in wanted if name not in found and holder_of(name, found) is None]
 
 
 def holder_of(name: str, found: Collection[str]) -> str | None:
-    """Return the column that holds a part with a dotted name, such as `user` for `user.age`; None without one."""
+    """Return the struct or list column for a dotted name, such as `user` for `user.age`; None if there is none."""
     ends = [place for place, letter in enumerate(name) if letter == "."]
     return next((name[:end] for end in reversed(ends) if name[:end] in found), None)
 
 
 def with_parts(table: Mapping[str, pl.Series], wanted: Sequence[str], source: Path | str) -> dict[str, pl.Series]:
-    """Return the wanted columns; a dotted name that is no column is a field of a struct, or a place in a list.
+    """Return the wanted columns; a dotted name selects a field of a struct, or a position in a list.
 
     Raises:
-        ColumnError: A column holds no such part, or values that no model can learn from.
+        ColumnError: A column lacks the named part, or has a type that cannot be a feature.
     """
     found = {}
     for name in wanted:
@@ -376,7 +376,7 @@ def _part(series: pl.Series, path: str, name: str, source: Path | str) -> pl.Ser
         return series.list.get(int(path), null_on_oob=True)
     if dtype == pl.Null:
         return series
-    raise ColumnError(name, source, "is no part of its column: correct the name in the schema")
+    raise ColumnError(name, source, "is not a part of its column: correct the name in the schema")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -63,15 +63,15 @@ class CategoricalField:
         ids: Map from keys to ids.
         multi_valued: Whether a row holds any number of values.
         separator: Separator of the values in a text, for a multi-valued column.
-        key_kind: Source of the key: the canonical text of the `value`, the text as `written`, the `text` in the former
-            form, the `hexadecimal` number of a text, or the `number` itself.
+        key_kind: Source of the key: the canonical text of the `value`, the text as `written`, the canonical `text` of
+            older models, the `hexadecimal` number of a text, or the `number` itself.
         length: Largest number of values in a history (the latest values, oldest first); None if no history.
         table: Field whose ids and embedding table this field shares; None for a table of its own.
-        is_built: Whether ingestion built the history or the session from earlier rows. A frame to score may hold it as
-            a column, else the value is missing.
-        column: Name of the column if it differs from `name`, since the column is also a numeric field.
+        is_built: Whether ingestion built the history or the session from earlier rows. A frame to score may hold
+            the history or session as a column, else the value is missing.
+        column: Name of the column if it differs from `name`, for a column that is also a numeric field.
         weights: Column with a weight for each value of a multi-valued column; None for equal weights.
-        cross: Columns whose values together are a value; empty for the values of one column.
+        cross: Columns whose combination of values is the value of this field; empty for a single column.
     """
 
     name: str
@@ -123,8 +123,8 @@ class Encoder:
             categorical: Categorical fields in the order of `Columns`: single-valued, multi-valued, histories.
             form: Version of the canonical form of values.
             text_form: Notation of the texts in the log and in rows to score.
-            statistics: Target and count encodings, behind the numeric fields in the dense array.
-            log_odds_shift: What predictions add to the log odds of a model, since the negatives of its log were drawn.
+            statistics: Target and count encodings, which follow the numeric fields in the dense array.
+            log_odds_shift: Correction that predictions add to a model's log odds, if its negatives were sampled.
         """
         self.numeric = numeric
         self.categorical = categorical
@@ -210,7 +210,7 @@ class Encoder:
         parts = read.with_parts(table, self._read_of(table), "the rows")
         for name, series in parts.items():
             if isinstance(series.dtype, pl.List | pl.Array) and name not in self.columns_of_several:
-                raise ColumnError(name, "the rows", "holds lists, but the model reads single values")
+                raise ColumnError(name, "the rows", "holds lists, but the model needs single values")
         table = {name: self.plain(series, is_number=name in amounts) for name, series in parts.items()}
         single = [field for field in self.categorical if not field.multi_valued]
         absent = [field.name for field in single if field.is_built and field.name not in table]
@@ -418,12 +418,12 @@ class Encoder:
         read.check_columns(source, names, self.columns, whose)
 
     def _read_of(self, names: Collection[str]) -> list[str]:
-        """Return the required and the available optional columns; raise `DataError` if a required column is missing."""
+        """Return the required and the available optional columns; raise `DataError` if a required one is missing."""
         self.check_columns(names)
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
 
     def _held_of(self, names: Collection[str]) -> list[str]:
-        """Return the columns that hold the required and the available optional columns."""
+        """Return the columns of the table from which the required and the available optional columns are read."""
         held = (name if name in names else read.holder_of(name, names) or name for name in self._read_of(names))
         return list(dict.fromkeys(held))
 

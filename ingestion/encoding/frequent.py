@@ -1,6 +1,6 @@
-"""Filter of rows by how many rows the values of columns have: frequency floors and k-core filtering.
+"""Filter of rows with rare values: minimum frequencies and k-core filtering.
 
-The filter holds the values whose rows are kept, so it decides on each row alone, in any process.
+The filter stores the values whose rows are kept, so it can be applied to each row independently, in any process.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Filter that keeps the rows with frequent values; rows without a value of a counted column are left out.
+    """Filter that keeps the rows with frequent values, and drops rows without a value in a counted column.
 
     Attributes:
         kept: Keys of the values whose rows are kept, sorted, by column.
@@ -27,7 +27,7 @@ class RowFilter:
     kept: Mapping[str, Keys]
 
     def apply(self, batch: RawBatch, schema: Schema) -> RawBatch:
-        """Return the batch without the rows left out; a column that the schema of these rows lacks leaves all out."""
+        """Return the rows of the batch that are kept; none if the schema of the batch lacks a counted column."""
         keys = dict(zip((field.field for field in schema.categorical), batch.columns.keys, strict=True))
         rows = np.ones(len(batch.labels), bool)
         for name, kept in self.kept.items():
@@ -62,5 +62,5 @@ def fit_filter(schema: Schema, batches: Iterable[Keys], name: str) -> RowFilter:
     while schema.k_core and not (left := frequent(schema.k_core))[alive].all():
         alive &= left
     if not alive.any():
-        raise DataError(f"No row of {name} is left by min_rows and k_core of the schema: lower their numbers.")
+        raise DataError(f"No row of {name} is left after min_rows and k_core of the schema: lower these numbers.")
     return RowFilter({column: np.unique(of_column[alive]) for column, of_column in zip(columns, keys, strict=True)})

@@ -3,7 +3,7 @@
 A row's history holds items of strictly earlier rows only: neither the row itself, nor rows of equal time, nor later
 rows.
 
-The rows may come in any order. The rows are therefore partitioned by a hash of the user into parts of a temporary file.
+The rows may be in any order. They are therefore partitioned by a hash of the user into parts of a temporary file.
 One part at a time is sorted by user and time, and its histories are written in the order of the rows. Memory holds one
 part: 1/64 of the log with many users, and all rows of one user with few users.
 """
@@ -98,8 +98,8 @@ class HistoryLog:
         Args:
             users: Key of the user; rows with `MISSING_KEY` have an empty history.
             times: Time of the row.
-            items: Key of the item; `MISSING_KEY` enters no history.
-            is_kept: Whether the item enters later histories.
+            items: Key of the item; `MISSING_KEY` is not added to histories.
+            is_kept: Whether the item is added to later histories.
             is_training: Whether the row is in the training split.
         """
         events = np.empty(len(users), _EVENT)
@@ -200,7 +200,7 @@ class Histories:
     def append(self, batch: RawBatch, parts: NDArray[np.int8]) -> None:
         """Append the rows of a batch with the split of each row, int8 [rows]."""
         for number, (log, column, item) in enumerate(zip(self._logs, self._columns, self._items, strict=True)):
-            assert batch.users is not None, "the source reads the columns that `by` names"
+            assert batch.users is not None, "the source reads the columns named by `by`"
             assert batch.times is not None, "a history needs the time"
             everything = np.ones(len(batch.labels), bool)
             log.append(
@@ -230,7 +230,7 @@ class Histories:
 
 
 def _in_order(rows: NDArray[np.int64], lengths: NDArray[np.int64], keys: NDArray[np.uint64]) -> Bag:
-    """Bags by row number, from bags in any order."""
+    """Return bags in the order of their row numbers."""
     offsets = np.zeros(len(rows) + 1, np.int64)
     offsets[1:][rows] = lengths
     offsets = np.cumsum(offsets)

@@ -46,7 +46,7 @@ def read_weights(series: dict[str, pl.Series], schema: Schema, problems: Problem
     with np.errstate(over="ignore"):
         weights = values.astype(np.float32)
     bad = bad | ~(weights >= 0) | np.isinf(weights)
-    problems.append((bad, schema.weight, "a finite number from 0 on"))
+    problems.append((bad, schema.weight, "a finite number of at least 0"))
     return weights
 
 
@@ -100,7 +100,7 @@ class LabelCounts:
     """Counts of rows with a nonzero weight by split, for the main label and for the other labels.
 
     Attributes:
-        counting: int64 [2, splits]: rows with a nonzero weight, and those with a positive main label.
+        counting: int64 [2, splits]: rows with a nonzero weight, and rows that also have a positive main label.
         others: int64 [other labels, 2, splits]: rows with the label and a nonzero weight, and the positive ones.
     """
 

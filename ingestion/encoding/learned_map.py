@@ -1,4 +1,4 @@
-"""Learned id maps, besides exact and hashed ids: their role, and the functions that learn and read them."""
+"""Interface of learned id maps (next to exact and hashed ids), and functions that learn and read the maps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

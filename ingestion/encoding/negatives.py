@@ -1,8 +1,9 @@
-"""Negatives for a log that holds positives alone: the same row with another item, drawn uniformly from all others.
+"""Sampling of negatives for a log with positives only: the same row with another item, drawn uniformly.
 
-A row is drawn by its content, so that each process and each repetition draws the same negatives. The rate is the
-number of draws, with replacement, over the number of other items. The odds that a model of the drawn rows predicts are
-multiplied by the rate (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", ADKDD 2014).
+The random numbers of a row depend only on its content, so each process and each repetition draws the same negatives.
+The rate is the number of draws, with replacement, over the number of other items. The odds that a model of the drawn
+rows predicts are multiplied by the rate (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook",
+ADKDD 2014).
 """
 
 import math
@@ -28,7 +29,7 @@ class NegativeSampler:
     Attributes:
         item: Name of the item column.
         items: Keys of the items, sorted, uint64 [items].
-        values: Values of the item's other columns, [items] each, by name: float32 or keys.
+        values: Values of the other item columns, [items] each, by name: float32 or keys.
         per_positive: Number of negatives for each positive row.
     """
 
@@ -39,16 +40,16 @@ class NegativeSampler:
 
     @property
     def rate(self) -> float:
-        """Drawn negatives of a positive row for each other item; above 1 with more draws than other items."""
+        """Ratio of drawn negatives per positive row to the number of other items; may exceed 1."""
         return self.per_positive / (len(self.items) - 1)
 
     @property
     def log_odds_shift(self) -> float:
-        """Summand that corrects the log odds of a model that learned from the drawn rows."""
+        """Number to add to the log odds of a model that was trained on the sampled rows."""
         return math.log(self.rate)
 
     def apply(self, batch: RawBatch, schema: Schema) -> RawBatch:
-        """Return the positive rows of a batch, each before its negatives; other rows are left out."""
+        """Return the positive rows of a batch, each followed by its negatives; other rows are dropped."""
         names = [field.field for field in schema.categorical]
         own = batch.columns.keys[names.index(self.item)] if self.item in names else None
         positive = batch.labels == 1
@@ -80,7 +81,7 @@ class NegativeSampler:
 
 
 def fit_sampler(schema: Schema, batches: Iterable[RawBatch], read: Schema, name: str) -> NegativeSampler:
-    """Return the sampler of a log: its items are those of the positive rows, each as in its first row.
+    """Return the sampler for a log. Its items are those of positive rows, with the item columns of their first row.
 
     Args:
         schema: Schema with `negatives`.

@@ -30,12 +30,12 @@ def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
 
 
 def known_values(rows: Mapping[str, SharedRows]) -> int:
-    """Return how many values both encoders know; 0 says that they are of different logs."""
+    """Return the number of values that both encoders know; 0 if they belong to different logs."""
     return sum(len(one.now) - 1 for one in rows.values())
 
 
 def most_columns_differ(columns: Collection[str], former: Encoder) -> bool:
-    """Return True if most columns of an encoder are not among `columns`, which are then of another log."""
+    """Return True if most columns of an encoder are not among `columns`, so that `columns` belong to another log."""
     return 2 * len(set(columns).intersection(former.columns)) < len(former.columns)
 
 

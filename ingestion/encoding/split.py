@@ -49,7 +49,7 @@ def row_hashes(columns: Columns, seed: int, left_out: Collection[int] = ()) -> N
 
 
 class Splitter(Protocol):
-    """Splitter that assigns each row independently of other rows, so that both passes agree."""
+    """Splitter that assigns each row independently of other rows, so that both ingestion passes agree."""
 
     kind: str
 
@@ -139,7 +139,7 @@ class TimeSplit:
 
 
 class UserTimeSplit:
-    """Splitter by the time within the rows of each user; users with less than three times are in training alone."""
+    """Splitter by time within the rows of each user; all rows of users with fewer than three times are in training."""
 
     kind = "time of each user"
 
@@ -171,7 +171,7 @@ class UserTimeSplit:
             column: Index of the user among the key columns.
             users: Key of the user of each row, uint64 [rows].
             times: Time of each row, float64 [rows].
-            shares: Shares of the splits, and the way of splitting.
+            shares: Shares of the splits, and how the rows of a user are split.
         """
         given = (users != 0) & ~np.isnan(times)
         users, times = users[given], times[given]

@@ -42,11 +42,11 @@ class TimesSeen:
     examples: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: "TimesSeen") -> "TimesSeen":
-        """Return the observations of both."""
+        """Return the combined observations."""
         return TimesSeen(self.counts + other.counts, {**other.examples, **self.examples})
 
     def most(self, kinds: set[str]) -> str:
-        """Return the most frequent of some kinds."""
+        """Return the kind among `kinds` with the most observed values."""
         return max(kinds, key=lambda kind: self.counts[kind])
 
     def settle(self, column: str, max_bad_share: float) -> TimeReading:
@@ -185,7 +185,7 @@ def _formatted(series: pl.Series, written: str) -> Moments:
     try:
         found = texts.str.strptime(kind, written, strict=False)
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"The format {written} of the time in the schema is no pattern of dates: fix it.") from error
+        raise DataError(f"The format {written} of the time in the schema is not a date pattern: fix it.") from error
     return read.numbers(found.cast(pl.Datetime("us")).cast(pl.Int64))[0]
 
 
@@ -234,5 +234,5 @@ def _microseconds(groups: pl.DataFrame, month: NDArray[np.int64], day: NDArray[n
 
 
 def _whole(series: pl.Series) -> NDArray[np.int64]:
-    """Return integers, 0 for a value that is missing or no integer."""
+    """Parse integers; return 0 for a value that is missing or not an integer."""
     return series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()

@@ -14,7 +14,7 @@ MOST_LISTED = 5  # columns of one kind in a notice
 
 
 class ValueFlag(IntFlag):
-    """Flags of one value; a missing value has none."""
+    """Flags of one value; a missing value has no flags."""
 
     GIVEN = 1
     UNKNOWN = 2  # out of the vocabulary; never set where ids are hashed or learned
@@ -82,7 +82,7 @@ class ValueCounts:
         return cls(tuple(columns), counts)
 
     def __add__(self, other: "ValueCounts") -> "ValueCounts":
-        """Add the values of other rows."""
+        """Return the sum with the counts of other rows."""
         return ValueCounts(self.columns, self.counts + other.counts)
 
     def numbers(self, flag: ValueFlag) -> dict[str, int]:

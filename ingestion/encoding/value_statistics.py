@@ -1,6 +1,6 @@
-"""Target and count encodings: numbers that training learns of the values of a column, as features beside its ids.
+"""Target and count encodings: numeric features computed from the training rows of each value of a column.
 
-A target encoding is the share of positives among the training rows with a value, drawn towards the share of all rows
+A target encoding is the share of positives among the training rows with a value, shrunk towards the share of all rows
 (Micci-Barreca, 2001). Training rows get the share without the rows of their own fold, so that no label enters its own
 feature. All other rows, and rows to be scored, get the share of all training rows.
 """
@@ -27,18 +27,18 @@ Numbers = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class ValueStatistic:
-    """Number of each value of a field, standardised over the training rows.
+    """Target or count encoding of a field: a number for each value, standardised over the training rows.
 
     Attributes:
         name: Name of the feature.
-        field: Single-valued field whose values have the numbers.
+        field: Single-valued field whose values are encoded.
         keys: Keys of the known values, sorted.
-        values: Number of each known value, float32 [keys].
-        default: Number of unknown and missing values.
+        values: Encoding of each known value, float32 [keys].
+        default: Encoding of unknown and missing values.
         mean: Mean over the training rows.
         deviation: Standard deviation over the training rows.
-        counts: Rows and positives of missing values and of each known value, float64 [2, 1 + keys], which a nightly run
-            continues; None if a former version fitted the encoding.
+        counts: Rows and positives of missing values and of each known value, float64 [2, 1 + keys], to which a nightly
+            run adds its rows; None if an older version fitted the encoding.
     """
 
     name: str
@@ -66,8 +66,8 @@ class OutOfFold:
     Attributes:
         statistic: Encoding over all training rows.
         place: Index of the field among the key columns.
-        values: Number of each value without one fold, float32 [folds, keys].
-        defaults: Number of values that are missing or in no other fold, float32 [folds].
+        values: Encoding of each value without the rows of one fold, float32 [folds, keys].
+        defaults: Encoding of values that are missing or occur in no other fold, float32 [folds].
     """
 
     statistic: ValueStatistic
@@ -123,7 +123,7 @@ def fit_statistic(
     Args:
         tally: Training rows of the field.
         encoding: Field, kind and smoothing of the encoding.
-        former: Encoding of the model that a nightly run continues: its scale is kept, and its counts are added.
+        former: Encoding of the previous nightly model: its scale is kept, and its counts are added.
 
     Returns:
         The encoding; the numbers without each fold, float32 [folds, keys], and their defaults, float32 [folds]. None
@@ -157,7 +157,7 @@ def _continued(
     former_keys: Keys,
     former: NDArray[np.float64],
 ) -> tuple[Keys, NDArray[np.float64], NDArray[np.float64]]:
-    """Return counts by fold with those of earlier rows, which are in no fold, as a last one."""
+    """Return counts by fold, with the counts of earlier rows, which belong to no fold, in an additional last fold."""
     every = np.union1d(keys, former_keys)
     found = np.zeros((2, FOLDS + 1, len(every)))
     found[:, :FOLDS, np.searchsorted(every, keys)] = rows, positives

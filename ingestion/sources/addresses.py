@@ -1,6 +1,6 @@
 """Addresses of objects and of tables outside the file system, of which stores keep local copies in the home.
 
-A store is an implementation of `Store`. Extensions and other packages bring stores; the core reads the local copies.
+Extensions and other packages provide stores (implementations of `Store`); the core reads the local copies.
 """
 
 import re
@@ -91,7 +91,7 @@ class Store(Protocol):
 
 
 class WritableStore(Store, Protocol):
-    """Store that takes files, as an entry with the capability `is_writable` says."""
+    """Store that accepts files; its registry entry has the capability `is_writable`."""
 
     def check_free(self, address: Address) -> None:
         """Raise `RequestError` if there is something at an address, or `DataError` if the store refuses access."""
@@ -160,7 +160,7 @@ def copy_objects(paths: Iterable[Path]) -> None:
 
 
 def local_path(text: str) -> str:
-    """Return a path of one file: a checked path as it is, the local copy of an address.
+    """Return the path of one file: a checked path unchanged, or the local copy of an address.
 
     Raises:
         RequestError: The text may not be read, or names several files.
@@ -171,14 +171,14 @@ def local_path(text: str) -> str:
         check_text(text := without_file_scheme(text))
         return text
     if len(found) != 1:
-        raise RequestError(f"{text} names {len(found)} files, and one is needed: write its name in full.")
+        raise RequestError(f"{text} names {len(found)} files, but one file is needed: write its full name.")
     copy_objects(found)
     return str(found[0])
 
 
 @contextmanager
 def output_path(target: str | Path, option: str) -> Iterator[Path]:
-    """Yield a path to write a file or a folder to: that of the target, or one that is sent to the address at the end.
+    """Yield a path for an output file or folder: the target, or a temporary path that is uploaded at the end.
 
     Args:
         target: Path or address.
@@ -229,7 +229,7 @@ def local_folders(given: Iterable[str | Path]) -> Iterator[list[Path]]:
 
 
 def versions_of(paths: Iterable[Path]) -> tuple[str, ...]:
-    """Return the versions of tables of which files are local copies, as `--data` takes them; none for other files."""
+    """Return the table versions of which the files are local copies, in the form of `--data`; none for other files."""
     folder, found = Settings().objects_directory, dict[str, None]()
     for path in paths:
         address = address_of(path)
@@ -243,12 +243,12 @@ def versions_of(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without_file_scheme(text: str) -> str:
-    """Return the path of an address `file://`, and other texts as they are."""
+    """Return the path of an address `file://`; return other texts unchanged."""
     return text.removeprefix(_IN_FILES) if text.startswith(f"{_IN_FILES}/") else text
 
 
 def located(path: Path) -> Path:
-    """Return the path of an object within its store for a local copy; other paths as they are."""
+    """Return the path of an object within its store for a local copy; return other paths unchanged."""
     address = address_of(path)
     return path if address is None else Path(address.partition("://")[2])
 

@@ -50,7 +50,7 @@ class DayLog:
         return self._with_schemas(partial(_in_form_of, encoder))
 
     def with_crosses_of(self, encoder: Encoder) -> "DayLog":
-        """Return the log with the crosses as `encoder` defines them; without those whose columns the day lacks."""
+        """Return the log with the crosses of `encoder`, except crosses whose columns the day lacks."""
         if not isinstance(self.source, TableSource):
             return self
         names = [{*self.source.names(path)} for path in self.source.paths]
@@ -100,7 +100,7 @@ def open_day(
     source = with_loss(source, loss)
     if source.schema.sequences:
         raise DataError(
-            f"The schema {schema_file} names sequences, which are not read day by day: leave `sequences` out."
+            f"The schema {schema_file} names sequences, which nightly runs do not support: leave `sequences` out."
         )
     if source.schema.sessions is not None:
         raise DataError(
@@ -234,7 +234,7 @@ class DaysSource:
         return f"days:{days}:{self.held_out}:{self.base.digest() if self.base else None}{scale}"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Yield units of the files, day after day."""
+        """Yield the readable units of all files, day after day."""
         for owner, day in enumerate(self.days):
             yield from (replace(unit, owner=owner) for unit in day.source.units(unit_bytes))
 
@@ -251,7 +251,7 @@ class DaysSource:
         return replace(batch, times=np.full(len(batch.labels), float(day.day.toordinal())))
 
     def splitter(self, seed: int) -> Splitter:
-        """Return the splitter: by hash, or with the held-out day as the test split."""
+        """Return a splitter by hash, with the held-out day as the test split if there is one."""
         by_hash = HashSplit.of(self.schema, seed)
         return by_hash if self.held_out is None else DaySplit(self.held_out, by_hash)
 

@@ -1,4 +1,4 @@
-"""Columns that a schema derives from those of a file: joined, exploded and unpacked ones."""
+"""Columns that a schema derives from the columns of a file: joined, exploded and unpacked columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class Derived:
         self._joined = [JoinedTable(join, folder) for join in schema.joins]
 
     def names(self, header: Sequence[str]) -> list[str]:
-        """Return the columns of a file and those that are derived from them."""
+        """Return the columns of a file and the columns derived from them."""
         found = list(header)
         explode = self._schema.explode
         if explode is not None and explode.column in found:
@@ -119,7 +119,7 @@ class JoinedTable:
         once = [name for name in dict.fromkeys(header) if header.count(name) == 1]
         chunks = [chunk.table for chunk in self._source.tables(self.path, once, Budget.of_settings())]
         if not chunks:
-            raise DataError(f"{self.path} holds no row to join: give a table with rows.")
+            raise DataError(f"{self.path} has no rows to join: give a table with rows.")
         table = pl.concat(chunks, how="diagonal_relaxed")
         rows = pl.DataFrame([read.as_text(column)[0] for column in table.get_columns()])
         keys = _keys(rows, join.keys_of_table)
@@ -131,7 +131,7 @@ class JoinedTable:
         join = self.join
         check_paths([self.path])
         if not self.path.exists():
-            raise DataError(f"{self.path} is missing, which the schema joins: give the file, or leave the join out.")
+            raise DataError(f"{self.path} is missing, but the schema joins it: give the file, or leave the join out.")
         form = {"columns": join.columns, "delimiter": join.delimiter, "encoding": join.encoding, "quotes": join.quotes}
         schema = Schema.model_validate({"label": join.keys_of_table[0], "numeric": ["\0"], **form})
         return FORMATS.load(join.format or general_format(self.path))(self.path.stem, schema, (self.path,))

@@ -1,4 +1,4 @@
-"""Formats of published data sets: files of data that say how a log is read and how it is recognised."""
+"""Formats of published data sets, read from data files that define a log's schema and how to recognise the format."""
 
 import re
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Described(Frozen):
     keys: dict[str, Any] = Field(alias="schema")
 
     def chosen(self, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-        """Return the files of a folder that hold the log; all files if none has a name of the format."""
+        """Return the files of a folder whose names belong to the format; all files if none does."""
         return tuple(path for path in paths if self.has_name(path)) or paths
 
     def has_name(self, path: Path) -> bool:
@@ -53,7 +53,7 @@ class Described(Frozen):
         return any(fnmatch(stem_of(path).name.lower(), pattern.lower()) for pattern in self.files)
 
     def recognises(self, paths: tuple[Path, ...]) -> bool:
-        """Return True if files certainly are of this format: by their header, or by name and first line."""
+        """Return True if the files have exactly this format's header, or its file name and first line."""
         path = next(filter(self.has_name, paths), None)
         if path is None and (self.line is not None or self.reader != "csv"):
             return False
@@ -88,7 +88,7 @@ class Described(Frozen):
 
 
 def _of(column: str | Mapping[str, Any]) -> str:
-    """Return the name of the column that an entry of a schema reads."""
+    """Return the name of the column of a schema entry."""
     return column if isinstance(column, str) else column["items" if "by" in column else "column"]
 
 
@@ -106,6 +106,6 @@ def described(name: str) -> Described:
 
 
 def recognise(paths: tuple[Path, ...]) -> Described | None:
-    """Return the only described format of which the files certainly are; None if there is none, or several."""
+    """Return the only format that recognises the files; None if none or several do."""
     found = [one for one in map(described, DESCRIBED) if one.recognises(paths)]
     return found[0] if len(found) == 1 else None

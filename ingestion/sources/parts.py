@@ -92,7 +92,7 @@ def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> Part
     schema = training.schema
     if schema.part is not None:
         raise DataError(
-            f"The schema says that {schema.part} names the part of each row, and --{next(iter(others))} gives one as "
+            f"The schema says that {schema.part} names the split of each row, and --{next(iter(others))} gives one as "
             "files: leave one of them out."
         )
     if schema.split.per_user:

@@ -109,7 +109,7 @@ class TableSource(ABC):
     ) -> Iterator[TableChunk]:
         """Read some columns of a file like `tables`, also columns that the schema derives.
 
-        A feature that this file lacks and another file of the log has is missing in all rows.
+        A feature that is absent in this file but present in another file of the log has missing values in all rows.
 
         Raises:
             DataError: The file cannot be read, or lacks a column; `whose` says in the message who needs the column.
@@ -119,7 +119,7 @@ class TableSource(ABC):
         absent = read.absent_of(columns, header)
         unknown = [name for name in absent if name not in wanted]
         if unknown and (unknown := read.absent_of(unknown, self._any_names)):
-            raise ColumnError(unknown[0], path, "is not there, and `where` compares it")
+            raise ColumnError(unknown[0], path, "is missing, but `where` compares it")
         users = {self.schema.user if self.schema.split.per_user else None}
         users |= {self.schema.sessions.by if self.schema.sessions is not None else None}
         if (
@@ -360,7 +360,7 @@ def _header_line(path: Path, form: CsvForm, encoding: str) -> bytes:
 
 
 class _Behind:
-    """Stream with additional bytes before its content."""
+    """Stream with additional bytes before the content of another stream."""
 
     def __init__(self, first: bytes, stream: BinaryIO) -> None:
         self._first, self._stream = first, stream
@@ -372,7 +372,7 @@ class _Behind:
 
 
 class _Replaced:
-    """Stream of a text with a delimiter of several bytes, each of which is replaced by one byte."""
+    """Stream of a text in which each delimiter of several bytes is replaced by a delimiter of one byte."""
 
     def __init__(self, stream: BinaryIO, delimiter: bytes, by: bytes) -> None:
         self._stream, self._delimiter, self._by, self._rest = stream, delimiter, by, b""
@@ -446,7 +446,7 @@ def _csv_chunks(
 
 
 def only_time(source: TableSource) -> TableSource:
-    """Return the source with only the features that its filter or a split per user needs, to find the cut times."""
+    """Return the source reduced to the columns for finding the cut times: time, and columns of filter or user split."""
     schema = source.schema
     needed = {*schema.counted_columns, *([schema.user] if schema.split.per_user else [])}
     kept = tuple(field for field in schema.categorical if field.field in needed)

@@ -1,7 +1,7 @@
 """Evaluation of predicates: which rows, row groups and files of a log are read.
 
-A value is compared by its canonical text, so that the same predicate chooses the same rows of each file format. A
-literal that is a number is ordered among numbers, another one among texts. A missing value fits no comparison.
+A value is compared by its canonical text, so that the same predicate chooses the same rows of each file format. Numeric
+literals are compared as numbers, other literals as texts. A missing value satisfies no comparison.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ def chosen_rows(table: pl.DataFrame, predicate: Predicate, form: TextForm, path:
 
 
 def may_choose(predicate: Predicate, known: Mapping[str, str | None]) -> bool:
-    """Return False if a predicate chooses no row of a file in which some columns have one value everywhere."""
+    """Return False if a predicate cannot select a row of a file, given the columns with a constant value."""
     frame = pl.DataFrame([pl.Series(name, [value], pl.String) for name, value in known.items()])
 
     def compared(one: Comparison) -> pl.Expr:
@@ -88,7 +88,7 @@ def _compared(series: pl.Series, one: Comparison, form: TextForm, path: Path) ->
 
 
 def _bounds(predicate: Predicate, schema: pa.Schema) -> Any:
-    """Return a predicate on numbers and times as an expression of PyArrow; None if it bounds nothing."""
+    """Return a predicate on numbers and times as an expression of PyArrow; None if it has no such bounds."""
     if isinstance(predicate, Comparison):
         return _bound(predicate, schema)
     parts = [_bounds(part, schema) for part in predicate.parts]

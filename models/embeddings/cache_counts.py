@@ -14,11 +14,11 @@ class CacheCounts:
         row_bytes: Bytes of a row with its optimiser state.
         lookups: Ids of all admitted batches.
         hits: Distinct rows of a batch that were in the cache, summed over the batches.
-        misses: Distinct rows of a batch that had to be read.
-        written_back: Evicted rows, which are written because each was trained since it was read.
+        misses: Distinct rows of a batch that were read from the file.
+        written_back: Evicted rows, each of which was trained since it was read and is therefore written.
         transfer_seconds: Time spent on moving rows; it delays training only if training waits for a batch.
-        processes: Processes that share the tables, each with its own cache. All counts are sums over them; the time is
-            that of the slowest process.
+        processes: Number of processes that share the tables, each with its own cache. Counts are sums over the
+            processes; the time is that of the slowest process.
         highest_miss_rate: Highest `miss_rate` of a process; None if there is one process.
     """
 
@@ -48,7 +48,7 @@ class CacheCounts:
 
     @property
     def miss_rate(self) -> float:
-        """Share of the distinct rows of a batch that had to be read."""
+        """Share of the distinct rows of a batch that were read from the file."""
         return self.misses / max(self.hits + self.misses, 1)
 
     @property
@@ -58,7 +58,7 @@ class CacheCounts:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes written to the file, without those of saving the tables."""
+        """Bytes of evicted rows written to the file, without the bytes of saving the tables."""
         return self.written_back * self.row_bytes
 
 

@@ -41,7 +41,7 @@ class FbgemmEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if FBGEMM does the lookups."""
+        """Return True if the request chooses FBGEMM for lookups."""
         return choose_kernel(wanted.kernel, wanted.device) == "fbgemm"
 
     @classmethod

@@ -201,7 +201,7 @@ def chances(rows: np.ndarray, dim: int, key: int) -> Tensor:
     Args:
         rows: Row numbers, counted through all tables.
         dim: Width of a row.
-        key: Hash key of the step and the training.
+        key: Hash key of the step and of the training run.
     """
     out = np.empty((len(rows), dim), np.float32)
     for first, words in hashed_words(rows, -(-dim // _WORD_NUMBERS), key):
@@ -213,12 +213,13 @@ def chances(rows: np.ndarray, dim: int, key: int) -> Tensor:
 def round_by_chance(numbers: Tensor, chance: Tensor) -> Tensor:
     """Round to one of the two neighbours in fp16, so that the mean over all random numbers is the number itself.
 
-    This is exact for magnitudes from 2^-14 on; smaller numbers, whose fp16 spacing is 2^-24, are exact to 2^-13 of it.
+    This is exact for magnitudes of at least 2^-14; the error for smaller numbers is at most 2^-13 of their fp16
+    spacing.
 
     Args:
         numbers: Numbers to round, float32.
         chance: Random numbers in [0, 1), float32 of the same shape. A number is rounded up if its random number is at
-            least one minus the share of the distance.
+            least one minus its relative position between the two neighbours.
 
     Returns:
         Rounded numbers, float16; infinite beyond the largest fp16 number.

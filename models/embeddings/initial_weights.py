@@ -89,14 +89,14 @@ def draw_tables(
     *,
     later: Callable[[RowsByThemselves], None] | None = None,
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Draw each table uniformly between minus and plus its bound, equally for all kinds of tables.
+    """Draw the initial weights of each table uniformly within its bound, the same for all kinds of tables.
 
     Args:
         rows: Rows of each table.
-        dim: Width of every row, or of those of each table.
+        dim: Width of every row, or of the rows of each table.
         generator: Source of the random numbers.
         bound: Bound of all tables; None is 1 / sqrt(rows) for each, as in facebookresearch/dlrm.
-        later: Called with each large table, whose rows are then not drawn here; None draws them here.
+        later: Callback that receives each large table, whose rows are drawn later; None draws them now.
 
     Yields:
         Number of the table, first row and weights, part by part, since a table may be larger than memory. The weights

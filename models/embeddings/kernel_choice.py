@@ -50,6 +50,6 @@ def _fbgemm_works(device_type: str) -> bool:
     except ModuleNotFoundError:
         return False
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # a build for another torch
-        log.warning("FBGEMM is installed but cannot be used, so plain torch takes its place: %s", error)
+        log.warning("FBGEMM is installed but cannot be used; plain torch is used instead: %s", error)
         return False
     return device_type == "cpu" or getattr(fbgemm_gpu, "__variant__", "cpu") != "cpu"

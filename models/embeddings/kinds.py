@@ -8,7 +8,7 @@ from shunter.registry import Entry, Registry
 
 
 class Kind(Protocol):
-    """Class of tables in one process."""
+    """Interface of a class of embedding tables in one process."""
 
     def suits(self, wanted: TableRequest) -> bool:
         """Return True if a request needs this kind of tables; called in the order of `KINDS`.

@@ -12,10 +12,10 @@ from shunter.models.spec import TableShape
 
 
 class MappedEmbeddings(EmbeddingTables):
-    """Tables without memory of their own; `load_state_dict(..., assign=True)` assigns it. They cannot be trained.
+    """Tables for scoring only, whose memory (a mapped file) is assigned by `load_state_dict(..., assign=True)`.
 
-    The operating system reads the pages of a mapped file that are looked up, and drops them when memory is short. The
-    sums are bitwise equal to those of the kernels in memory.
+    The operating system reads the pages of a mapped file that are accessed, and drops them when memory is short. Pooled
+    sums are bitwise equal to the sums of the in-memory kernels.
 
     Args:
         shapes: Ids, rows and width of each table; all of one width, with a row for each id.
@@ -38,11 +38,11 @@ class MappedEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw nothing: the file has the trained weights."""
+        """Do nothing, because the file already contains the trained weights."""
 
 
 def sum_of_rows(weight: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sum the rows of each bag, in tables that are concatenated.
+    """Sum the rows of each bag, with all tables in one array.
 
     Args:
         weight: Rows of all tables, `[rows of all tables, dim]`.

@@ -1,9 +1,10 @@
 """Embedding tables of several widths, some with fewer rows than ids, with the interface of equal tables.
 
-A table may be narrower than the vectors of the model. Its rows are shorter in memory, and vectors from it are padded
-with zeros. A table may also have fewer rows than its field has ids. Ids with the same remainder then share a row. Both
-are choices of the architecture search (Krishna et al., arXiv 2110.14812). Zeros are used instead of a linear map to the
-common width, because a super-net masks the columns of one wide table. A net drawn from it is then exactly this model.
+A table may be narrower than the vectors of the model. Its rows are stored without padding, and looked-up vectors are
+padded with zeros. A table may also have fewer rows than its field has ids. Ids with the same remainder then share a
+row. Both are choices of the architecture search (Krishna et al., arXiv 2110.14812). Zeros are used instead of a linear
+map to the common width, because a super-net masks the columns of one wide table. A net drawn from it is then exactly
+this model.
 """
 
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ class MixedEmbeddings(EmbeddingTables):
 
 
 class MixedBags(nn.Module):
-    """Adapter around a lookup in mixed tables: maps ids to rows before it, and pads the vectors after it.
+    """Adapter for lookups in mixed tables: maps ids to rows before a lookup, and pads the vectors after it.
 
     Args:
         shapes: Ids, rows and width of each table.
@@ -120,7 +121,7 @@ class MixedBags(nn.Module):
 
     def __init__(self, shapes: Sequence[TableShape], dim: int, table_of: Sequence[int]) -> None:
         super().__init__()
-        assert max(shape.width for shape in shapes) <= dim, "no table is wider than the vectors"
+        assert max(shape.width for shape in shapes) <= dim, "no table is wider than the output vectors"
         self._shares_rows = any(shape.rows < shape.ids for shape in shapes)
         divisors = torch.tensor([shapes[table].rows for table in table_of])
         self.register_buffer("divisors", divisors, persistent=False)
@@ -128,7 +129,7 @@ class MixedBags(nn.Module):
         self.filled_up = ZeroPadding(widths, dim) if min(widths) < dim else nn.Identity()
 
     def rows_of(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Return the row of each id within its table: its remainder modulo the rows, so that id 0 has row 0.
+        """Return the row of each id within its table: the id modulo the number of rows, so that id 0 has row 0.
 
         Args:
             values: Ids, ordered by bag and then by sample.

@@ -24,7 +24,7 @@ class NativeKernel:
     Args:
         rows: Rows of each table.
         widths: Width of each table, a multiple of 4.
-        dim: Width of the output vectors; those of narrower tables end with zeros.
+        dim: Width of the output vectors; vectors of narrower tables are padded with zeros.
         learning_rate: Step size of the row-wise Adagrad.
         table_of: Table of each bag of a sample, ascending.
         weight: Existing rows for lookups without training; None allocates memory for trainable rows.
@@ -48,7 +48,7 @@ class NativeKernel:
         self.weight = torch.zeros(sum(numbers)) if weight is None else weight
         self.adagrad_sum = torch.zeros(sum(rows) if weight is None else 0)
         loaded = library()
-        assert loaded is not None, "`choose_kernel` takes this kernel only where it loads"
+        assert loaded is not None, "`choose_kernel` chooses this kernel only if it can be loaded"
         self._library, self._learning_rate = loaded, learning_rate
         self._l2 = np.zeros(len(rows), np.float32)
         self._bags, self._dim = len(table_of), dim
@@ -76,7 +76,7 @@ class NativeKernel:
         return _Lookup.apply(self._anchor, self, ids.contiguous(), offsets.contiguous(), weights)  # pyright: ignore[reportReturnType]
 
     def look_up(self, ids: Tensor, offsets: Tensor, id_weights: Tensor | None) -> Tensor:
-        """Sum the rows of each bag; as `__call__`, of contiguous tensors and without a gradient."""
+        """Sum the rows of each bag like `__call__`, for contiguous tensors and without a gradient."""
         batch = self._batch(ids, offsets, id_weights)
         pooled = torch.empty(batch.samples, self._bags * self._dim)
         call = ctypes.byref(batch), ctypes.byref(self._tables()), pooled.data_ptr(), torch.get_num_threads()
@@ -144,7 +144,7 @@ class NativeEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if the compiled kernel does the lookups."""
+        """Return True if the request chooses the compiled kernel for lookups."""
         return choose_kernel(wanted.kernel, wanted.device) == "native"
 
     @classmethod

@@ -28,11 +28,11 @@ COUNTED_ROWS = 1 << 23  # largest number of rows with a count each in memory (32
 
 @dataclass(frozen=True, kw_only=True)
 class TableBytes:
-    """Memory of some tables.
+    """Memory use of embedding tables.
 
     Attributes:
         weights: Bytes of the rows.
-        optimizer: Bytes of their optimiser state.
+        optimizer: Bytes of the rows' optimiser state.
     """
 
     weights: int
@@ -42,9 +42,9 @@ class TableBytes:
 class EmbeddingTables(nn.Module, ABC):
     """Embedding tables whose rows are summed over each bag of ids.
 
-    No optimiser sees the gradient: the backward pass itself updates the touched rows by exact row-wise Adagrad,
-    `sum += mean(gradient^2); row -= learning_rate * gradient / (sqrt(sum) + epsilon)`. The gradient of a row is first
-    summed over its occurrences in the batch. Therefore the module has buffers and no parameters.
+    Optimisers get no gradient of the tables: the backward pass itself updates the touched rows by exact row-wise
+    Adagrad, `sum += mean(gradient^2); row -= learning_rate * gradient / (sqrt(sum) + epsilon)`. The gradient of a row
+    is first summed over its occurrences in the batch. Therefore the module has buffers and no parameters.
 
     A table may serve several fields, and a field that is looked up id by id has a bag for each position. Every sample
     has the same bags, and the bags of one table are next to each other.
@@ -53,7 +53,7 @@ class EmbeddingTables(nn.Module, ABC):
 
         build        the kind's constructor (`shunter.models.embeddings.kinds`; divided tables:
         `shunter.extensions.distributed.training`)
-        initialise   once, by `shunter.models.registry.assemble_model`; a checkpoint may overwrite what it drew
+        initialise   once, by `shunter.models.registry.assemble_model`; a checkpoint may overwrite the drawn weights
         load         `load_state_dict` and `load_optimizer_tensors`, or `initialised_shards` and `forget_rows`, by
                      `shunter.engine.checkpoint`
         begin        before each pass over training batches, in the thread that reads them; `end` when training leaves
@@ -82,13 +82,13 @@ class EmbeddingTables(nn.Module, ABC):
         weight: Tables, concatenated by rows, `[rows of all tables, dim]` float32 or float16; only if they are fully in
             this process.
         adagrad_sum: Optimiser state, `[rows of all tables]` float32, under the same condition; not in the state dict.
-        is_frozen: Whether a backward pass does not change the tables.
+        is_frozen: Whether backward passes leave the tables unchanged.
         l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient once, however often it is in
             the batch, so that rare ids decay most. For a bag of several ids the sum decays: `l2 * sum / occurrences`,
             with `1 / occurrences` averaged over its ids. The decay is added to the gradient of the lookup, because
             FBGEMM's optimisers have no weight decay on CPUs. Each process adds it for its own samples.
-        decays_rows: Whether the update of these tables can add `l2 * row` itself, in batches with one id per bag.
-        row_l2: Part of `l2` that the update of the current batch adds itself.
+        decays_rows: Whether the kernel can add the decay `l2 * row` during the update, in batches with one id per bag.
+        row_l2: Part of `l2` that the kernel adds during the update of the current batch.
         frozen_tables: Tables that are not trained.
         initial_bound: Bound of the initial weights, drawn between minus and plus it. None gives each table its own
             bound, 1 / sqrt(rows), so that fields with few ids have the largest initial weights.
@@ -179,7 +179,7 @@ class EmbeddingTables(nn.Module, ABC):
         return self._row_of_each(values, offsets)
 
     def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Return the row of each id that `lookup` got, numbered through all tables."""
+        """Return the row of each id of `lookup`, numbered through all tables."""
         starts = self._first_row_of_bag.on(values.device)
         ids_of_bag = offsets[:: (len(offsets) - 1) // len(self.table_of)].diff()
         return values.long() + starts.repeat_interleave(ids_of_bag, output_size=len(values))
@@ -333,7 +333,7 @@ class EmbeddingTables(nn.Module, ABC):
         return torch.empty_like(ones).index_copy_(0, order, counted[slot])
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
-        """Raise if the tables would be moved: the kernel uses the memory that it was built with."""
+        """Raise if the tables would be moved, because the kernel's memory is fixed when it is built."""
         before = self.weight
         super()._apply(fn, recurse)
         if self.weight.device != before.device or self.weight.dtype != before.dtype:

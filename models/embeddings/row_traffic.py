@@ -11,8 +11,8 @@ class RowTraffic:
         steps: Lookups with an update.
         lookups: All lookups, including evaluations.
         rows: Rows received from other processes.
-        sent_bytes: Bytes of ids, rows and gradients sent by this process; its part of the gathered gradients of
-            frequent rows counts once for each other process.
+        sent_bytes: Bytes of ids, rows and gradients sent by this process. Gathered gradients of frequent rows
+            count once for each receiving process.
     """
 
     steps: int = 0
@@ -22,5 +22,5 @@ class RowTraffic:
 
     @property
     def rows_per_lookup(self) -> float:
-        """Rows of a batch received from other processes."""
+        """Mean number of rows received from other processes per lookup."""
         return self.rows / max(self.lookups, 1)

@@ -15,11 +15,11 @@ class RowStarts(Protocol):
         ...
 
     def begin(self, rows: Tensor) -> None:
-        """Write the initial weights of rows before parts of them are written; rows are distinct, within the block."""
+        """Initialise rows before parts of them are overwritten; rows are distinct, relative to the block."""
         ...
 
     def record_written(self, rows: Tensor) -> None:
-        """Record that whole rows were written; rows are distinct, relative to the block."""
+        """Record that complete rows were written; rows are distinct, relative to the block."""
         ...
 
 

@@ -12,7 +12,7 @@ from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 
 
 class TorchEmbeddings(EmbeddingTables):
-    """Tables with torch alone, for machines without a compiled kernel; no synchronisation with the device.
+    """Tables that need only torch, for machines without a compiled kernel; steps never synchronise with the device.
 
     `memory` is existing memory for the weight and the optimiser state; None allocates memory.
     """
@@ -43,7 +43,7 @@ class TorchEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if plain torch does the lookups."""
+        """Return True if the request chooses plain torch for lookups."""
         return choose_kernel(wanted.kernel, wanted.device) == "torch"
 
     @classmethod

@@ -1,7 +1,7 @@
 """Resource demand of training a graph model, computed from its formulas and the graph.
 
-A step has few, known operators, but sums along edges are no operator that can be traced without memory, as
-`shunter.models.counting` does for dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
+A step has few, known operators. Sums along edges cannot be traced on fake tensors, as `shunter.models.counting`
+does for dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
 """
 
 from shunter.model_families import is_solved
@@ -77,7 +77,7 @@ def count_graph_parameters(spec: GraphSpec, graph: Graph) -> int:
 
 
 def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
-    """Count a pass over the graph, divided equally among its edges, since there are no steps.
+    """Count a pass over the graph, divided equally among its edges, because solved models have no steps.
 
     The products are counted as one product of an item matrix with a vector per sample, with as many FLOPs as the pass
     needs.
@@ -120,7 +120,7 @@ def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
 
 
 def _products_of_sample(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
-    """Return the same for products that grow with the batch."""
+    """Return each product that grows with the batch in the forward pass, and the two products of its gradients."""
     width, count = spec.embedding_dim, layers.products_of_sample
     if not count:
         return ()

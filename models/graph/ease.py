@@ -62,7 +62,7 @@ class Ease(SolvedModel[EaseSpec]):
 
     @classmethod
     def rankers(cls, spec: EaseSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """Yield one ranker, from one inversion."""
+        """Yield one ranker, computed by one matrix inversion."""
         weights = _user_weights(graph, spec.user_exponent).to(device)
         dtype = torch.float64 if graph.items <= MOST_ITEMS_IN_FLOAT64 else torch.float32
         gram = torch.empty(graph.items, graph.items, dtype=dtype, device=device).mT  # in LAPACK's order: in place

@@ -1,4 +1,4 @@
-"""Rankers that score an item by a weight between it and each item of the user's history."""
+"""Rankers that score an item by the sum of its weights with the items of the user's history."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -91,7 +91,7 @@ class DenseHistoryRanker(HistoryRanker):
         return {"edges": len(self.history)}
 
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
-        """Sum the weights by a product with the matrix; with many items by rows of it."""
+        """Sum the weights by a product with the weight matrix; for many items, sum rows of the matrix."""
         if len(self.weights) ** 2 <= MOST_CELLS:
             return chosen_times(self.weights, rows, items, count)
         starts = torch.searchsorted(rows, torch.arange(count, device=rows.device))
@@ -139,7 +139,7 @@ class SparseHistoryRanker(HistoryRanker):
 
     @property
     def adds_positive_weights(self) -> bool:
-        """Return True if scores are single sums of positive weights on the CPU, so that all others are 0."""
+        """Return True if scores are sums of single positive weights on the CPU, so that all other items score 0."""
         is_large = len(self.target_counts) ** 2 > MOST_CELLS
         return is_large and self.weights.device.type == "cpu" and bool((self.weights > 0).all())
 
@@ -161,7 +161,7 @@ class SparseHistoryRanker(HistoryRanker):
 
 
 def chosen_times(weights: Tensor, rows: Tensor, items: Tensor, count: int) -> Tensor:
-    """Return chosen items as `[count, items]` zeros and ones, times `[items, items]` weights."""
+    """Return the product of the chosen items, as a 0/1 matrix `[count, items]`, and the weights `[items, items]`."""
     chosen = torch.zeros(count, len(weights), device=weights.device)
     chosen[rows, items] = 1.0
     return chosen @ weights

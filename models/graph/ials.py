@@ -98,10 +98,10 @@ class Ials(SolvedModel[IalsSpec]):
 def strength(graph: Graph, unobserved_weight: float) -> float:
     """Return an upper limit of the regularisation, beyond which nothing is learned from a graph.
 
-    For small vectors, a pass multiplies the vectors by a matrix and divides them by the regularisation. The matrix is
-    that of the edges, each divided by the roots of the total weights of its user's and its item's terms. So a direction
-    of this matrix is learned if its singular value is above the regularisation. The result is the root of the sum of
-    all squared singular values.
+    For small vectors, a pass multiplies the vectors by a matrix M and divides them by the regularisation. M is the
+    adjacency matrix, normalised by the square roots of the total term weights of user and item. A singular direction of
+    M is therefore learned only if its singular value exceeds the regularisation. The result is the Frobenius norm of M,
+    which is an upper bound of all singular values.
 
     Args:
         graph: Users, items and edges.

@@ -48,7 +48,7 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
 
     @classmethod
     def rankers(cls, spec: ItemKnnSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """Yield one ranker, from one count of common users."""
+        """Yield one ranker, computed from the number of common users of each pair of items."""
         chosen, choosers = _incidence(graph)
         roots = np.sqrt(graph.item_degrees().astype(np.float32))
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -75,7 +75,7 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
 
     @classmethod
     def counts(cls, spec: ItemKnnSpec, graph: Graph) -> SolveCounts:
-        """Count pairs of items of each user, and from a sample of items those of a block and the kept ones."""
+        """Count the item pairs of each user; estimate the pairs of a block and the kept pairs from sampled items."""
         meetings = _meetings(graph)
         sample = np.linspace(0, graph.items - 1, min(SAMPLED_ITEMS, graph.items)).astype(np.int64)
         chosen, choosers = _incidence(graph)
@@ -93,7 +93,7 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
 
 
 def _incidence(graph: Graph) -> tuple[Any, Any]:
-    """Return which items each user chose, and which users chose each item, as scipy's sparse matrices of ones."""
+    """Return the user-item matrix of interactions and its transpose, as scipy sparse matrices of ones."""
     from scipy.sparse import csr_array  # imported here, since it takes long to load
 
     ones = np.ones(graph.edges, np.float32)
@@ -102,7 +102,7 @@ def _incidence(graph: Graph) -> tuple[Any, Any]:
 
 
 def _meetings(graph: Graph) -> np.ndarray:
-    """Return the pairs of each item with the items of its users, equal ones counted again, `[items]`."""
+    """Return the number of pairs of each item with items of its users, with repetitions, `[items]`."""
     degrees = graph.user_degrees()[graph.edge_users]
     return np.bincount(graph.edge_items, weights=degrees, minlength=graph.items).astype(np.int64)
 
@@ -115,10 +115,10 @@ def _blocks(graph: Graph) -> list[int]:
 
 
 def _nearest(similar: np.ndarray, starts: np.ndarray, most: int) -> np.ndarray:
-    """Return which pairs are among the `most` most similar of their item, equal ones in the order of the pairs.
+    """Return the mask of the `most` most similar pairs of each item; among equal pairs, the first ones.
 
     Args:
-        similar: Similarity of each pair, `[pairs]`; a negative one is never kept.
+        similar: Similarity of each pair, `[pairs]`; pairs with negative similarity are never kept.
         starts: First pair of each item, and the number of pairs, `[items + 1]`.
         most: Number of kept pairs of an item.
     """

@@ -30,7 +30,7 @@ def cosine_contrastive(positive: Tensor, negative: Tensor, *, margin: float, neg
 
 
 def info_nce(one: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """Return the mean over nodes of -log softmax of the cosine of a node's two views, among those with all nodes.
+    """Return the mean over nodes of -log softmax of the cosine of the node's two views, among all nodes.
 
     Van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018, equation 4.
 

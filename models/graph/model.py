@@ -22,11 +22,11 @@ class LayerCounts:
     Attributes:
         summed_rows: Vectors read along edges.
         written_rows: Vectors written.
-        operators: Operators dispatched, including those of the backward pass.
+        operators: Number of dispatched operators, including the backward pass.
         embeddings: Learned vectors of nodes.
         products: For each product with a weight matrix its rows, and its input width in multiples of the vectors'.
         products_of_sample: Additional products with square matrices, for each sample.
-        biases: Learned vectors in addition to these matrices.
+        biases: Number of bias vectors in addition to the weight matrices.
     """
 
     summed_rows: int

@@ -25,7 +25,7 @@ class Popularity(SolvedModel[PopularitySpec]):
 
     @classmethod
     def rankers(cls, spec: PopularitySpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
-        """Yield one ranker, from one count."""
+        """Yield one ranker, computed from the number of interactions of each item."""
         degrees = (torch.from_numpy(counts).to(device) for counts in (graph.user_degrees(), graph.item_degrees()))
         yield popularity_ranker(*degrees)
 

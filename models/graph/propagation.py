@@ -1,6 +1,6 @@
 """Sums over the neighbours in a graph, by DGL or by torch's sparse matrices, with equal results and gradients.
 
-DGL is used if it is installed and was built for the device, else torch. In trials by hand, without a stored script,
+DGL is used if it is installed and was built for the device, else torch. In informal measurements (no stored script)
 DGL's sums took clearly less processor time.
 """
 

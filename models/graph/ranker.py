@@ -16,8 +16,9 @@ class Ranker(nn.Module, ABC):
     """Scores any item for any user; a higher score is a better rank among the items of the same user.
 
     A subclass defines the score of an item for a known user. Other scores have fallbacks:
-    - a user without edges, or unknown, gets the popularity of each item, since nothing is learned about the user. The
-    score is the log odds `log((d + 1/2) / (n - d + 1/2))` of an item that `d` of `n` users with an edge chose;
+    - an unknown user, or a user without edges, gets the popularity of each item, because nothing is known about the
+    user. The score is the log odds `log((d + 1/2) / (n - d + 1/2))` of an item that `d` of `n` users with an edge
+    chose;
     - an unknown item gets the lowest score of any known item for this user, so that it is last;
     - an item without interactions keeps the score that the subclass gives it.
 
@@ -46,7 +47,7 @@ class Ranker(nn.Module, ABC):
         """Return scores of all items, `[users, items]`, for users `[users]`; users without edges are ignored."""
 
     def known_pairs(self, users: Tensor, items: Tensor) -> Tensor:
-        """Return the same for pairs, `[pairs]` and `[pairs]` to `[pairs]`, from all scores of each user."""
+        """Return scores of pairs, `[pairs]` and `[pairs]` to `[pairs]`, selected from all scores of each user."""
         distinct, places = torch.unique(users, return_inverse=True)
         scores = torch.zeros(len(users), device=self.device)
         for first in range(0, len(distinct), USERS_AT_ONCE):

@@ -55,7 +55,7 @@ def solved_model(family: str) -> type[SolvedModel[Any]]:
 
 
 def learns_in_steps(family: str) -> bool:
-    """Return True if a name is that of a ranking model that is trained in steps."""
+    """Return True if the ranking model of this name is trained in steps."""
     return family in RANKING_MODELS and not is_solved(family)
 
 

@@ -62,7 +62,7 @@ class TorchSampler(NeighbourSampler):
         self._generator = torch.Generator()
 
     def seed(self, seed: int) -> None:
-        """Seed the generator of this sampler."""
+        """Seed the random generator of this sampler."""
         self._generator.manual_seed(seed)
 
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -119,8 +119,8 @@ class Sage(GraphModel[SageSpec]):
     it needs, layer by layer (algorithm 2), so its cost does not grow with the graph; scoring uses all neighbours. The
     mean is zero for a node without edges.
 
-    The edges that the step predicts can be excluded from the sample: otherwise a user's vector contains the item to
-    predict, which is not the case when it is scored. Final vectors can be normalised (algorithm 1, line 7, for the last
+    The edges that the step predicts can be excluded from the sample: otherwise a user's vector in training contains the
+    item to predict, unlike in scoring. Final vectors can be normalised (algorithm 1, line 7, for the last
     layer only). Neither improves results on MovieLens (`benchmarks.graph_variants`), so both are searched, and off by
     default.
 

@@ -35,8 +35,8 @@ class SolvedModel(ABC, Generic[Spec]):
     Attributes:
         spec_class: Class of the configuration.
         is_iterative: Whether further passes improve the result.
-        sparse_form: Family with weights for some pairs of items only; empty if there is none.
-        low_rank_form: Family with vectors instead of weights of pairs; likewise.
+        sparse_form: Name of the family with weights for only some pairs of items; empty if there is none.
+        low_rank_form: Name of the family with vectors instead of weights of pairs; empty if there is none.
     """
 
     spec_class: ClassVar[type[GraphSpec]]
@@ -66,7 +66,7 @@ class SolvedModel(ABC, Generic[Spec]):
         """Raise if the model needs more memory than available.
 
         Raises:
-            ModelTooLargeError: It names the needed and the available memory, and the forms that take less.
+            ModelTooLargeError: The message gives the needed and available memory, and the families that need less.
         """
         needed = cls.counts(spec, graph).peak_bytes
         if needed > available_bytes:

@@ -105,7 +105,9 @@ def _of_columns(columns: dict[str, Any]) -> Table:
 
 def _of_records(records: list[Any], name: str) -> Table:
     if not all(isinstance(record, dict) for record in records):
-        raise RefusedError(f"`{name}` holds what is no JSON object: give each row as one, with the columns' names.")
+        raise RefusedError(
+            f"`{name}` holds a row that is not a JSON object: give each row as an object with the columns' names."
+        )
     return Table(len(records), columns_of_records(records))
 
 

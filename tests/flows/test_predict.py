@@ -183,9 +183,9 @@ def test_looking_for_a_model_in_an_empty_home_leaves_it_empty(shunter_home: Path
         (
             "rows.csv",
             "price,user,item,genres\n1,2,3,war\n1,2\n",
-            r"Line 3 of .* is no row \(2 columns, expected 4\): fix",
+            r"Line 3 of .* is not a row \(2 columns, expected 4\): fix",
         ),
-        ("rows.csv", 'price,user,item,genres\n1,"2,3,war\n', "is no row|cannot be read as CSV"),
+        ("rows.csv", 'price,user,item,genres\n1,"2,3,war\n', "is not a row|cannot be read as CSV"),
         ("rows.csv", "", "is empty: give a file with rows"),
         ("rows.parquet", "no parquet", "cannot be read as Parquet"),
         ("rows.xlsx", "a", "has no recognisable format: add --format"),

@@ -138,7 +138,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         ({"dataframe_split": {"columns": ["a"], "data": [[1], [1, 2]]}}, JSON, 400, "Row 1 of `data` is no list of 1"),
         ({"dataframe_split": {"columns": ["a", "a"], "data": []}}, JSON, 400, "The column a is there more than once"),
         ({"dataframe_split": {"columns": ["a"], "rows": []}}, JSON, 400, "`dataframe_split` has 'rows'"),
-        ({"dataframe_records": [1]}, JSON, 400, "`dataframe_records` holds what is no JSON object"),
+        ({"dataframe_records": [1]}, JSON, 400, "`dataframe_records` holds a row that is not a JSON object"),
         ({"inputs": {"price": [1], "age": [1, 2]}}, JSON, 400, "differ in length"),
         ({"inputs": {"price": [1], "age": 2}}, JSON, 400, "`age` is a JSON number: give a list"),
         (

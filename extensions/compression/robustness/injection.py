@@ -73,7 +73,7 @@ def injected(
 
 
 def _positions(random: np.random.Generator, count: int, rate: float) -> np.ndarray:
-    """Return numbers below a count in ascending order, each drawn independently with the same probability."""
+    """Return the ascending numbers below `count` that are drawn, each independently with probability `rate`."""
     taken = int(random.binomial(count, rate))
     if taken > count // 16:  # so many that single draws would repeat often
         return np.sort(random.choice(count, taken, replace=False))

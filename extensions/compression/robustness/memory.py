@@ -184,17 +184,17 @@ class Detector:
 
     Attributes:
         memory: Model in memory.
-        then: Original log odds of the result on these rows, `[rows]` or `[rows, tasks]`.
+        then: Original log odds of the result on the sample of rows, `[rows]` or `[rows, tasks]`.
     """
 
     memory: Memory
     then: np.ndarray
 
     def believed(self, logits: np.ndarray) -> list[int]:
-        """Return the members to keep, given the current predictions of all members on these rows.
+        """Return the members to keep, given the current predictions of all members on the sample of rows.
 
-        The kept members' result has the least Kullback-Leibler divergence from the original; without damage, all are
-        kept.
+        The members are chosen so that their result has the least Kullback-Leibler divergence from the original. Without
+        damage, all are kept.
 
         Args:
             logits: Log odds, `[members, rows]`, or `[members, rows, tasks]`.
@@ -211,7 +211,7 @@ class Detector:
         return list(min(subsets, key=lambda kept: self._divergence(self.memory.combine(logits, kept))))
 
     def _divergence(self, now: np.ndarray) -> float:
-        """Return the divergence in nats, rounded: if two subsets differ by rounding only, the larger one is kept."""
+        """Return the divergence in nats, rounded so that subsets with equal results tie and the larger one is kept."""
         return round(_divergence(self.then, now), 9)
 
 

@@ -10,8 +10,8 @@ from shunter.reporting.card.document import Paragraph, Section, Table
 
 TITLE = "Under errors of the memory"
 _CHECKS = {
-    True: "as far as the stored check bits show",
-    False: "which changes nothing here, for no check bits are stored with it",
+    True: "as far as the stored check bits detect them",
+    False: "which changes nothing, because no check bits are stored with the model",
 }
 COLUMNS = ("rate", "errors", "AUC", "in range", "corrected", "excluded", "members", "best alone")
 
@@ -27,7 +27,7 @@ class RobustnessCard:
         stored_bytes: Number of stored bytes.
         undamaged: Quality of the undamaged model, on the same rows.
         found: Results at each rate, the lowest first.
-        alone: Results of the best single member, with the protections of a single model; empty for a single model.
+        alone: Results of the best single member, without the exclusion of members; empty for a single model.
         floor: AUC that counts as sufficient.
         has_check_bits: True if check bits are stored.
         repeats: Number of random draws at each rate.
@@ -98,7 +98,7 @@ def sections_of(card: RobustnessCard) -> Sequence[Section]:
         f"AUC on rows of the test part: mean of {card.repeats} samples of {WORDS[card.kind]} with the rate, in all "
         f"{card.stored_bytes:,} stored bytes. Without a detector; with numbers outside of a tensor's range set to zero "
         f"(in range); also with flipped bits corrected before, {_CHECKS[card.has_check_bits]}; also without damaged "
-        "members, which are found by predictions on rows of the training part, without labels. The single best member "
-        "has all but the last. Errors are *simulated*."
+        "members, which are detected by predictions on training rows, without labels. The last is not measured for the "
+        "single best member. Errors are *simulated*."
     )
     return [Section(TITLE, [Paragraph(card.sentence), Paragraph(how), Table(COLUMNS, rows_of(card))])]

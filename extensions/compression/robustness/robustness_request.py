@@ -34,7 +34,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
             rate = math.nan
         if not 0 < rate <= HIGHEST_RATE:
             raise ValueError(
-                f"{part.strip()!r} is no rate of errors: give numbers above 0 and at most {HIGHEST_RATE:g}, such as "
+                f"{part.strip()!r} is not a fault rate: give numbers above 0 and at most {HIGHEST_RATE:g}, such as "
                 "1e-6,1e-4"
             )
         rates.add(rate)
@@ -68,7 +68,7 @@ class RobustnessRequest(Request, frozen=True):
         default=None,
         ge=0.5,
         lt=1,
-        description="Lowest acceptable AUC; if omitted, that of the undamaged model less 0.005.",
+        description="Lowest acceptable AUC; if omitted, the AUC of the undamaged model minus 0.005.",
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the fault patterns.")
 

@@ -31,20 +31,20 @@ TOLERATED_AUC_LOSS = 0.005
 
 
 def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: RobustnessRequest) -> RobustnessCard:
-    """Inject faults into the model repeatedly, at each rate, and evaluate it each time.
+    """Inject faults into the model repeatedly at each rate, and evaluate the damaged model each time.
 
     Args:
         title: Title of the model.
         memory: Model in memory.
-        dataset: Data set that it was trained on.
+        dataset: Data set on which the model was trained.
         request: Faults to inject.
 
     Raises:
-        RequestError: The model reads other features than the data has, or is below the floor undamaged.
+        RequestError: The model reads other features than the data has, or the undamaged model is below the lowest AUC.
         DataError: An array cannot be read.
     """
     if memory.model.features.number is not None:
-        raise RequestError(f"{title} predicts a number: only models of clicks are measured.")
+        raise RequestError(f"{title} predicts a number, but faults are measured only for click models.")
     if memory.model.features != dataset.features:
         raise RequestError(f"{title} reads other features than its data set has: try another version.")
     execution = Execution(threads=usable_cores())
@@ -93,6 +93,6 @@ def log_robustness(run_id: str, version: Version, dataset: Dataset, card: Robust
 
 
 def _best_alone(memory: Memory, test: EvaluationSample) -> Memory:
-    """Return the member with the highest AUC on the test rows; this choice favours the single model."""
+    """Return the member with the highest AUC on the test rows, a choice in favour of the single model."""
     scores = [quality_on(test, one).auc for one in members_logits(memory, test)]
     return memory.member(int(np.argmax(scores)))

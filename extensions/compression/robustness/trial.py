@@ -59,7 +59,7 @@ def measure_under_faults(
     seed: int = 0,
     answers: Sequence[str] = ANSWERS,
 ) -> FaultResult:
-    """Damage a model repeatedly and evaluate it each time; finally the model is restored.
+    """Inject faults into a model repeatedly, evaluate the damaged model each time, and finally restore the model.
 
     Args:
         memory: Model in memory.
@@ -67,7 +67,7 @@ def measure_under_faults(
         test: Rows for the evaluation.
         canaries: Rows for the detector, which compares predictions with those of the undamaged model.
         repeats: Number of draws.
-        seed: Seed of the first draw; each further draw adds one.
+        seed: Seed of the first draw; draw number i uses `seed + i`.
         answers: Protections to evaluate.
     """
     memory.load(is_guarded=False)

@@ -151,7 +151,7 @@ def test_an_idle_process_that_ended_a_moment_ago_is_replaced(
 def test_a_process_that_cannot_start_says_why(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
     broken = SubprocessExecutor(PLACEMENT, cores=1)
-    with broken.meter() as meter, pytest.raises(TrainingError, match="ended by itself with code 1"):
+    with broken.meter() as meter, pytest.raises(TrainingError, match="exited with code 1"):
         run(broken, dataset)
     assert meter.reading.method == "unavailable"
     broken.close()

@@ -104,7 +104,7 @@ def test_the_table_is_printed_and_in_mlflow(home: Path) -> None:
     small = ["--max-bytes", str(least_bytes()), "--fine-tune-rows", "500"]
     given = ["compress", "--model", "shop/1", *small, "--promote"]
     told = CliRunner().invoke(app, given).output
-    assert "the model as it is" in " ".join(told.split())
+    assert "the original model" in " ".join(told.split())
     assert "the champion" in told
     version = version_by_alias("shop", "champion")
     client = MlflowClient(tracking_uri())

@@ -35,7 +35,7 @@ def test_savings_of_an_epoch_of_100_steps() -> None:
     )
     assert "so half as many steps would save 0.1 s an epoch (estimated)" in sentence("Double the batch", sentences)
     assert "exchanging 300 kB of ids, rows and gradients takes 3.00 ms a step" in sentence("Keep a copy", sentences)
-    assert "holds up each step by 4.00 ms (measured), 0.4 s an epoch" in sentence("Give reading", sentences)
+    assert "delays each step by 4.00 ms (measured), 0.4 s an epoch" in sentence("Speed up the reading", sentences)
     assert "with 100 of 1,000 rows in memory, each step takes 7.00 ms longer" in sentence("in a file", sentences)
 
 

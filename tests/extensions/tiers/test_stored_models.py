@@ -110,7 +110,7 @@ def test_a_description_of_other_tables_is_refused(tmp_path: Path) -> None:
 
 def test_a_memory_too_small_for_a_sample_is_one_sentence(tmp_path: Path) -> None:
     save_model(model_of(), tmp_path)
-    with pytest.raises(RequestError, match="to look up one sample takes"):
+    with pytest.raises(RequestError, match="looking up one sample takes"):
         load_stored_model(tmp_path, 50_000)
 
 

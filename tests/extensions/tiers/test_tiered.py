@@ -294,7 +294,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("slots", "device", "message"), [(0, "cpu", "no cache"), (-3, "cpu", "no cache"), (5, "meta", "not on meta")]
+    ("slots", "device", "message"), [(0, "cpu", "too small"), (-3, "cpu", "too small"), (5, "meta", "not on meta")]
 )
 def test_a_cache_that_cannot_be_is_refused(slots: int, device: str, message: str) -> None:
     cache = EmbeddingCache(rows=slots, window_batches=1)

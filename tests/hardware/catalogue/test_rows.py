@@ -127,7 +127,7 @@ class TestAccelerators:
             load_catalogue().find_accelerator(name)
 
     def test_a_name_like_no_other_is_refused_with_the_way_out(self) -> None:
-        with pytest.raises(RequestError, match="no name resembles it, so add a row to"):
+        with pytest.raises(RequestError, match="no similar name exists: add a row to"):
             load_catalogue().find_accelerator("?")
 
     def test_old_prices_and_old_rows_are_stale(self) -> None:

@@ -208,7 +208,7 @@ def test_a_frame_to_be_scored_may_bring_a_built_history_or_not(ingest_file: Inge
         ({"column": "seen", "items": "price", "by": "session"}, "must be one of the columns under `categorical`"),
         ({"column": "seen", "items": "item", "by": "click"}, "cannot be built by the label"),
         ({"column": "seen", "items": "item", "min_count": 3}, "has the ids of item"),
-        ({"column": "seen", "positives_only": True}, "belongs to a sequence with `by`"),
+        ({"column": "seen", "positives_only": True}, "needs a sequence with `by`"),
         ({"column": "seen", "length": 0}, "greater than or equal to 1"),
         ({"column": "item", "items": "item", "by": "session"}, "named twice: item"),
     ],

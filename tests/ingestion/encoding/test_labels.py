@@ -100,8 +100,8 @@ def test_rows_whose_weight_or_labels_cannot_be_read_are_set_aside(
     assert report.quarantined_rows == 8
     found = quarantined(dataset)
     assert [line for line, _ in found] == [row + 2 for row in (3, 5, 7, 9, 11, 13, 15, 17)]
-    assert found[0][1] == "weight is '-1', expected a finite number from 0 on"
-    assert all("a finite number from 0 on" in reason for _, reason in found[:5])
+    assert found[0][1] == "weight is '-1', expected a finite number of at least 0"
+    assert all("a finite number of at least 0" in reason for _, reason in found[:5])
     assert found[5][1].startswith("spent is 'much', expected a number")
     assert found[6][1].startswith("click is missing")
 

@@ -66,7 +66,7 @@ def test_a_schema_is_asked_for_with_an_example(tmp_path: Path, suffix: str) -> N
 
 @pytest.mark.parametrize("data", ["synthetic:many", "synthetic:1:2:3", "ml-100k:many", "ml-100k:0", "synthetic:-5"])
 def test_misspelt_name_is_told(tmp_path: Path, data: str) -> None:
-    with pytest.raises(RequestError, match="names no data set"):
+    with pytest.raises(RequestError, match="is not the name of a data set"):
         open_source(data, None, None, tmp_path)
 
 

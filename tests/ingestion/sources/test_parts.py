@@ -96,7 +96,7 @@ def test_the_schema_and_rows_without_a_part_are_refused(
 
     dataset, _ = ingest_file(tmp_path / "log.csv", {**clicks_schema, "part": "split"}, max_bad_share=0.01)
     assert quarantined(dataset) == [(10, "split is 'later', expected train, validation or test")]
-    with pytest.raises(DataError, match="the column user names the part of each row and can be nothing else"):
+    with pytest.raises(DataError, match="the column user names the split of each row and can have no other role"):
         ingest_file(tmp_path / "log.csv", {**clicks_schema, "part": "user"})
     clicks.with_columns(split=pl.lit("train")).write_csv(tmp_path / "log.csv")
     with pytest.raises(
@@ -131,11 +131,11 @@ def test_what_does_not_go_together_is_one_sentence(
             ingest(tmp_path, files | {"test": str(tmp_path / f"{name}.csv")}, "validation", "test")
     with pytest.raises(DataError, match="is parquet and the training part csv: give all parts in one format"):
         ingest(tmp_path, files | {"test": str(tmp_path / "other.parquet")}, "test")
-    with pytest.raises(RequestError, match="synthetic:100 is a data set that Shunter brings along"):
+    with pytest.raises(RequestError, match="synthetic:100 is a built-in data set"):
         open_source("synthetic:100", None, None, tmp_path, {"test": files["test"]})
     history = {"column": "seen", "items": "shop", "by": "user"}
     for more, text in (
-        ({"part": "split"}, "split names the part of each row, and --test gives one"),
+        ({"part": "split"}, "split names the split of each row, and --test gives one"),
         ({"time": "when", "sequences": [history]}, "With --test the sequence seen is built by time"),
     ):
         (tmp_path / "schema.yaml").write_text(yaml.safe_dump({**clicks_schema, **more}))

@@ -206,7 +206,7 @@ def test_missing_column_is_named(
     ("file", "message"),
     [
         (("empty.csv", b""), "is empty"),
-        (("header.csv", b"click,price,user,shop,tags\n"), "holds no row"),
+        (("header.csv", b"click,price,user,shop,tags\n"), "has no readable rows"),
         (("empty.parquet", b""), "cannot be read as Parquet|is empty"),
         (("text.parquet", b"click,price\n1,2\n"), "cannot be read as Parquet"),
         (("short.csv.gz", gzip.compress(b"click,price,user,shop,tags\n" + b"1,2,3,4,5\n" * 9999)[:-30]), "truncated"),
@@ -271,7 +271,7 @@ def test_a_log_with_a_time_column_and_no_rows_holds_no_row(
 ) -> None:
     clicks.head(0).write_csv(tmp_path / "clicks.csv")
 
-    with pytest.raises(DataError, match="holds no row that can be read"):
+    with pytest.raises(DataError, match="has no readable rows"):
         ingest_file(tmp_path / "clicks.csv", {**clicks_schema, "time": "when"})
 
 

@@ -37,7 +37,7 @@ def test_each_kind_of_vocabulary_with_its_rows_and_the_bytes_of_its_map(tmp_path
     assert [tables[name].map_bytes for name in ("user", "shop", "price")] == [240, 0, 8]
     assert 30 < tables["item"].map_bytes < 80
     assert (
-        tables["item"].words == "8 of one value, 0 of values alike, 1 of rare and new ones"
+        tables["item"].words == "8 of one value, 0 of values alike, 1 of rare and new values"
     )  # for clicks that chance draws
     [told] = [finding.words for finding in findings_of_dataset(dataset) if finding.kind == "learned"]
     assert told.startswith("item: 30 values share 10 rows by a learned map of ")

@@ -82,5 +82,5 @@ def test_a_tier_that_is_read_by_block_is_the_last(tmp_path: Path) -> None:
     server = f"{{flops_per_second: 1, watts: 1, price_per_hour: 1, tiers: {{x: {tier}, reads_per_second: 1}}}}}}"
     text = f"servers: {{a: {server}}}"
     (tmp_path / "servers.yaml").write_text(text)
-    with pytest.raises(RequestError, match="must be the last"):
+    with pytest.raises(RequestError, match="must be last"):
         read_servers(tmp_path / "servers.yaml")
