@@ -323,7 +323,7 @@ def _wait(
                 break
             reservation.release()
         if patience_seconds is not None and time.monotonic() - started >= patience_seconds:
-            report(f"{words}: continuing on the same cores, which slows both.")
+            report(f"{words}: continuing on the same device, which slows both jobs.")
             waiting_for = None
             break
         if waiting_for is None:

@@ -126,8 +126,8 @@ def lies_in_file(workload: Workload, placement: Placement) -> bool:
 def step_bytes(workload: Workload, placement: Placement, samples: int) -> float:
     """Return the peak bytes alive in a step of `samples`, without weights, optimiser state and input.
 
-    This is the sum of the traced peak of the dense part, the pooled rows, and the copy of the gradients that the
-    backward pass of the tables sorts by row.
+    This is the sum of the traced peak of the dense part, the pooled rows, and the gradients' copy that the backward
+    pass sorts by row.
     """
     demand: DenseDemand | None = workload.dense.get(placement.precision)
     if demand is None:

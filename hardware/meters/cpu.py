@@ -160,8 +160,9 @@ class ProcessShare(EnergySource):
         shared = IDLE_SHARE * max(0.0, self._whole_joules - joules)
         return Uncertainty(
             (sensor.joules if sensor else 0.0) + shared,
-            f"{sensor.description if sensor else 'the counter'}, and {IDLE_SHARE:.0%} of the rest as idle power that "
-            "could be counted to this process",
+            f"{sensor.description if sensor else 'the counter'}, and {IDLE_SHARE:.0%} of the "
+            "remaining energy as idle power that "
+            "may be misattributed",
         )
 
 

@@ -156,7 +156,7 @@ def test_who_waits_says_for_whom_and_goes_on_when_the_holder_is_killed(
             assert reservation.names == ("cpu",)
         said = capfd.readouterr().err
         assert f"cpu is used by train-elsewhere (process {holder.pid}, since " in said
-        assert said.count("waiting for it") == 1
+        assert said.count("waiting until that job ends") == 1
         assert "Continuing with cpu." in said
 
 
@@ -173,7 +173,7 @@ def test_a_flow_called_by_another_one_gets_what_its_caller_holds() -> None:
 def test_who_has_waited_long_enough_goes_on_beside_the_other(capfd: pytest.CaptureFixture[str]) -> None:
     with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0) as reservation:
         assert reservation.names == ()
-    assert "continuing beside it" in capfd.readouterr().err
+    assert "continuing on the same device" in capfd.readouterr().err
 
 
 def test_who_is_told_of_the_wait_can_be_chosen(capfd: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_who_is_told_of_the_wait_can_be_chosen(capfd: pytest.CaptureFixture[str]
     with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0, report=told.append):
         pass
     assert len(told) == 1
-    assert "continuing beside it" in told[0]
+    assert "continuing on the same device" in told[0]
     assert capfd.readouterr().err == ""
 
 

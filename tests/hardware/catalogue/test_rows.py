@@ -141,7 +141,7 @@ class TestAccelerators:
         assert unpriced.staleness(unpriced.date + MAX_SPECIFICATION_AGE + datetime.timedelta(days=1)) is not None
 
     def test_a_price_without_its_date_is_refused(self) -> None:
-        with pytest.raises(ValidationError, match="price_per_hour needs price_date"):
+        with pytest.raises(ValidationError, match="price_per_hour also needs price_date"):
             AcceleratorRow.model_validate({**NEW_ROW, "price_per_hour": 1.0})
 
 

@@ -34,7 +34,7 @@ def test_the_coefficients_behind_exact_samples_are_found() -> None:
 def test_no_coefficient_is_negative_and_more_work_never_takes_less_power(pairs: list[tuple[float, float]]) -> None:
     samples = [sample(watts, cores) for watts, cores in pairs]
     if len({sample.busy_cores for sample in samples}) < 2:
-        with pytest.raises(HardwareError, match="at two loads"):
+        with pytest.raises(HardwareError, match="at two different loads"):
             PowerModel.fit(samples)
         return
     model = PowerModel.fit(samples)

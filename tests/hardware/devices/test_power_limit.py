@@ -140,7 +140,7 @@ def test_a_limit_that_another_process_holds_is_left_alone(record: Path) -> None:
     with power_limit(first, 150.0, allowed=True, record=record):
         assert restore_abandoned(second, record) is None
         with (
-            pytest.raises(HardwareError, match=f"held by process {os.getpid()}"),
+            pytest.raises(HardwareError, match=f"controlled by process {os.getpid()}"),
             power_limit(second, 120.0, allowed=True, record=record),
         ):
             pytest.fail("the block must not run")

@@ -51,7 +51,7 @@ class TestEstimate:
         unlisted = CpuPowerModel(CpuIdentity(model_name="riscv64"), cores=4)
         watts = unlisted.watts(4)
         assert unlisted.uncertainty(10.0, 40.0).joules / watts > busy.joules / listed.watts(4)
-        assert "middle half of the catalogue" in unlisted.uncertainty(10.0, 40.0).description
+        assert "interquartile range of the catalogue" in unlisted.uncertainty(10.0, 40.0).description
 
     def test_work_of_a_child_counts_while_it_runs_and_after_it_has_ended(self) -> None:
         burn = (

@@ -73,7 +73,7 @@ class TestSharedDevice:
             nvml.refuse("nvmlDeviceGetComputeRunningProcesses")
         reading = device_reading(nvml)
         assert reading.joules == pytest.approx(30.0)
-        assert "other processes there included" in reading.source
+        assert "including other processes on it" in reading.source
 
     def test_what_flows_at_rest_is_stated_and_divided_alike(self, nvml: FakeNvml) -> None:
         alone = device_reading(nvml, joules=300.0)
@@ -135,7 +135,7 @@ def test_the_design_power_comes_from_the_catalogue_where_the_driver_does_not_tel
     nvml.refuse("nvmlDeviceGetPowerManagementDefaultLimit")
     assert "300 W (catalogue row NVIDIA Tesla V100 SXM2 16GB)" in GpuUtilisationEstimate("cuda:0").description
     nvml.name = "NVIDIA Graphics Device"
-    with pytest.raises(HardwareError, match="design power of the device is not known"):
+    with pytest.raises(HardwareError, match="design power of the device is unknown"):
         GpuUtilisationEstimate("cuda:0")
 
 
