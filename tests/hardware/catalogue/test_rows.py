@@ -166,8 +166,8 @@ class TestUserFile:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"memory": "16e9"}, "field 'memory': there is no such field.*give memory_bytes"),
-            ({"tdp": 300}, "field 'tdp': .*give tdp_watts"),
+            ({"memory": "16e9"}, "field 'memory': there is no such field.*use memory_bytes"),
+            ({"tdp": 300}, "field 'tdp': .*use tdp_watts"),
             ({"colour": "red"}, "field 'colour': there is no such field"),
             ({"memory_bytes": "16 GB"}, "field 'memory_bytes': .*give a whole number"),
             ({"memory_bytes": 0}, "field 'memory_bytes': .*give a number above 0"),

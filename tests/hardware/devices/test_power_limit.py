@@ -108,7 +108,7 @@ def test_rights_lost_meanwhile_are_said_and_the_record_stays(record: Path, caplo
     device = Device()
     with power_limit(device, 150.0, allowed=True, record=record):
         device.refuses = True
-    assert "could not be put back to 300 W" in caplog.text
+    assert "could not be restored to 300 W" in caplog.text
     assert record.exists()
 
 
