@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from shunter.errors import RequestError
-from shunter.extensions.lake.objects import NoAccessError, NoObjectError
+from shunter.extensions.lake.store_errors import NoAccessError, NoObjectError
 from shunter.extensions.lake.tables import UnreadableTableError, store_result, write_batches
 from shunter.ingestion.sources.addresses import Address
 from shunter.ingestion.sources.guard import is_foreign_request

@@ -1,4 +1,4 @@
-"""Objects of S3, Google Cloud Storage, Azure and web servers, read by fsspec into local copies."""
+"""Objects of S3, Google Cloud Storage, Azure, web servers, SSH servers and Hadoop, read by fsspec into local copies."""
 
 import hashlib
 import os
@@ -14,8 +14,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from shunter.errors import DataError, RequestError, ShunterError
+from shunter.errors import RequestError, ShunterError
 from shunter.extensions.lake.copies import copy_path, make_room, touch
+from shunter.extensions.lake.store_errors import ChangedObjectError, NoAccessError, NoObjectError, StoreError
 from shunter.files import replacing
 from shunter.ingestion.sources.addresses import Address
 from shunter.ingestion.sources.guard import address_of
@@ -29,7 +30,10 @@ _PACKAGES = {
     "abfs": ("adlfs", "adlfs"),
     "http": ("aiohttp", "aiohttp"),
     "https": ("aiohttp", "aiohttp"),
+    "sftp": ("paramiko", "paramiko"),
+    "hdfs": ("pyarrow", "pyarrow"),
 }
+_WITH_HOSTS = {"sftp", "hdfs"}  # a connection belongs to one host, and is not shared by threads
 _RANGE_BYTES = 8 << 20
 _FILES_AT_ONCE = 4
 _RANGES_AT_ONCE = 4
@@ -37,7 +41,7 @@ _ATTEMPTS = 6
 _FIRST_WAIT_SECONDS = 0.1
 _TAGS = (
     *("ETag", "etag", "md5Hash", "Content-MD5", "Digest"),
-    *("LastModified", "last_modified", "Last-Modified"),
+    *("LastModified", "last_modified", "Last-Modified", "mtime"),
 )
 _REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _WITHOUT_CREDENTIALS = {  # of botocore, google-auth and azure-identity
@@ -45,85 +49,6 @@ _WITHOUT_CREDENTIALS = {  # of botocore, google-auth and azure-identity
     *("DefaultCredentialsError", "RefreshError", "ClientAuthenticationError", "UnauthorizedSSOTokenError"),
 }
 Result = TypeVar("Result")
-
-
-class NoAccessError(DataError):
-    """Error: a store refuses access, or there are no credentials.
-
-    Attributes:
-        address: Address of the data.
-    """
-
-    code = "no-access"
-
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.address = address
-
-    def __str__(self) -> str:
-        """Return the message."""
-        return (
-            f"{self.address} may not be read with the credentials of this process: configure or renew those of the "
-            "library that reads it, as docs/how-to/remote-data.md shows."
-        )
-
-
-class NoObjectError(DataError):
-    """Error: no object, folder, bucket, table or version exists at an address.
-
-    Attributes:
-        address: Address of the data.
-    """
-
-    code = "no-object"
-
-    def __init__(self, address: str, what: str = "holds no file") -> None:
-        super().__init__(address, what)
-        self.address, self._what = address, what
-
-    def __str__(self) -> str:
-        """Return the message."""
-        return f"{self.address} {self._what}: check the address."
-
-
-class StoreError(DataError):
-    """Error: a store does not answer, or answers wrongly, after several attempts.
-
-    Attributes:
-        address: Address of the data.
-        attempts: Number of attempts.
-    """
-
-    code = "unreachable-store"
-
-    def __init__(self, address: str, attempts: int, error: Exception) -> None:
-        super().__init__(address, attempts, error)
-        self.address, self.attempts = address, attempts
-
-    def __str__(self) -> str:
-        """Return the message."""
-        return (
-            f"{self.address} cannot be read after {self.attempts} attempts ({type(self.args[2]).__name__}): check that "
-            "the store can be reached."
-        )
-
-
-class ChangedObjectError(DataError):
-    """Error: an object was replaced while it was read.
-
-    Attributes:
-        address: Address of the object.
-    """
-
-    code = "changed-object"
-
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.address = address
-
-    def __str__(self) -> str:
-        """Return the message."""
-        return f"{self.address} changed while it was read: read it again when nothing writes to it."
 
 
 class ObjectStore:
@@ -138,14 +63,16 @@ class ObjectStore:
             DataError: There is no file, or access is refused.
         """
         told = address.location
-        system = file_system(address.store)
+        system = file_system(told)
         if address.store in ("http", "https") and not told.endswith("/") and "*" not in told:
             infos = [_attempted(system.info, told, told)]
         else:
             infos = _attempted(partial(_list, system), system._strip_protocol(told), told)
             if address.store in ("http", "https"):  # whose listings have names alone
                 infos = [_attempted(system.info, info["name"], info["name"]) for info in infos]
-        found = [_path_of(address.store, info) for info in infos if not info["name"].endswith("/")]  # mark of a folder
+        found = [
+            _path_of(address.store, system, info) for info in infos if not info["name"].endswith("/")
+        ]  # mark of a folder
         if not found:
             raise NoObjectError(told)
         touch(found)
@@ -157,17 +84,20 @@ class ObjectStore:
         Raises:
             DataError: An object cannot be read, or changes while it is read.
         """
-        absent = [*paths]
-        system = file_system(absent[0].relative_to(Settings().objects_directory).parts[0])
-        infos = {path: _attempted(system.info, address, address) for path in absent for address in [_address(path)]}
-        make_room(sum(info["size"] or 0 for info in infos.values()), _address(absent[0]))
-        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            for _ in pool.map(partial(_copy, system), *zip(*infos.items(), strict=True)):
-                pass
+        by_origin: dict[str, list[Path]] = {}
+        for path in paths:
+            by_origin.setdefault(_origin(_address(path)), []).append(path)
+        for origin, absent in by_origin.items():
+            system = file_system(origin)
+            infos = {path: _attempted(system.info, address, address) for path in absent for address in [_address(path)]}
+            make_room(sum(info["size"] or 0 for info in infos.values()), _address(absent[0]))
+            with ThreadPoolExecutor(_FILES_AT_ONCE if system.async_impl else 1) as pool:
+                for _ in pool.map(partial(_copy, system), *zip(*infos.items(), strict=True)):
+                    pass
 
     def check_free(self, address: Address) -> None:
         """Raise `RequestError` if there is something at an address, or `DataError` if the store refuses access."""
-        system = file_system(address.store)
+        system = file_system(address.location)
         if _attempted(system.exists, address.location, address.location):
             raise RequestError(f"{address.location} exists: name a new address, or remove it first.")
 
@@ -177,16 +107,17 @@ class ObjectStore:
         Raises:
             DataError: The store refuses access, or cannot be reached.
         """
-        system, told = file_system(address.store), address.location.rstrip("/")
-        beside = f"{told}.{secrets.token_hex(4)}.partial"
+        system, told = file_system(address.location), address.location.rstrip("/")
+        target = str(system._strip_protocol(told))
+        beside = f"{target}.{secrets.token_hex(4)}.partial"
         inside = [one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()]
         inside.sort(key=lambda name: (-name.count("/"), name))  # what describes the folder comes last
         ends = [f"/{name}" for name in inside] or [""]
         try:
             for end in ends:
                 _attempted(partial(_put, system, f"{path}{end}"), f"{beside}{end}", told)
-            for end in ends:
-                _attempted(partial(system.mv, f"{beside}{end}"), f"{told}{end}", told)
+            for end in [""] if address.store in _WITH_HOSTS else ends:  # these move a folder as a whole
+                _attempted(partial(system.mv, f"{beside}{end}"), f"{target}{end}", told)
         except BaseException:
             with suppress(Exception):  # each library has classes of its own, and the first error counts
                 system.rm(beside, recursive=path.is_dir())
@@ -198,10 +129,10 @@ class ObjectStore:
         Raises:
             DataError: There is no such folder, or the store refuses access.
         """
-        system, told = file_system(address.store), address.location.rstrip("/")
-        root = str(system._strip_protocol(told)).rstrip("/") + "/"
+        system, told = file_system(address.location), address.location.rstrip("/")
+        root = str(system._strip_protocol(told)).strip("/") + "/"
         for name in _attempted(system.find, told, told) or _nothing(told):
-            target = folder / name.removeprefix(root)
+            target = folder / name.lstrip("/").removeprefix(root)
             if not target.resolve().is_relative_to(folder.resolve()):
                 raise NoObjectError(told, "holds a name that leaves its folder")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -217,17 +148,27 @@ def _nothing(told: str) -> list[str]:
     raise NoObjectError(told)
 
 
-def file_system(scheme: str) -> Any:
-    """Return the fsspec file system of a scheme, configured by its own library, without a cache of listings.
+def file_system(address: str) -> Any:
+    """Return the fsspec file system of an address, configured by its own library, without a cache of listings.
 
     Raises:
         MissingPackageError: Its package is not installed.
+        DataError: There is no connection.
     """
+    scheme = address.partition("://")[0]
     module, package = _PACKAGES[scheme]
     check_package("fsspec", "fsspec", "lake")
     check_package(module, package, "lake")
     import fsspec
 
+    if scheme == "sftp":
+        from shunter.extensions.lake.ssh import SshFiles
+
+        return SshFiles(_origin(address))
+    if scheme == "hdfs":
+        from shunter.extensions.lake.hadoop import HadoopFiles
+
+        return HadoopFiles(_origin(address))
     options: dict[str, Any] = {}
     if scheme in ("http", "https"):
         import aiohttp
@@ -242,13 +183,23 @@ def _list(system: Any, path: str) -> list[Mapping[str, Any]]:
         return sorted((info for info in found.values() if info["type"] == "file"), key=lambda info: info["name"])
     if not path.endswith("/") and system.isfile(path):  # a web server has a page for a folder
         return [system.info(path)]
-    root = path.rstrip("/") + "/"
+    root = path.strip("/") + "/"
     infos = system.find(path, detail=True).values()
-    return [info for info in infos if is_in_folder(Path(info["name"].removeprefix(root)))]
+    return [info for info in infos if is_in_folder(Path(info["name"].lstrip("/").removeprefix(root)))]
 
 
-def _path_of(store: str, info: Mapping[str, Any]) -> Path:
-    address = info["name"] if store in ("http", "https") else f"{store}://{info['name'].lstrip('/')}"
+def _origin(address: str) -> str:
+    """Return the part of an address before the name of an object: with the host where each has a file system."""
+    scheme, _, place = address.partition("://")
+    return f"{scheme}://{place.partition('/')[0]}" if scheme in _WITH_HOSTS else f"{scheme}://"
+
+
+def _path_of(store: str, system: Any, info: Mapping[str, Any]) -> Path:
+    name = info["name"].lstrip("/")
+    if store in _WITH_HOSTS:
+        address = f"{system.origin}/{name}"
+    else:
+        address = name if store in ("http", "https") else f"{store}://{name}"
     name = address.partition("://")[2].partition("?")[0].rpartition("/")[2]
     return copy_path(store, address, _version(info), name)
 
@@ -312,12 +263,15 @@ def _copy_ranges(system: Any, info: Mapping[str, Any], target: Path, address: st
         os.pwrite(descriptor, _attempted(read, None, address), start)
 
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with closing(os.fdopen(descriptor, "wb")), ThreadPoolExecutor(_RANGES_AT_ONCE) as pool:
+    at_once = _RANGES_AT_ONCE if system.async_impl else 1
+    with closing(os.fdopen(descriptor, "wb")), ThreadPoolExecutor(at_once) as pool:
         for _ in pool.map(copy, range(0, size, _RANGE_BYTES)):
             pass
 
 
 def _read_range(system: Any, name: str, start: int, end: int) -> bytes:
+    if not system.async_impl:
+        return system.cat_file(name, start=start, end=end)
     from fsspec.asyn import sync
 
     seconds = Settings().object_timeout_seconds

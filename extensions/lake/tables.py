@@ -16,7 +16,7 @@ import pyarrow.parquet as pa_parquet
 
 from shunter.errors import DataError, RequestError, ShunterError
 from shunter.extensions.lake.copies import copy_path, make_room, touch
-from shunter.extensions.lake.objects import NoAccessError, NoObjectError
+from shunter.extensions.lake.store_errors import NoAccessError, NoObjectError
 from shunter.files import replacing
 from shunter.ingestion.sources.addresses import Address
 from shunter.registry import check_package

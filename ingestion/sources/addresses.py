@@ -28,7 +28,7 @@ _PAGES = Entry(target="shunter.extensions.lake.objects:ObjectStore")
 STORES = Registry(
     "store of data",
     {
-        **dict.fromkeys(("s3", "gs", "abfs"), _OBJECTS),
+        **dict.fromkeys(("s3", "gs", "abfs", "sftp", "hdfs"), _OBJECTS),
         **dict.fromkeys(("http", "https"), _PAGES),
         "delta": _table("tables:DeltaStore", has_versions=True),
         "iceberg": _table("tables:IcebergStore", has_versions=True),

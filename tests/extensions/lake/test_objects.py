@@ -10,7 +10,7 @@ import pytest
 
 from shunter.errors import DataError, MissingPackageError, RequestError
 from shunter.extensions.lake import copies
-from shunter.extensions.lake.objects import ChangedObjectError, NoAccessError, NoObjectError, StoreError
+from shunter.extensions.lake.store_errors import ChangedObjectError, NoAccessError, NoObjectError, StoreError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources import guard
 from shunter.ingestion.sources.guard import address_of

@@ -8,7 +8,7 @@ import pytest
 
 from shunter.errors import RequestError
 from shunter.extensions.incremental_checkpoints.remote_copy import check_address
-from shunter.extensions.lake.objects import NoAccessError, NoObjectError
+from shunter.extensions.lake.store_errors import NoAccessError, NoObjectError
 from shunter.flows.command.predict import check_out, writer
 from shunter.ingestion.sources.addresses import local_folders, output_path
 

@@ -11,7 +11,7 @@ import pytest
 
 from shunter.errors import RequestError
 from shunter.extensions.lake.databases import QueryError
-from shunter.extensions.lake.objects import NoAccessError, NoObjectError
+from shunter.extensions.lake.store_errors import NoAccessError, NoObjectError
 from shunter.extensions.lake.tables import UnreadableTableError
 from shunter.ingestion.request import ingest_request
 from shunter.ingestion.sources import guard
