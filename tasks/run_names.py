@@ -57,7 +57,9 @@ def is_generated(name: str) -> bool:
 
 
 def _short(value: Any) -> str:
-    """Return a value without folders and at a readable length."""
+    """Return a value without folders and at a readable length; the number of a version stays after its name."""
     text = str(value)
-    text = PurePath(text).name if "/" in text and "," not in text else text
+    if "/" in text and "," not in text:
+        path = PurePath(text)
+        text = "/".join(path.parts[-2:]) if path.name.isdigit() else path.name
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"

@@ -227,6 +227,8 @@ def rollback(
     with one_sentence_errors():
         ensure_home()
         from shunter.tasks.rollback import restore_champion
+        from shunter.tracking.store import import_mlflow_alone
 
+        import_mlflow_alone()
         # Not the flow: a rollback must not wait for a server that only records it.
         print_line(restore_champion(model, to).explanation)

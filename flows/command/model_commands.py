@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from shunter.collection import loading
 from shunter.errors import RequestError
 from shunter.flows.command.terminal import one_sentence_errors, print_line, say
 from shunter.requests import CheckpointBits, IndexChoice
@@ -51,7 +52,8 @@ def predict(
 ) -> None:
     """Score rows of files with a registered model."""
     with one_sentence_errors():
-        from shunter.flows.command.predict import predict_file
+        with loading("polars"):
+            from shunter.flows.command.predict import predict_file
         from shunter.ingestion.sources.addresses import local_folders
 
         data = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"

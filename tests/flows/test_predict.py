@@ -1,6 +1,7 @@
 """A file is scored as MLflow scores a frame, bit by bit; models are found by their names, and exported models score."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.named import export_model, open_model
+from shunter.tracking.registry.versions import version_by_alias
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 
@@ -32,6 +34,24 @@ SCHEMA = {
     "numeric": ["price"],
     "categorical": ["user", "item"],
     "multi_valued": [{"column": "genres", "separator": "|"}],
+}
+
+COMMAND = """
+import sys
+from shunter.flows.cli import main
+sys.argv[0] = "shunter"
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+STARTS_A_SERVER_OR_A_SEARCH = {"prefect", "optuna", "ray", "sklearn", "matplotlib", "scipy", "torch._dynamo", "sympy"}
+TAKES_ROWS = {"pandas", "polars", "pyarrow", "torch"}
+NOT_LOADED = {
+    "predict shop {rows} --keep id": {*STARTS_A_SERVER_OR_A_SEARCH, "mlflow", "sqlalchemy"},
+    "rollback --to 1": {*STARTS_A_SERVER_OR_A_SEARCH, *TAKES_ROWS} - {"pyarrow"},
+    "report {run} --out {page}": {*STARTS_A_SERVER_OR_A_SEARCH, *TAKES_ROWS, "mlflow", "sqlalchemy"},
+    "clean": {*STARTS_A_SERVER_OR_A_SEARCH, *TAKES_ROWS, "mlflow", "sqlalchemy"},
 }
 
 
@@ -271,10 +291,23 @@ def test_a_file_without_rows_has_no_scores(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_scores_to_standard_output_and_the_rest_beside(folder: Path, log: pd.DataFrame) -> None:
+@pytest.mark.parametrize("command", NOT_LOADED)
+def test_a_short_command_loads_no_library_that_it_does_not_need(
+    command: str, folder: Path, log: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import of each such library takes as long as the rest of the command."""
     log.head(5).to_csv(folder / "rows.csv", index=False)
-    program = [sys.executable, "-m", "shunter.flows.cli", "predict", "shop", str(folder / "rows.csv"), "--keep", "id"]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    run_id = version_by_alias("shop", "champion").run_id
+    home = shutil.copytree(os.environ["SHUNTER_HOME"], folder / "home")
+    monkeypatch.setenv("SHUNTER_HOME", str(home))
+    arguments = command.format(rows=folder / "rows.csv", run=run_id, page=folder / "report.html").split()
+    done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ["id", "0", "1", "2", "3", "4"]
-    assert done.stderr.strip() == f"5 rows of {folder / 'rows.csv'} scored by shop/2."
+    *said, loaded = done.stderr.splitlines()
+    assert "shunter.flows.command.cli" in loaded.split()
+    assert not NOT_LOADED[command] & {*loaded.split()}
+    if arguments[0] == "predict":
+        assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ["id", "0", "1", "2", "3", "4"]
+        assert said == [f"5 rows of {folder / 'rows.csv'} scored by shop/2."]
+    elif arguments[0] == "rollback":
+        assert version_by_alias("shop", "champion").version == 1

@@ -38,6 +38,7 @@ def test_a_run_is_named_after_data_and_model(monkeypatch: pytest.MonkeyPatch) ->
     plan = PlanRequest(data="synthetic:2000")
     assert name_of("Small-Saola", monkeypatch, "data", "model", request=plan) == "train synthetic:2000 dlrm"
     assert name_of("Small-Saola", monkeypatch, "model", model="shop") == "train shop"
+    assert name_of("Small-Saola", monkeypatch, "model", model="shop/2") == "train shop/2"
     assert name_of("Small-Saola", monkeypatch, "model", model="") == "train"
     long = TrainRequest(data=",".join(["part.csv"] * 30))
     assert len(name_of("Small-Saola", monkeypatch, "data", request=long)) == len("train ") + MOST_LETTERS

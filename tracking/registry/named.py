@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shunter.collection import loading
 from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
 from shunter.registry import Entry, Registry
@@ -115,13 +116,15 @@ class NamedModel:
 
     def scorer(self, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
         """Load the scorer of raw rows; arguments and errors as `shunter.tracking.registry.serving.load_scorer`."""
-        from shunter.tracking.registry.serving import load_scorer
+        with loading("torch"):
+            from shunter.tracking.registry.serving import load_scorer
 
         return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder", memory_bytes)
 
     def fitting_scorer(self) -> "Scorer | RankingScorer":
         """Load the scorer like `scorer`; tables too large for the free memory stay in their file."""
-        from shunter.tracking.registry.serving import free_memory_for
+        with loading("torch"):
+            from shunter.tracking.registry.serving import free_memory_for
 
         return self.scorer(free_memory_for(self.weights))
 
