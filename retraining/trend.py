@@ -135,10 +135,11 @@ def _texts(values: Mapping[str, float]) -> list[str]:
 
 
 def _line(night: TrackedRun) -> dict[str, Any]:
+    champion = night.tags.get("nightly.champion", "None")
     return {
         "day": night.tags["nightly.day"],
         "outcome": night.tags["nightly.outcome"],
-        "champion": night.tags.get("nightly.champion", ""),
+        "champion": "" if champion == "None" else champion,
         "findings": night.metrics.get("nightly.findings"),
         "reason": night.tags.get("nightly.reason", ""),
         **{f"{side}_{key}": _figures(night, side).get(key) for side in SIDES for key in FIGURES},

@@ -1,6 +1,7 @@
 """Page of all nights, and the section of one."""
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,9 @@ def test_the_trend_has_a_point_for_each_side_of_each_night_that_is_known() -> No
 
 
 def test_the_page_lists_the_nights_newest_first() -> None:
-    view = trend_view("clicks", NIGHTS)
+    without = replace(NIGHTS[0], tags={**NIGHTS[0].tags, "nightly.champion": "None"})
+    view = trend_view("clicks", [without, *NIGHTS[1:]])
+    assert view["trend"]["nights"][1]["champion"] == ""
     assert [one["day"] for one in view["trend"]["nights"]] == ["2026-05-03", "2026-05-01"]
     from shunter.retraining import trend
 

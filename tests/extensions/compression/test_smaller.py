@@ -11,6 +11,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.errors import InfeasibleError
 from shunter.extensions.compression.bench import Bench
+from shunter.extensions.compression.compression_card import COLUMNS, comparison
 from shunter.extensions.compression.fine_tune import FineTuning
 from shunter.extensions.compression.int8_pass import PASS as INT8
 from shunter.extensions.compression.layer_forms import is_compressed
@@ -56,6 +57,8 @@ def test_what_is_faster_and_keeps_the_floor_wins(dataset: Dataset) -> None:
     figures = {one.name: (one.before, one.after) for one in record.figures}
     assert figures["batch_milliseconds"] == (2000.0, 1000.0)
     assert figures["weight_bytes"][1] < figures["weight_bytes"][0]
+    shown = {row[0]: row[COLUMNS.index("ms a batch")] for row in comparison(rivals.records)}
+    assert (shown["none"], shown["int8"]) == ("-", "1000.00 (original 2000.00)")
 
 
 def test_what_is_not_faster_is_left(dataset: Dataset) -> None:
