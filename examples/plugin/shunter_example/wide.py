@@ -1,4 +1,4 @@
-"""Wide: a weight for each number of each embedding (one line with the paper)."""
+"""Wide: a weight for each number of each embedding. (Name the paper here.)"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -37,7 +37,8 @@ class WideLayers(nn.Module):
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """`[batch, dense features]` and `[batch, fields, dim]` to `[batch]` or `[batch, tasks]` logits in float32."""
-        return self.scale * self.output(self.vectors(dense, pooled).flatten(1)).squeeze(1)
+        logits = self.output(self.vectors(dense, pooled).flatten(1))
+        return self.scale * logits.squeeze(1)  # removes the axis of a single task; several tasks keep it
 
 
 WIDE = Family(spec=WideSpec, layers=WideLayers, ranges={"scale": (0.5, 1.0, 2.0)})
