@@ -1,4 +1,4 @@
-"""Wide: a weight for each number of each embedding. (Name the paper here.)"""
+"""Wide: a weight for each number of each embedding; name the paper here."""
 
 from dataclasses import dataclass
 from typing import ClassVar
