@@ -22,6 +22,7 @@ from shunter.registry import check_package
 from shunter.secrets import without_secrets
 
 _BATCH_ROWS = 65_536
+_MEMORY = "1GiB"  # of DuckDB, which writes larger sorts and joins to disk
 _NAME = re.compile(r"\w+(\.\w+)*")
 _READS = {
     sqlite3.SQLITE_SELECT,
@@ -102,6 +103,7 @@ class DuckDbStore(_Database):
         import duckdb
 
         options: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
+        options |= {"memory_limit": _MEMORY, "temp_directory": str(path.parent / "spilled")}
         try:
             with duckdb.connect(Path(address.location).expanduser(), read_only=True, config=options) as connection:
                 try:
@@ -112,7 +114,9 @@ class DuckDbStore(_Database):
                 except (duckdb.ProgrammingError, duckdb.PermissionException, duckdb.InvalidInputException) as error:
                     raise QueryError(told, error) from error
                 write_batches(path, result.to_arrow_reader(_BATCH_ROWS))
-        except (duckdb.Error, pa.ArrowException) as error:
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the local file; the stream's have no number
+                raise
             raise UnreadableTableError(told, error) from error
 
 

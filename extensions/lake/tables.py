@@ -119,8 +119,19 @@ class IcebergStore(_TableStore):
             raise NoObjectError(told, f"has no version {version}" if version else "holds no row")
         path = copy_path("iceberg", told, version, f"{name.rpartition('.')[2]}.parquet")
         with _reading(told):
-            _store_batches(path, lambda: table.scan(snapshot_id=snapshots[version]).to_arrow_batch_reader(), told)
+            _store_batches(path, lambda: _file_by_file(table.scan(snapshot_id=snapshots[version])), told)
         return [path]
+
+
+def _file_by_file(scan: Any) -> pa.RecordBatchReader:
+    """Return the rows of a scan of Iceberg, of which one data file is in memory; the scan itself reads all at once."""
+    from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+
+    projected = scan.projection()
+    reader = ArrowScan(scan.table_metadata, scan.io, projected, scan.row_filter, scan.case_sensitive)
+    schema = schema_to_pyarrow(projected)
+    batches = (batch for file in scan.plan_files() for batch in reader.to_record_batches([file]))
+    return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in batches))
 
 
 def store_result(store: str, location: str, name: str, write: Callable[[Path], None]) -> Path:

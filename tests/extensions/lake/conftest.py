@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.private_postgres import USER, private_postgres
+
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 
@@ -149,3 +151,11 @@ def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
         system.rm("logs", recursive=True)
     system.mkdir("logs")
     return system
+
+
+@pytest.fixture
+def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the address of a database of a private cluster."""
+    monkeypatch.setenv("PGUSER", USER)
+    with private_postgres() as address:
+        yield address

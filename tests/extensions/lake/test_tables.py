@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from shunter.tracking.convention import data_params
 from tests.extensions.lake.test_objects import SCHEMA, log_of
-from tests.private_postgres import USER, private_postgres
 
 
 def content(data: str) -> list[tuple[Any, ...]]:
@@ -165,14 +163,6 @@ def test_sqlite_is_read_and_not_written(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database" * 100)
     with pytest.raises(UnreadableTableError):
         find_files(f"sqlite:{tmp_path}/text.db#clicks")
-
-
-@pytest.fixture
-def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yield the address of a database of a private cluster."""
-    monkeypatch.setenv("PGUSER", USER)
-    with private_postgres() as address:
-        yield address
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:port/shop", "127.0.0.1:1/shop?sslmode=nonsense"])
