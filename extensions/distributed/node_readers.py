@@ -1,7 +1,7 @@
 """Worker processes on the nodes of a Ray cluster, which read parts of the log from a shared folder.
 
-A node takes part if it sees the same log files as this machine, and the cache of data sets, into which it writes.
-Another node repeats the unit of a node that died; writing the same bytes twice to the same place does no harm.
+A node takes part if it can access the same log files as this machine, and write to the same cache of data sets.
+If a node dies, another node repeats its unit, because writing the same bytes twice to the same place is harmless.
 """
 
 import logging
@@ -65,7 +65,7 @@ def _nodes(resource: str | None) -> list[ClusterNode]:
 
 @dataclass(frozen=True)
 class Seen:
-    """Files that a node must see to take part.
+    """Files that a node must be able to access to take part.
 
     Attributes:
         files: Size in bytes and modification time in nanoseconds of each file of the log.
@@ -87,7 +87,7 @@ class Seen:
             except OSError as error:
                 return f"does not see {path} ({error.strerror or error})"
             if (here.st_size, here.st_mtime_ns) != stamp:
-                return f"sees {path} with another size or time of change"
+                return f"sees {path} with another size or modification time"
         try:
             return None if self.mark.read_text() == self.words else f"sees another folder at {self.mark.parent}"
         except OSError as error:
@@ -98,7 +98,7 @@ class NodeWorker(Worker):
     """Worker process on a node.
 
     Args:
-        seen: Files that the node must see.
+        seen: Files that the node must be able to access.
         is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
     """
 
@@ -141,7 +141,7 @@ class Nodes:
     Args:
         nodes: The nodes; a node that does not see the log or the cache is skipped with a warning.
         paths: Files of the log.
-        cache: Folder of the data sets, which the nodes must see too.
+        cache: Folder of the data sets, which the nodes must be able to access too.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode], paths: Sequence[Path], cache: Path) -> None:
@@ -168,10 +168,10 @@ class Nodes:
             ray.kill(hand.actor)
 
     def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
-        """Process an item, see `Crew.call`; after the loss of a process another one, at last this one, repeats it.
+        """Process an item, see `Crew.call`; if its worker is lost, another one or finally this process repeats it.
 
         Raises:
-            DataError: `MOST_LOSSES` processes were lost with this item.
+            DataError: `MOST_LOSSES` processes were lost while they processed this item.
         """
         from ray.exceptions import RayError
 
@@ -242,5 +242,5 @@ class Nodes:
             ray.kill(hand.actor)
             if (hand.node, fault) not in told:
                 told.add((hand.node, fault))
-                log.warning("Node %s does not help to read the log: it %s.", hand.node, fault)
+                log.warning("Node %s is not used to read the log: it %s.", hand.node, fault)
         return found

@@ -30,7 +30,7 @@ MOST_TASKS = 12
 
 
 def print_plan(report: "PlanReport") -> None:
-    """Print the placement of each table and the step beside other plans; with `--verbose` also the critical path."""
+    """Print the tables' placements and the step times of this and other plans; with `--verbose` the critical path."""
     verbose = is_verbose()
     print_table(console, tables_of(report, len(report.tables) if verbose else MOST_TABLES))
     console.print()
@@ -54,7 +54,7 @@ def tables_of(report: "PlanReport", most: int) -> TextTable:
 
 
 def rivals_of(report: "PlanReport") -> TextTable:
-    """Return the simulated step of this plan and of the others."""
+    """Return the simulated step time of this plan and of the others."""
     rows = [
         ("this plan", _milliseconds(report.step_seconds), ""),
         *(
@@ -68,7 +68,7 @@ def rivals_of(report: "PlanReport") -> TextTable:
 
 
 def proposals_of(report: "PlanReport") -> TextTable:
-    """Return changes that would be faster, but that alter what the model learns."""
+    """Return proposed changes that make training faster but change the trained model."""
     rows = [(one.name, f"{one.speedup:.2f} x", one.quality, one.option) for one in report.proposals]
     return TextTable(("faster", "samples/s", "what changes", "allowed by"), rows)
 
@@ -103,7 +103,9 @@ OUT = inspect.Parameter(
     "out",
     inspect.Parameter.KEYWORD_ONLY,
     default=Path("plan.yaml"),
-    annotation=Annotated[Path, typer.Option("--out", help="File of the plan, with picture and trace beside it.")],
+    annotation=Annotated[
+        Path, typer.Option("--out", help="File of the plan; picture and trace are written to the same folder.")
+    ],
 )
 
 
@@ -146,7 +148,7 @@ def _check(request: PlanRequest) -> None:
 
         load_catalogue().find_accelerator(request.place.accelerator)
     if request.max_device_gib is not None and request.max_device_gib * 2**30 < 1:
-        raise RequestError(f"--max-device-gib {request.max_device_gib:g} is less than a byte: raise it.")
+        raise RequestError(f"--max-device-gib {request.max_device_gib:g} is less than one byte: raise it.")
 
 
 def _check_out(out: Path) -> None:
@@ -154,7 +156,7 @@ def _check_out(out: Path) -> None:
     if out.is_dir():
         raise RequestError(f"--out {out} is a folder: name a file in it, such as {out / 'plan.yaml'}.")
     if out.suffix == ".png":
-        raise RequestError(f"--out {out} is where the plan's picture goes: name the plan {out.with_suffix('.yaml')}.")
+        raise RequestError(f"--out {out} is the path of the plan's picture: name the plan {out.with_suffix('.yaml')}.")
 
 
 def diff(

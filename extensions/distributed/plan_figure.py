@@ -68,7 +68,7 @@ def plan_figure(report: PlanReport) -> "Figure":
 def _told_of_proposals(report: PlanReport) -> list[str]:
     """Return a line on changes that would train more samples a second but alter what the model learns."""
     told = ", ".join(f"{one.name} {one.speedup:.2f} x" for one in report.proposals)
-    return [f"samples a second with what changes the model: {told}"] if told else []
+    return [f"samples per second with options that change the model: {told}"] if told else []
 
 
 MICROSECONDS = 1e6

@@ -48,7 +48,7 @@ def plan(
     dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
     overrides = read_overrides(request.architecture.model, request.architecture.settings)
     spec = spec_of(request.architecture.model, request.architecture.towers, overrides.architecture)
-    assert isinstance(spec, ModelSpec), "the request refuses graph models"
+    assert isinstance(spec, ModelSpec), "graph models are rejected when the request is checked"
     profiles = profile_machine()
     run_id = start_run(f"{spec.family} on {dataset.name}", "plan", flow_run_id=flow_run.get_id())
     with closing(run_id):

@@ -17,7 +17,7 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         default=None,
         ge=1,
         le=4096,
-        description="Devices that train together: processes, or units of --accelerator; if omitted, 2.",
+        description="Number of devices that train together (processes, or units of --accelerator); if omitted, 2.",
     )
     accelerator: str | None = Field(
         default=None,
@@ -25,7 +25,9 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         description="Accelerator from the catalogue, such as 'NVIDIA A100 SXM4 80GB'; if omitted, this processor.",
     )
     devices_per_host: int | None = Field(
-        default=None, ge=1, description="Devices per host; if omitted, all of them, or 8 of --accelerator."
+        default=None,
+        ge=1,
+        description="Devices per host; if omitted, all devices on one host, or with --accelerator at most 8 per host.",
     )
     network_gbit: float = Field(
         default=100.0,
@@ -45,10 +47,10 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
             for name in ("devices", "accelerator", "devices_per_host"):
                 if getattr(self, name) is not None:
                     option = "--" + name.replace("_", "-")
-                    raise ValueError(f"--machine names the devices itself: leave out {option}")
+                    raise ValueError(f"--machine already describes the devices: leave out {option}")
         elif self.devices_per_host is not None and (self.devices or 2) % self.devices_per_host:
             count = f"--devices {self.devices or 2}"
-            raise ValueError(f"{count} is no multiple of --devices-per-host {self.devices_per_host}: change one")
+            raise ValueError(f"{count} is not a multiple of --devices-per-host {self.devices_per_host}: change one")
         return self
 
 
@@ -58,10 +60,10 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     place: DevicesRequest = Field(default=DevicesRequest(), description="The devices.")
-    batch_size: int = Field(default=4096, ge=1, description="Samples of a step, all devices together.")
+    batch_size: int = Field(default=4096, ge=1, description="Samples per step, summed over all devices.")
     communication: Literal["fp32", "fp16", "bf16", "any"] = Field(
         default="fp32",
-        description="Precision in which pooled rows and gradients travel; any takes the faster in simulation.",
+        description="Precision in which pooled rows and gradients are sent; any chooses the fastest in simulation.",
     )
     most_batch_size: int | None = Field(
         default=None,
@@ -73,10 +75,10 @@ class PlanRequest(Request, frozen=True, title="Plan"):
         description="Also consider the model with a tower on each host (--model dmt).",
     )
     max_device_gib: float | None = Field(
-        default=None, gt=0, le=2**20, description="Most memory of each device, in GiB; if omitted, what it has."
+        default=None, gt=0, le=2**20, description="Memory limit of each device, in GiB; if omitted, its whole memory."
     )
     epochs: int = Field(
-        default=1, ge=1, le=10_000, description="Epochs for which --max-hours, --max-kwh and --max-cost count."
+        default=1, ge=1, le=10_000, description="Number of epochs to which --max-hours, --max-kwh and --max-cost apply."
     )
     max_hours: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="Limit on the simulated time of --epochs, in hours."
@@ -90,14 +92,14 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     price_per_hour: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="Price of one device per hour."
     )
-    search_seconds: float = Field(default=5.0, ge=0, le=3600, description="Longest search, in seconds.")
+    search_seconds: float = Field(default=5.0, ge=0, le=3600, description="Longest duration of the search, in seconds.")
     space: Literal["exact", "executable", "all"] = Field(
         default="exact",
         description="Plans to search: exact, executable (all that train --plan runs), or all.",
     )
     overlap: bool = Field(
         default=False,
-        description="Simulate the exchange of dense gradients beside the backward pass of the tables.",
+        description="Simulate the exchange of dense gradients during the backward pass of the tables.",
     )
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of the search.")
 
@@ -107,7 +109,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
 
     @property
     def precision(self) -> Literal["fp32", "fp16", "bf16"]:
-        """Return the precision of messages until one is chosen."""
+        """Return the precision of messages before a choice; fp32 for `any`."""
         return "fp32" if self.communication == "any" else self.communication
 
     @model_validator(mode="after")
@@ -118,5 +120,5 @@ class PlanRequest(Request, frozen=True, title="Plan"):
         if self.max_cost is not None and self.price_per_hour is None:
             raise ValueError("--max-cost needs a price: add --price-per-hour")
         if self.architecture.model == AUTO or is_ranking(self.architecture.model):
-            raise ValueError(f"a plan divides one model of clicks, not --model {self.architecture.model}: name one")
+            raise ValueError(f"a plan needs one click model, not --model {self.architecture.model}: name one")
         return self

@@ -47,13 +47,15 @@ class PlanScaleRequest(Request, frozen=True, title="Plan of scale"):
     network_gbit: float = Field(
         default=1600.0, gt=0, allow_inf_nan=False, description="Network of each host, in Gbit/s."
     )
-    most_hosts: int = Field(default=128, ge=1, le=512, description="Most hosts; 1, 2, 4 and so on are simulated.")
-    batch_per_device: int = Field(default=2048, ge=1, description="Samples of a step on each accelerator.")
+    most_hosts: int = Field(
+        default=128, ge=1, le=512, description="Largest number of hosts; 1, 2, 4 and so on are simulated."
+    )
+    batch_per_device: int = Field(default=2048, ge=1, description="Samples per step on each accelerator.")
     precision: Literal["fp32", "bf16"] = Field(
         default="fp32", description="Precision of the dense layers and their gradients."
     )
     compression: float = Field(
-        default=4.0, ge=1, le=64, description="Factor by which towers compress what crosses hosts."
+        default=4.0, ge=1, le=64, description="Factor by which towers compress the vectors that are sent between hosts."
     )
 
     if TYPE_CHECKING:
@@ -100,7 +102,7 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
         model, request.architecture.towers, read_overrides(model, request.architecture.settings).architecture
     )
     if not isinstance(spec, ModelSpec):
-        raise RequestError(f"A plan divides one model of clicks, not --model {model}: name one.")
+        raise RequestError(f"A plan needs one click model, not --model {model}: name one.")
     place = DevicesRequest(
         accelerator=request.accelerator,
         devices=request.devices_per_host,

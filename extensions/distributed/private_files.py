@@ -13,7 +13,7 @@ def write_private(value: Any, path: Path) -> None:
     """Write a value to a file that only its owner can read, in a folder that only its owner can open.
 
     Raises:
-        TrainingError: Other users could write there.
+        TrainingError: Other users could write to the folder.
     """
     _check(path.parent)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -38,7 +38,7 @@ def read_private(path: Path) -> Any:
 def _check(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise TrainingError(f"{folder} is no folder: start the training again.")
+        raise TrainingError(f"{folder} is not a folder: start the training again.")
     _check_owner(folder, found)
 
 

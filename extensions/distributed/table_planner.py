@@ -78,7 +78,7 @@ class TablePlanner:
         plan = read_plan(path)
         if plan.model != run.request.model:
             raise RequestError(
-                f"The plan {path} is for --model {plan.model}, not {run.request.model}: make one for it."
+                f"The plan {path} is for --model {plan.model}, not {run.request.model}: make a plan for it."
             )
         if plan.only_simulated is not None:
             raise RequestError(f"The plan {path} {plan.only_simulated}.")
@@ -106,7 +106,7 @@ class TablePlanner:
         """
         if run.processes == 1 or placement.embedding_memory_bytes is not None:
             return None  # tables in files are divided by row
-        assert isinstance(job, TrainingJob), "graph models take one process"
+        assert isinstance(job, TrainingJob), "graph models train in one process"
         path = run.request.training.plan
         found = _given(run, job, Path(path), placement) if path is not None else _searched(run, job, placement)
         if found is None:
@@ -118,7 +118,7 @@ class TablePlanner:
     def keep_step(self, run: RunContext, planned: PlannedTraining, trained: Any) -> None:
         """Store the measured time of a plan's steps beside the predicted time, in the run and for later plans.
 
-        Compiled steps do not count for later plans, because predictions are for steps without compilation.
+        Compiled steps are not used for later plans, because predictions are for uncompiled steps.
         """
         seconds = typical_step_seconds(trained.history)
         if seconds is None or trained.run_id is None:
@@ -137,7 +137,7 @@ def _fixed_width(request: TrainRequest) -> int | None:
     if "embedding_dim" not in fixed and request.search.most_trials != 1:
         return None
     spec = spec_of(request.model, request.architecture.towers, fixed)
-    assert isinstance(spec, ModelSpec), "graph models take no plan"
+    assert isinstance(spec, ModelSpec), "graph models have no plan"
     return spec.embedding_dim
 
 
@@ -193,7 +193,7 @@ def _nodes(run: RunContext, placement: Placement) -> OnNodes | None:
 
 
 def _machine(placement: Placement, profiles: Sequence[HardwareProfile], nodes: OnNodes | None) -> Machine:
-    """The processes of a placement: of the processor, or on a GPU each."""
+    """Return the processes of a placement as a machine: they share the processor, or have a GPU each."""
     if nodes is not None:
         profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
         return processes_on_nodes(profile, placement.processes, nodes.threads(placement), nodes)

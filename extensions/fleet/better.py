@@ -33,7 +33,7 @@ class Mover(Protocol):
         ...
 
     def take(self, here: Placement, after: Placement) -> bool:
-        """Exchange the lease once the training's state is saved; return False if the new placement is in use.
+        """Exchange the lease after the training's state is saved; return False if the new placement is in use.
 
         Called in the thread that started the training.
         """
@@ -144,7 +144,7 @@ class DeviceUpgrade:
         return True
 
     def _rows(self, here: Placement) -> list[Assessment]:
-        """Return the placements on which the same training run could continue, as if all were free."""
+        """Return assessments of the placements on which the training run could continue, as if all were free."""
         if self._table is None:
             try:
                 self._table = self.estimate().table
@@ -154,7 +154,7 @@ class DeviceUpgrade:
 
 
 def _row_of(placement: Placement, rows: Sequence[Assessment]) -> Assessment | None:
-    """Return the row of a placement; without one of equal threads, that with the next number, a conservative choice."""
+    """Return the assessment of a placement; if none has as many threads, that of the next number of threads."""
     alike = [row for row in rows if row.candidate.placement.accelerator == placement.accelerator]
     return min(
         alike,
@@ -179,7 +179,7 @@ def _is_free(row: Assessment) -> bool:
 
 
 def _may_take_over(row: Assessment, here: Placement) -> bool:
-    """Return True if the training could continue there: same batch size and precision, and within every limit."""
+    """Return True if the training could continue on a placement: same batch size and precision, within every limit."""
     other = row.candidate.placement
     is_alike = (other.batch_size, other.precision, other.processes, other.embedding_memory_bytes) == (
         here.batch_size,

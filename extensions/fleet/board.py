@@ -24,7 +24,7 @@ class Board:
         free_memory: Free memory in GiB, by index of each server whose memory is known.
         waiting: Waiting jobs, in order of arrival.
         running: Running jobs.
-        caps: Power cap of each machine: 0 for none, otherwise an index from 1 into its type's `power_caps`.
+        caps: Power cap of each machine: 0 for none, otherwise an index, counted from 1, of its type's `power_caps`.
         has_priorities: True if jobs may differ in priority; otherwise policies need not sort by it.
         speeds: Relative speed of each machine; less than 1 during a slowdown.
     """
@@ -124,7 +124,7 @@ class Board:
         )
 
     def there(self) -> dict[str, int]:
-        """Return the accelerators of each type on machines that are up, free or not, as a copy that may be changed."""
+        """Return a copy of the numbers of accelerators by type on machines that are up, free or not."""
         return dict(self._there)
 
     def is_away(self, machine: int) -> bool:
@@ -172,7 +172,7 @@ class Board:
             accelerators: Number of accelerators.
             accelerator: Accelerator type.
             worst_level: Loosest allowed level.
-            best_level: Tightest level to try; the caller knows that no tighter one is free.
+            best_level: Tightest level to try, if the caller knows that no tighter level is free.
             need: Other needs of the job on each machine, see `shunter.extensions.fleet.job.Job.need`.
             without: Machines that must not be used.
 
@@ -207,7 +207,7 @@ class Board:
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
-        """Return a placement on the machines with most free accelerators, or on machines in the given order."""
+        """Return a placement on the machines with most free accelerators, or (`is_sorted`) in the given order."""
         order = machines if is_sorted else sorted(machines, key=lambda i: (-self.free[i], i))
         taken, missing = [], accelerators
         spoken_for: dict[int, float] = {}  # memory by server with two machines in this placement

@@ -21,7 +21,7 @@ Placement = tuple[tuple[int, int], ...]
 
 def _plain(text: str) -> str:
     if not text.isprintable() or not 0 < len(text) <= LONGEST_NAME:
-        raise ValueError(f"a name is 1 to {LONGEST_NAME} printable characters, and {text[:LONGEST_NAME]!a} is not")
+        raise ValueError(f"a name has 1 to {LONGEST_NAME} printable characters, and {text[:LONGEST_NAME]!a} is not")
     return text
 
 
@@ -92,7 +92,7 @@ class Machine(Finite):
 
 
 class Outage(Finite):
-    """Period in which a machine is down; its jobs stop and resume from their last checkpoint."""
+    """Period in which a machine is down; its jobs stop, and later resume from their last checkpoint."""
 
     machine: str
     begin_seconds: Seconds
@@ -114,7 +114,8 @@ class Network(Finite):
     Attributes:
         congestion: Factor on the time of all communication between machines, to model a fabric with other load.
         shared_uplinks: If True, jobs that cross the same uplink of a machine or a rack share its bandwidth.
-        bytes_per_second: Bandwidth within a machine, within a rack and across racks, for jobs given by their traffic.
+        bytes_per_second: Bandwidth within a machine, within a rack and across racks, for jobs described by their
+            traffic.
         latency_seconds: Latency of one message, by level.
     """
 
@@ -196,7 +197,7 @@ class Cluster(Finite):
         return {server: machine.memory_gib for server, machine in found if machine.memory_gib}
 
     def beside(self, machine: int) -> tuple[int, ...]:
-        """Return all machines of a machine's server, itself included; they fail together."""
+        """Return all machines of a machine's server, including the machine itself; they fail together."""
         server = self.server_of[machine]
         return tuple(i for i, other in enumerate(self.server_of) if other == server)
 
@@ -234,7 +235,7 @@ class Cluster(Finite):
 
     @cached_property
     def largest_rack_of(self) -> dict[str, int]:
-        """Accelerators of each type in the rack with most of them."""
+        """Number of accelerators by type in the rack with most accelerators of the type."""
         return {name: max(self._count_by_rack(machines).values()) for name, machines in self.machines_of.items()}
 
     def _count_by_rack(self, machines: Iterable[int]) -> Counter[int]:
@@ -267,7 +268,7 @@ class Cluster(Finite):
         """Raise if no machines of the cluster could ever run a job.
 
         Args:
-            asks: Number of accelerators that it needs, by type that it can use.
+            asks: Number of accelerators that the job needs, by usable type.
             job: Name of the job.
 
         Raises:

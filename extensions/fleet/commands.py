@@ -27,10 +27,10 @@ PAGE = inspect.Parameter(
     "out",
     inspect.Parameter.KEYWORD_ONLY,
     default=Path("shunter-fleet.html"),
-    annotation=Annotated[Path, typer.Option("--out", help="File of the page with the schedules' pictures.")],
+    annotation=Annotated[Path, typer.Option("--out", help="HTML file with figures of the schedules.")],
 )
 
-STOPPED = "Interrupted: what ran has saved its state; give the same command again to resume the fleet."
+STOPPED = "Interrupted: running jobs have saved their state; repeat the command to resume the fleet."
 
 MOST_TIMES = 8  # rows in a terminal
 # Columns that fit into a terminal; the page has all columns.
@@ -104,7 +104,7 @@ def _check_run(request: FleetRunRequest) -> None:
     from shunter.extensions.fleet.policies import policy_names
 
     if len(policy_names(request.policy)) > 1:
-        raise RequestError(f"a live cluster follows one policy, not {request.policy}: name one of them")
+        raise RequestError(f"a live cluster needs exactly one policy, not {request.policy}: give one of these names")
     read_fleet_jobs(Path(request.jobs))
 
 

@@ -16,7 +16,7 @@ COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#9
 def gantt(schedule: Schedule) -> str:
     """Return a Gantt chart as a figure of a page: a row per accelerator, a bar per span of a job."""
     body, height, left_out = _bars(schedule)
-    note = f'<p class="soft">{left_out:,} stretches are not drawn.</p>' if left_out else ""
+    note = f'<p class="soft">{left_out:,} time spans are not drawn.</p>' if left_out else ""
     return _figure("who runs on which accelerator", height, body, schedule) + note
 
 
@@ -69,7 +69,7 @@ def assign_lanes(schedule: Schedule) -> list[tuple[Span, int, int]]:
 
 
 def steps_chart(title: str, steps: Steps, schedule: Schedule, part: Steps = ()) -> str:
-    """Draw a value over time, and a part of it in a darker colour."""
+    """Return a chart of a value over time, with a part of the value in a darker colour."""
     height, top = 90.0, max((value for _, value in steps), default=0.0) or 1.0
     body = _area(steps, top, height, schedule, "#4e79a755") + (
         _area(part, top, height, schedule, "#4e79a7") if part else ""
@@ -108,7 +108,7 @@ def _figure(caption: str, height: float, body: str, schedule: Schedule) -> str:
 
 
 def _ticks(height: float, schedule: Schedule) -> str:
-    """Draw about five round times below a figure."""
+    """Return the time axis of a figure: about five ticks at round values."""
     length = schedule.end_seconds - schedule.begin_seconds
     unit, name = (3600.0, "h") if length >= 7200 else (60.0, "min") if length >= 120 else (1.0, "s")
     step = round_up(length / unit / 5) * unit

@@ -65,11 +65,11 @@ def is_processor(accelerator: str) -> bool:
 
 
 class DurationModel:
-    """Predictor of the times that jobs do not state. A job that states some times runs on those types only.
+    """Predictor of times that jobs do not state. A job that states some times runs only on the stated types.
 
     Args:
         prepare: Function that returns the training of a job.
-        say: Called with a message for each omission.
+        say: Called with a message for each type whose time cannot be predicted.
         past: Measurements of past fleets; by default read from the tracking store on first use.
         always_memory: If True, predict the memory of a job even if it states its times, for which its data must be
             present.
@@ -131,7 +131,7 @@ class DurationModel:
         return own.model_copy(update={"train_seconds": {name: seconds for name, (seconds, _) in found.items()}})
 
     def _with_network(self, own: OwnJob) -> OwnJob:
-        """Return the job with the relative increase of its step time across the network, unless it states this."""
+        """Return the job with a predicted `network_share`, unless the job states it."""
         if own.train is None or own.processes == 1 or self._network is None or "network_share" in own.model_fields_set:
             return own
         from shunter.hardware.types import Placement
@@ -145,7 +145,7 @@ class DurationModel:
         return own.model_copy(update={"network_share": max(0.0, share)})
 
     def _with_memory(self, own: OwnJob, types: Sequence[str]) -> OwnJob:
-        """Return the job with the server and GPU memory that each of its processes needs, unless it states this."""
+        """Return the job with the predicted server and GPU memory of each process, unless the job states them."""
         if own.train is None or (own.train_seconds and not self._always_memory):
             return own
         missing = {"server_memory_gib", "memory_gib"} - own.model_fields_set
@@ -172,7 +172,7 @@ class DurationModel:
                 "accelerators as the catalogue does"
             )
         if left := [name for name in types if name not in found]:
-            self._say(f"{own.name} is not run on {', '.join(left)}: its duration there is unknown.")
+            self._say(f"{own.name} cannot run on {', '.join(left)}: its duration on this type is unknown.")
         return {name: found[name] for name in types if name in found}
 
     def _estimated(
@@ -236,7 +236,7 @@ class DurationModel:
         return CostModel(profile).predict(workload, together).step_seconds
 
     def _with_costs(self, own: OwnJob) -> OwnJob:
-        """Return the job with the median times to start and move of past fleets, unless it states them."""
+        """Return the job with the median times of past fleets to start and move jobs, unless the job states them."""
         if own.train is None:
             return own
         costs: dict[str, Any] = {}
@@ -292,7 +292,7 @@ def _row(name: str) -> str | None:
 
 
 def _placed(candidates: "Sequence[Candidate]", row: str | None, accelerators: int) -> "Candidate | None":
-    """Return the candidate on this many cores of this machine, or accelerators of the catalogue's row, in fp32."""
+    """Return the fp32 candidate with this number of cores of this machine, or of the catalogue's accelerators."""
     found = [one for one in candidates if one.placement.precision == "fp32" and one.placement.power_limit_watts is None]
     if row is None:  # if the CPU has fewer cores, all are used
         here = [one for one in found if one.is_here and one.placement.device == CPU]

@@ -1,4 +1,4 @@
-"""Example jobs and cluster, which the form of `fleet` names at first."""
+"""Example jobs and cluster, the defaults in the form of the flow `fleet`."""
 
 from pathlib import Path
 

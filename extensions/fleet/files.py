@@ -112,11 +112,11 @@ class OwnJob(Finite):
 
     @property
     def part(self) -> int | None:
-        """Accelerators per process if there are several processes, see `Job.part`; None for one process."""
+        """Number of accelerators for each process of a multi-process job (`Job.part`); None for one process."""
         return None if self.processes == 1 else self._count // self.processes
 
     def part_on(self, accelerator: str) -> int | None:
-        """Return the accelerators of a type per process, see `part`."""
+        """Return the number of accelerators of a type for each process of a multi-process job; None for one process."""
         return None if self.processes == 1 else self.asks(accelerator) // self.processes
 
     @property
@@ -125,7 +125,7 @@ class OwnJob(Finite):
 
     @property
     def _count(self) -> int:
-        """Return the number of accelerators of types that `accelerators` does not name."""
+        """Return the requested number for types that `accelerators` does not name."""
         return self.processes if isinstance(self.accelerators, dict) else self.accelerators
 
     @model_validator(mode="after")
@@ -133,8 +133,8 @@ class OwnJob(Finite):
         uneven = [count for count in (self._count, *self._counts.values()) if count % self.processes]
         if uneven:
             raise ValueError(
-                f"job {self.name!r}: {uneven[0]} accelerators cannot be shared evenly by {self.processes} "
-                "processes: give a multiple of them"
+                f"job {self.name!r}: {uneven[0]} accelerators cannot be divided evenly among {self.processes} "
+                "processes: give a multiple of the number of processes"
             )
         if self._counts and self.speedups:
             raise ValueError(
@@ -146,7 +146,9 @@ class OwnJob(Finite):
     @model_validator(mode="after")
     def _check_times(self) -> Self:
         if not self.train_seconds and self.train is None:
-            raise ValueError(f"job {self.name!r}: give its train_seconds by accelerator, or under train what it trains")
+            raise ValueError(
+                f"job {self.name!r}: give its train_seconds by accelerator, or its training options under `train`"
+            )
         return self
 
     def job(self) -> Job:
@@ -185,7 +187,7 @@ class OwnJobs(Frozen):
 
 
 PredictTimes = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
-"""Function that adds times to jobs that state none, for each of these accelerator types."""
+"""Function that adds predicted times, for each of the given accelerator types, to jobs without stated times."""
 
 
 def read_fleet(request: FleetRequest, predict_times: PredictTimes) -> tuple[list[Job], Cluster]:
@@ -193,7 +195,7 @@ def read_fleet(request: FleetRequest, predict_times: PredictTimes) -> tuple[list
 
     Args:
         request: Request that names the files.
-        predict_times: Function that predicts the times of jobs that state none.
+        predict_times: Function that predicts the times of jobs without stated times.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
@@ -274,9 +276,9 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
     except OSError as error:
         raise DataError(f"The file of jobs {path} cannot be read ({error.strerror}): give an existing file.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"The file of jobs {path} is no text: give YAML, CSV or a trace of Gavel.") from error
+        raise DataError(f"The file of jobs {path} is not a text file: give YAML, CSV or a trace of Gavel.") from error
     if not jobs:
-        raise DataError(f"The file of jobs {path} holds no jobs that could be run: give one with at least one.")
+        raise DataError(f"The file of jobs {path} has no jobs that could run: give a file with at least one job.")
     return jobs
 
 
@@ -324,8 +326,8 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
             )
         if not job.types(cluster):
             raise RequestError(
-                f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "
-                f"{', '.join(cluster.types)}: name its accelerators as the cluster does"
+                f"job {job.name!r} runs on {', '.join(job.work.types())}, but the cluster has "
+                f"{', '.join(cluster.types)}: use the names of accelerators of the cluster file"
             )
         cluster.require({name: job.asks(name) for name in job.types(cluster)}, job.name)
 

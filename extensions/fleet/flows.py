@@ -32,7 +32,7 @@ class FleetSummary(Frozen):
     """Comparison of policies: the figures by policy, the page, and the run in MLflow with a child per policy.
 
     Attributes:
-        told: Description of each learned policy: its training data and its results there.
+        told: Description of each learned policy: its training data, and its results in the comparison after training.
         times: Time of each job of our own format by accelerator type, and the source of that time.
     """
 

@@ -14,10 +14,10 @@ class Conditions(NamedTuple):
 
     Attributes:
         accelerator: Accelerator type.
-        counts: Number of accelerators on each of its machines.
+        counts: Number of accelerators on each machine of the job.
         level: Distance level of the placement.
-        slowdown: Factor on the time of its communication; 1 if no other job shares the network.
-        speed: Relative speed of the accelerators, given by the slowest of its machines.
+        slowdown: Factor on the job's communication time; 1 if no other job shares the network.
+        speed: Relative speed of the accelerators, which is that of the slowest machine.
     """
 
     accelerator: str
@@ -54,9 +54,9 @@ ANYWHERE = Need()
 
 
 class Work(Protocol):
-    """Amount of work of a job and its speed. Progress is a number in units that the work itself defines.
+    """Amount of work of a job, and its speed. Each implementation defines the unit of progress.
 
-    The simulator calls it whenever a job starts, stops, or its conditions change. All methods are pure.
+    The simulator calls the methods when a job starts or stops, or its conditions change. All methods are pure.
     """
 
     def types(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class Work(Protocol):
         ...
 
     def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
-        """Return the progress after this many more seconds."""
+        """Return the progress after a number of further seconds."""
         ...
 
 
@@ -115,7 +115,7 @@ class Iterations:
         return max(self.count - done, 0.0) * self.iteration_seconds(conditions)
 
     def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
-        """Return the progress after this many more seconds."""
+        """Return the progress after a number of further seconds."""
         return min(done + seconds / self.iteration_seconds(conditions), self.count)
 
 
@@ -127,7 +127,8 @@ class Job:
         name: Name of the job, unique in a trace.
         arrival_seconds: Time of submission.
         accelerators: Requested number of accelerators, all of one type.
-        accelerators_on: Requested number by type where it differs: for example four cores, or one GPU.
+        accelerators_on: Requested number by type where it differs from `accelerators`: for example four cores, or one
+            GPU.
         work: Amount of work and its speed.
         start_seconds: Seconds from its first start to its first iteration.
         checkpoint_seconds: Seconds to save its state when it is stopped.
@@ -180,11 +181,11 @@ class Job:
         return Need(self.part_on(accelerator), self.server_memory_gib)
 
     def starts_in(self, accelerator: str) -> float:
-        """Return the seconds of its first start on a type."""
+        """Return the seconds of the job's first start on a type."""
         return self._cost("start_seconds", self.start_seconds, accelerator)
 
     def moves_in(self, accelerator: str) -> float:
-        """Return the seconds to stop it and restore it on a type, as if it had run on that type before."""
+        """Return the seconds to stop the job and restore it on a type, as if it had run on that type before."""
         saving = self._cost("checkpoint_seconds", self.checkpoint_seconds, accelerator)
         return saving + self._cost("restore_seconds", self.restore_seconds, accelerator)
 
@@ -198,7 +199,7 @@ class Job:
         return self.checkpoint_seconds + self.restore_seconds
 
     def types(self, cluster: Cluster) -> tuple[str, ...]:
-        """Return the types of the cluster that it can use, the fastest first, without those with too little memory."""
+        """Return the types of the cluster that the job can use and that have enough memory, the fastest first."""
         own = self.work.types()
         found = tuple(name for name in own if name in cluster.machines_of) if own else cluster.types
         if self.server_memory_gib and cluster.memory_of:
@@ -209,7 +210,7 @@ class Job:
         return tuple(name for name in found if not sizes[name] or sizes[name] >= self.memory_gib)
 
     def ideal(self, cluster: Cluster) -> Conditions:
-        """Return the conditions of the job alone: the tightest placement on its fastest sufficient type."""
+        """Return the ideal conditions of the job alone: the tightest placement on its fastest type with enough room."""
         names = [name for name in self.types(cluster) if cluster.count_of[name] >= self.asks(name)]
         return tightest(self.asks(names[0]), cluster, names[0])
 
@@ -262,14 +263,14 @@ class JobState:
     """Job with its progress. Only the simulator or the live driver changes it.
 
     Attributes:
-        done: Progress, in the units of its work.
+        done: Progress, in the unit of the job's `work`.
         saved: Progress at its last checkpoint.
         placement: Accelerators that it holds; None while it waits.
         conditions: Conditions under which it runs; None while it waits.
         ideal: Conditions of the job alone in a consolidated placement with as many accelerators of the same type.
         waiting_since: Time at which it last began to wait.
         started_at: Time of its last start.
-        drawn_since: Time since which its power draw is constant.
+        drawn_since: Time of the last change of its power draw.
         power_share: Power draw under the caps of its machines, relative to that without caps.
         run_seconds: Seconds for which it has held accelerators, over all its starts.
         service_seconds: Accelerator-seconds that it has held.
@@ -279,7 +280,7 @@ class JobState:
         overhead_left: Remaining seconds of starting or restoring.
         first_start: Time of its first start.
         end: Time at which it will end if nothing changes.
-        version: Number of changes of `end`, which marks earlier announced ends as outdated.
+        version: Number of changes of `end`; events with an earlier number are outdated.
     """
 
     job: Job
@@ -315,7 +316,7 @@ class JobState:
         return sum(count for _, count in self.placement) if self.placement else 0
 
     def seconds_left(self, conditions: Conditions) -> float:
-        """Return the time to its end under these conditions from now on, without the time to start."""
+        """Return the remaining time of the job under these conditions, without the time to start."""
         return self.job.work.seconds_left(self.done, conditions)
 
     def service_seconds_at(self, now: float) -> float:

@@ -20,7 +20,7 @@ OUT = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=None,
     annotation=Annotated[
-        Path | None, typer.Option("--out", help="File to keep the policy in too, such as mine.safetensors.")
+        Path | None, typer.Option("--out", help="Additional file for the policy, such as mine.safetensors.")
     ],
 )
 

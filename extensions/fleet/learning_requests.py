@@ -30,7 +30,9 @@ class FleetLearnRequest(Request, frozen=True, title="Learned policy"):
     )
     first_jobs: int | None = Field(default=None, ge=1, description="Number of jobs to use, the earliest first.")
     adaptive: bool = Field(default=False, description="Let Pollux jobs change accelerators and batch size.")
-    rounds: int = Field(default=60, ge=6, le=10_000, description="Updates of the networks; each takes a few seconds.")
+    rounds: int = Field(
+        default=60, ge=6, le=10_000, description="Number of updates of the networks; each takes a few seconds."
+    )
     seed: int = Field(default=0, ge=0, description="Seed of all random draws.")
     start_from: str | None = Field(
         default=None,

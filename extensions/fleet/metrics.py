@@ -16,8 +16,8 @@ def figures(schedule: Schedule) -> dict[str, float]:
     Waiting time is the time from arrival to end minus the running time. Communication is the share of running time that
     ideal placements would save (restarts count as running time that would be saved). The finish-time fairness is that
     of Themis. It is the completion time divided by the time that the job would take alone on its share of the cluster.
-    1 is fair, more is worse. Energy is that of all idle and busy accelerators from the first arrival to the last end.
-    The price is that of the accelerators that jobs held.
+    A value of 1 is fair, higher values are worse. Energy is that of all idle and busy accelerators from the first
+    arrival to the last end. The price is that of the accelerators that jobs held.
     """
     outcomes, cluster = schedule.outcomes, schedule.cluster
     waited = [outcome.completion_seconds for outcome in outcomes]
@@ -101,7 +101,7 @@ def _lateness(outcomes: tuple[Outcome, ...]) -> list[bool]:
 
 
 def _demand(outcomes: tuple[Outcome, ...]) -> tuple[list[float], list[tuple[float, float]]]:
-    """Return the times at which the demand changes, and for each its integral until then and its value afterwards."""
+    """Return the times at which the demand changes, each with the integral before and the value after it."""
     changes: dict[float, float] = {}
     for outcome in outcomes:
         changes[outcome.arrival_seconds] = changes.get(outcome.arrival_seconds, 0.0) + outcome.accelerators

@@ -1,4 +1,4 @@
-"""Decide if a running run moves, with a fleet's policy on a cluster of this run and all free placements."""
+"""Decision whether a training run moves, by a fleet's policy for a cluster of this run and all free placements."""
 
 from collections.abc import Mapping
 
@@ -31,6 +31,6 @@ def select_upgrade(totals: Mapping[str, float], here: str, progress: TrainingPro
     board.touched.clear()
     state.conditions = board.conditions(((0, 1),))
     make_policy(POLICY).decide(board)
-    assert state.placement is not None, "nobody waits for its place"
+    assert state.placement is not None, "no other job waits for the placement"
     found = names[state.placement[0][0]]
     return None if found == here else found

@@ -42,7 +42,7 @@ def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
 
 
 def key_of(training: ClickJob, processes: int = 1) -> str:
-    """Return a key that is equal for training jobs of the same work and number of processes."""
+    """Return a key that is equal for training jobs with the same work and the same number of processes."""
     told = (
         training.dataset.fingerprint,
         training.spec,

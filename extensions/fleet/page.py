@@ -66,7 +66,7 @@ def fleet_page(
             gantt(schedule),
             steps_chart("jobs that wait", queue_steps(schedule), schedule),
             steps_chart(
-                "share of the accelerators that is held, darker what that would be with tight placements",
+                "share of accelerators in use; darker: the share that tight placements would need",
                 utilisation_steps(schedule),
                 schedule,
                 useful_steps(schedule),
@@ -97,7 +97,7 @@ def times_html(times: Sequence[PredictedTime]) -> str:
     )
     head = "<tr><th>job</th><th>accelerator</th><th>predicted (s)</th><th>by</th>"
     head += "<th>server memory of a process, predicted or stated (GiB)</th></tr>"
-    return f'<details class="scroll"><summary>What each job takes</summary><table>{head}{cells}</table></details>'
+    return f'<details class="scroll"><summary>Times of each job</summary><table>{head}{cells}</table></details>'
 
 
 def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:

@@ -37,7 +37,7 @@ class PastJob(Frozen):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Return its values by their names in MLflow."""
+        """Return the values of the job by their names in MLflow."""
         figures = self.model_dump(exclude={"training", "accelerator", "accelerators"}, exclude_none=True)
         return {f"job.{name}": value for name, value in figures.items()}
 

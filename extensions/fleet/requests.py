@@ -52,14 +52,14 @@ class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
     cluster_resource: str | None = Field(
         default=None,
         min_length=1,
-        description="Only nodes that were started with this resource (`ray start --resources`).",
+        description="Use only nodes that were started with this resource (`ray start --resources`).",
     )
     policy: str = Field(default="fifo-skip", min_length=1, description="Policy that decides which job runs where.")
     checkpoint_seconds: float = Field(
         default=60.0,
         gt=0,
         le=86_400,
-        description="Longest time between two checkpoints of a job: the most that a lost node costs.",
+        description="Longest time between two checkpoints of a job, which is the longest loss if a node dies.",
     )
 
     if TYPE_CHECKING:

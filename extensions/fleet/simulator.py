@@ -75,7 +75,7 @@ def simulate(
 
     Raises:
         RequestError: Two jobs have the same name, or a job is larger than the cluster.
-        InfeasibleError: Machines were lost for good, and remaining jobs need them.
+        InfeasibleError: Machines were lost permanently, but remaining jobs need them.
     """
     return _Simulation(sorted(jobs, key=lambda job: job.arrival_seconds), cluster, policy, on_progress).run()
 
@@ -181,7 +181,7 @@ class _Simulation:
         again = self._policy.decide(self._board)
         self._carry_out()
         if again is not None and self._policy.round_seconds is None:
-            assert again > self._board.now, f"{self._policy.name} would decide for ever at {self._board.now}"
+            assert again > self._board.now, f"{self._policy.name} would decide without end at {self._board.now}"
             self._ask_at(again)
 
     def _ask_at(self, moment: float) -> None:

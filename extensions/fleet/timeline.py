@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shunter.extensions.fleet.schedule import Schedule
 
 Steps = Sequence[tuple[float, float]]
-"""Times, each with the value from then on."""
+"""Pairs of a time and the value from that time on."""
 
 
 def queue_steps(schedule: Schedule) -> Steps:

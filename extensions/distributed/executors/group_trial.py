@@ -4,7 +4,7 @@ Run as `python -m shunter.extensions.distributed.executors.group_trial DIR`.
 
 The steps are those of the training, in separate processes with the same loop, table division and threads, and end after
 a few steps. Compiled and uncompiled steps alternate, so that both see the same load of the machine. A process that
-hangs ends itself, and with it the others.
+hangs is ended, and then the other processes end too.
 """
 
 import faulthandler
@@ -48,7 +48,7 @@ def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
 
     Raises:
         HardwareError: A process failed or took too long; all have ended.
-        ShunterError: A process raised it.
+        ShunterError: A process raised this error.
     """
     found: dict[str, Any] = {}
     # A trial also writes tables that are kept in files, therefore beside the data, as a single process does.

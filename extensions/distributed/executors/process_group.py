@@ -56,7 +56,7 @@ class ProcessGroup(Executor):
     def __init__(self, placement: Placement, sharding: Sharding) -> None:
         self.placement = placement
         self._sharding = sharding
-        self.eager_because = None if placement.device == "cpu" else "many processes train together on GPUs"
+        self.eager_because = None if placement.device == "cpu" else "several processes train together only on GPUs"
         self.trial = Trial(self._time_steps, fewest_steps=FEWEST_STEPS, seconds=TRIAL_SECONDS)
 
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
@@ -78,7 +78,7 @@ class ProcessGroup(Executor):
             cached = None if memory is None else TABLES_IN_FILES.load("cached_rows")
             rows = None if cached is None else cached(job.spec, job.dataset.features, memory)
             done = self._train(job, hooks, kept, Path(name))
-            assert isinstance(done.weights, Path), "the checkpoint has them in parts"
+            assert isinstance(done.weights, Path), "the checkpoint stores the weights in parts"
             device = "cuda:0" if on_gpu else job.execution.device
             is_in_file = rows is not None or (not on_gpu and _are_too_large(job))
             # In this case the finished tables exceed the memory of one process, and are only read.

@@ -1,6 +1,6 @@
 """Worker of a multi-process training: `python -m shunter.extensions.distributed.executors.process_group_worker FOLDER`.
 
-The first process talks to the one that started the training, through a connection that it inherits.
+The first process of the group reports to the process that started the training, through an inherited connection.
 """
 
 import faulthandler
@@ -63,7 +63,7 @@ def _group(folder: Path, execution: Execution) -> Iterator[None]:
 def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Done:
     """Train and report the progress to the process that started the training."""
     job, checkpointing = task.job, task.checkpointing
-    assert checkpointing is not None, "the weights come home as files"
+    assert checkpointing is not None, "the weights are returned as files"
     on_gpu = job.execution.device.startswith("cuda")
     device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else job.execution.device
     hooks, read = Hooks(), None
@@ -78,7 +78,7 @@ def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Don
 
 
 def _read(connection: Connection) -> Stop | None:
-    """Return the order to stop, if it has arrived."""
+    """Return the received order to stop; None if there is none."""
     try:
         while connection.poll():
             order = receive(connection)
@@ -90,7 +90,7 @@ def _read(connection: Connection) -> Stop | None:
 
 
 def _send(connection: Connection | None, message: Message) -> None:
-    """Send a message to the process that started the training; the next order detects that it is gone."""
+    """Send a message to the process that started the training; if that process is gone, `_read` detects it."""
     if connection is not None:
         with suppress(OSError):
             send(connection, message)

@@ -27,7 +27,7 @@ class ShardedWatch:
         self._read: set[str] = set()
 
     def changed(self) -> Files | None:
-        """Return the new files of the newest state since the last call; None if nothing has changed.
+        """Return the files of the newest state that were added since the last call; None without changes.
 
         A concurrent writer can remove an old state meanwhile; the next call then finds the newer state.
         """
@@ -48,7 +48,7 @@ def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
 
     Args:
         directory: Folder of the states.
-        without: Names of files that the reader already has.
+        without: Names of files to omit, because the receiver already has them.
     """
     newest = latest_checkpoint(directory)
     names = [MACHINE] if (directory / MACHINE).exists() else []

@@ -39,13 +39,13 @@ def train_together(
         checkpointing: Folder and frequency of its checkpoints.
         sharding: Constraints on the division of the tables.
         read: Reads the caller's orders, in the first process; None in the others.
-        folders: Checkpoint folder of each process; None for one folder that all see.
+        folders: Checkpoint folder of each process; None for one folder that all processes share.
 
     Returns:
         The figures, with the memory and the tiers of all processes, and the folder with the parts of the best weights.
 
     Raises:
-        KeyboardInterrupt: The caller ordered it; the state has been saved.
+        KeyboardInterrupt: The caller ordered a stop; the state has been saved.
         ShunterError: See `shunter.engine.loop.trainer.train`.
     """
     linked = with_kept_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
@@ -76,7 +76,7 @@ class _Orders:
         stop = self._read() if self._read else None
         word = torch.tensor([GO_ON if stop is None else INTERRUPT if stop.because is None else STOP])
         sending = dist.broadcast(word, src=0, async_op=True)
-        assert sending is not None, "all processes are of the group"
+        assert sending is not None, "all processes belong to the group"
         self._on_its_way = sending, word, stop
         agreed, of = heard
         if agreed == INTERRUPT:

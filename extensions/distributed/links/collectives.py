@@ -28,7 +28,7 @@ from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost
 
 MODULE = "shunter.extensions.distributed.links.collectives"
 MESSAGE_BYTES = tuple(4**power for power in range(5, 12))  # 1 KiB to 4 MiB
-SHARED_LINK = "memory that processes share"
+SHARED_LINK = "shared memory of the processes"
 SHARED_BYTES = tuple(4**power for power in range(7, 13))  # 16 KiB to 16 MiB: vectors of a step are large
 BAG_WIDTH, BAGS = 32, 8  # of each process; bags of different owners alternate, as in a sharding plan
 REPETITIONS = 15
@@ -187,7 +187,7 @@ def _there(shared: SharedVectors, samples: int) -> list[float]:
 
 
 def _back(shared: SharedVectors, samples: int) -> list[float]:
-    """Return the seconds of exchanging the gradients of these vectors."""
+    """Return the seconds of exchanging the gradients of the vectors of `samples` samples of each process."""
     gradient, like = torch.zeros(samples, shared.columns), [(samples * shared.count, BAGS * BAG_WIDTH)]
     return _slowest_durations(lambda: shared.returned(gradient, like, samples))
 

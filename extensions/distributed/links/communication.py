@@ -53,7 +53,7 @@ def wire_bytes(operation: str, message_bytes: float, processes: int) -> float:
 
     Args:
         operation: Key of `WIRE_SHARES`.
-        message_bytes: Bytes that each process brings in.
+        message_bytes: Bytes that each process contributes.
         processes: Number of processes, on all machines.
     """
     return message_bytes * WIRE_SHARES[operation](processes)
@@ -105,7 +105,7 @@ def fit_collective(
     Raises:
         HardwareError: the times do not grow with the size, so that no bandwidth can be fitted.
     """
-    assert len(points) >= 3, "a line through two points explains anything"
+    assert len(points) >= 3, "a line needs at least three points"
     sizes = np.array([point.message_bytes for point in points], dtype=float)
     seconds = np.array([point.seconds.value for point in points])
     latency, per_byte = _robust_line(sizes, seconds)
@@ -156,8 +156,8 @@ class CommunicationModel(Frozen):
         a buckets + beta allreduce bytes 2 (g - 1) / g / bandwidth + gamma all-to-all bytes (g - 1) / g / bandwidth
 
     After Sharma et al., "Stash: A Comprehensive Stall-Centric Characterization of Public Cloud VMs for Distributed Deep
-    Learning", ICDCS 2023, which explains stalls by the number of layers and of gradients; the term of the all-to-all is
-    ours, for embeddings. A bucket is one collective operation of the step.
+    Learning", ICDCS 2023, which explains stalls by the number of layers and of gradients; the term of the all-to-all
+    is added here, for embeddings. A bucket is one collective operation of the step.
     """
 
     bucket_seconds: float
@@ -178,7 +178,8 @@ class CommunicationModel(Frozen):
         models = len({sample.model for sample in samples})
         if models < FEWEST_MODELS:
             raise HardwareError(
-                f"The communication model needs {FEWEST_MODELS} measured models and has {models}: measure more of them."
+                f"The communication model needs {FEWEST_MODELS} measured models, but there are only "
+                f"{models}: measure more models."
             )
         design = np.array([_terms(sample) for sample in samples])
         seconds = np.array([sample.seconds for sample in samples])
@@ -188,7 +189,7 @@ class CommunicationModel(Frozen):
         if not r2 >= LEAST_R2:
             raise HardwareError(
                 f"The communication model explains {max(r2, 0.0):.0%} of the differences between {models} measured "
-                f"models, less than {LEAST_R2:.0%}, and is not used: measure again when the machine is quiet."
+                f"models, less than {LEAST_R2:.0%}, and is not used: measure again when the machine is idle."
             )
         a, beta, gamma = factors / scale
         return cls(
@@ -211,11 +212,11 @@ class CommunicationModel(Frozen):
         """Return the estimated communication seconds of one step.
 
         Args:
-            buckets: Collective operations a step.
-            allreduce_bytes: Bytes that each process brings into all-reduces.
-            alltoall_bytes: Bytes that each process brings into all-to-alls.
+            buckets: Number of collective operations per step.
+            allreduce_bytes: Bytes that each process contributes to all-reduces.
+            alltoall_bytes: Bytes that each process contributes to all-to-alls.
             processes: Number of processes.
-            bytes_per_second: Bandwidth of the link of each.
+            bytes_per_second: Bandwidth of each process's link.
         """
         sample = CommunicationSample(
             model="",

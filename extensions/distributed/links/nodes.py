@@ -77,7 +77,7 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
         resource: Resource that a node must have been started with (`ray start --resources`).
 
     Raises:
-        HardwareError: no cluster answers, none of its nodes does, or none has the resource.
+        HardwareError: no cluster answers, no node answers, or no node has the resource.
     """
     with connected(address):
         records = [node for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
@@ -89,7 +89,9 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
             )
         answers = _on_every_node(local_accelerators, records)
         if not answers:
-            raise HardwareError(f"No node of the Ray cluster at {address} answers: see `ray status` there.")
+            raise HardwareError(
+                f"No node of the Ray cluster at {address} answers: check `ray status` on the head node."
+            )
         return [node_of(node, accelerators) for node, accelerators in answers]
 
 
@@ -134,7 +136,7 @@ def gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str
         try:
             answer = ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
         except RayError as error:
-            log.warning("Node %s of the cluster is left out (%s).", node["NodeManagerAddress"], first_line(error))
+            log.warning("Node %s of the cluster is not used (%s).", node["NodeManagerAddress"], first_line(error))
             continue
         answers.append((node, answer))
     return answers

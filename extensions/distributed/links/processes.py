@@ -1,6 +1,6 @@
 """Groups of Python processes on this machine that are started, monitored and ended together.
 
-The measuring process calls `run_group`; the module that it names ends with
+The measuring process calls `run_group` with the name of a module that ends with
 
     if __name__ == "__main__":
         run_member(main)
@@ -103,7 +103,7 @@ class Group:
         return None
 
     def culprit(self) -> int | None:
-        """Return the rank of the process that failed first-hand, not by a lost connection; None if none failed."""
+        """Return the rank of the process that failed first, not because of a lost connection; None if none failed."""
         failed = [rank for rank, code in enumerate(self.codes) if code and code != -signal.SIGTERM]
         failed = failed or [rank for rank, code in enumerate(self.codes) if code]
         return min(failed, key=self._guilt, default=None)
@@ -123,7 +123,7 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
         on_report: Called with the name and the value of each report of the first process.
 
     Raises:
-        ShunterError: A process raised it.
+        ShunterError: A process raised this error.
         HardwareError: A process failed in another way; the message quotes its last output line or error.
     """
     ours, theirs = Pipe(duplex=False)
@@ -211,7 +211,7 @@ def interface_of(address: str) -> str:
 
 
 def _loopback() -> str:
-    """Return the name of the loopback interface, which no other machine reaches."""
+    """Return the name of the loopback interface, which other machines cannot reach."""
     return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
@@ -246,7 +246,7 @@ def _follow(group: Group, reports: Connection, on_report: Report) -> None:
 
 def _failure(group: Group) -> ShunterError:
     rank = group.culprit()
-    assert rank is not None, "one of them has failed"
+    assert rank is not None, "one of the processes has failed"
     return HardwareError(
         f"Process {rank} of {len(group.members)} that ran {group.module} ended with code {group.codes[rank]} "
         f"({group.members[rank].last_text()}): free memory and processors, then measure again."

@@ -4,7 +4,7 @@ A step is simulated as tasks whose seconds are sums of terms. Terms of computati
 operators for each group of tables and each copied table, and a constant for each step. Terms of communication are ids,
 starts of exchanges, all-reduces, and rows and vectors. The latter are separate for whole (or column-wise) and for
 row-wise tables, which are exchanged by different collectives. Each term was measured alone on an idle machine. In
-processes that share cores, and in TorchRec's exchanges, it takes longer:
+processes that share cores, and in TorchRec's exchanges, a term takes longer:
 
     measured step of plan i ~ sum over terms t of factor_t * x_i,t
 
@@ -98,7 +98,7 @@ class Calibration:
 
     @property
     def told(self) -> str:
-        """Sentence on the calibration; empty if nothing was learned."""
+        """Sentence about the calibration; empty if nothing was learned."""
         if not self.plans:
             return UNTAUGHT_TOLD if self is UNTAUGHT else ""
         wrong = "" if self.error is None else f" (mean error in cross-validation {self.error:.0%})"
@@ -108,7 +108,8 @@ class Calibration:
 UNCALIBRATED = Calibration(dict.fromkeys(TERMS, 1.0))
 UNTAUGHT = Calibration({term: UNTAUGHT_FACTOR * OF_PROCESSORS[term] for term in TERMS})
 UNTAUGHT_TOLD = (
-    f"No plan was executed on such a machine yet: simulated steps are multiplied by {UNTAUGHT_FACTOR}, the factor of "
+    "No plan was executed on a machine of this kind yet: simulated steps are multiplied by "
+    f"{UNTAUGHT_FACTOR}, the factor of "
     "another machine. Train with a plan to calibrate them."
 )
 
@@ -287,7 +288,7 @@ def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> _Fit:
 
 
 def _model_factors(steps: Sequence[_Step], factors: np.ndarray) -> dict[str, float]:
-    """Return the factor of each model by which its steps are longer than predicted, shrunk towards 1 for few plans."""
+    """Return for each model the ratio of measured to predicted step time, shrunk towards 1 for few plans."""
     longer: dict[str, list[float]] = {}
     for step in steps:
         if step.model:

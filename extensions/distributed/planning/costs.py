@@ -47,7 +47,7 @@ Group = Kind | Literal["one_by_one"]
 
 
 def group_of(choice: Choice) -> Group:
-    """Return the tables that are exchanged together with a table of this placement."""
+    """Return the exchange group of a table with this placement."""
     return "one_by_one" if choice.replicated_rows else choice.kind
 
 
@@ -102,9 +102,9 @@ class TableCosts:
 
     Args:
         machine: Devices and links.
-        batch_size: Samples of a step of all devices together.
-        precision: Precision in which pooled rows travel.
-        samples: Samples of a step of each device; if omitted, equal parts of the batch.
+        batch_size: Samples per step, summed over all devices.
+        precision: Precision in which pooled rows are sent.
+        samples: Samples per step on each device; if omitted, equal parts of the batch.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class TableCosts:
 
     @cached_property
     def cached_shares(self) -> tuple[float, ...]:
-        """Return the share of each table's lookups in the last-level cache, if it has the most frequent rows of all."""
+        """Return the share of each table's lookups that hit a last-level cache of the hottest rows of all tables."""
         size = min(device.profile.cache_bytes * device.share for device in self.machine.devices)
         # Rows of all devices together: each device caches its own rows.
         room = size * len(self.machine.devices)
@@ -221,7 +221,7 @@ class TableCosts:
                 yield from self._messages(group, device, vectors, VECTORS)
 
     def _one_by_one(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
-        """Return the costs of a table with frequent rows on every device, the others fetched singly (OPER, ATC 2024).
+        """Yield the costs of a table with hot rows on every device and row exchange of the rest (OPER, ATC 2024).
 
         The gradients of frequent rows are all-gathered, which counts as an all-reduce with the same traffic for each
         device.
@@ -262,7 +262,7 @@ class TableCosts:
         return self._rows_seconds(number, device, table.width, samples=samples, share=1.0, bags=table.bags)
 
     def _moved_seconds(self, number: int, device: int, rows: float) -> float:
-        """Return the seconds to read this number of rows of a table one by one."""
+        """Return the seconds to read a number of rows of a table one by one on a device."""
         width = self.demand.tables[number].width
         costs, cached = self._row_costs(device, width), self.cached_shares[number]
         a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
@@ -326,7 +326,7 @@ class TableCosts:
         return near, far
 
     def _staged(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
-        """Return the costs of rows divided within a host: partial sums are reduced there, then sent across."""
+        """Return the costs of rows divided within a host: partial sums are reduced there, then sent to other hosts."""
         layout, host = self.layout, self._host_of[owner]
         partial = sum(vectors) * (layout.per_host - 1) / layout.per_host
         yield layout.of_device("out", group, owner), partial

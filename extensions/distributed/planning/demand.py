@@ -24,7 +24,7 @@ POINTS = 48
 FLOAT_BYTES = 4
 
 Curve = tuple[tuple[float, float], ...]
-"""Points (rows, share of the lookups that the first so many rows get), rising to all rows and 1."""
+"""Ascending points (number of first rows, share of all lookups in these rows); the last is (all rows, 1)."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class TableDemand:
 
     Attributes:
         name: Field that owns the table.
-        width: Numbers in a row.
-        bags: Pooled vectors that a sample takes from this table.
-        ids_per_sample: Ids of a sample in all its bags.
+        width: Number of floats in a row.
+        bags: Number of pooled vectors per sample from this table.
+        ids_per_sample: Number of ids per sample, summed over the bags of the table.
         in_order: Cumulative share of the lookups over the rows, in the order of the table.
         by_frequency: Cumulative share of the lookups over the rows, the most frequent rows first.
     """
@@ -117,7 +117,7 @@ class LayerDemand:
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of its weights."""
+        """Bytes of the layer's weights."""
         return (self.inputs + 1) * self.outputs * FLOAT_BYTES
 
 

@@ -9,8 +9,8 @@ A layer of I inputs and O outputs, under FlexFlow's dimensions (SOAP, MLSys 2019
     sharded              weights are sharded over all devices, which gather them for each pass (FSDP)
     hybrid_sharded       the same within each host; gradients are added up over the hosts (HSDP of DHEN)
 
-The last two only save memory: they send more than copies do. Except for the divided layers, whose total work is
-unchanged, every device has the samples of a data-parallel step. All figures are simulated.
+The last two kinds only save memory: they send more data than copies on every device. Except for the divided layers,
+whose total work is unchanged, every device has the samples of a data-parallel step. All figures are simulated.
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ class Traffic(NamedTuple):
     """Communication of divided layers in a step.
 
     Attributes:
-        messages: Collectives that start.
-        within_bytes: Bytes that a device sends to the others of its host.
-        across_bytes: Bytes that a host sends to the others.
+        messages: Number of collective operations.
+        within_bytes: Bytes that a device sends to other devices of its host.
+        across_bytes: Bytes that a host sends to other hosts.
     """
 
     messages: int

@@ -18,12 +18,12 @@ class RowCosts:
     """Costs of looking up and updating rows on a device, without effects of other tables.
 
     Attributes:
-        bag_seconds: To pool a bag, look-up and update.
+        bag_seconds: Seconds to pool a bag, in lookup and update.
         lookup_seconds: Seconds for each id.
         cached_byte_seconds: Seconds for each byte of a row from the caches.
         byte_seconds: Seconds for each byte of a row from memory.
-        copy_bytes_per_second: Rate at which whole tables are worked through.
-        operator_seconds: To dispatch an operator.
+        copy_bytes_per_second: Rate of operations on whole tables.
+        operator_seconds: Seconds to dispatch an operator.
     """
 
     bag_seconds: float
@@ -90,7 +90,7 @@ def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> t
     again for the resulting parts.
 
     Returns:
-        None where all devices are alike, or one would get no sample.
+        None if all devices are equal, or if a device would get no sample.
     """
     count = len(machine.devices)
     kinds = {(device.profile.accelerator.name, device.share) for device in machine.devices}

@@ -32,10 +32,10 @@ class Programmed:
     """Result of the dynamic program.
 
     Attributes:
-        choices: The best plan that was found.
-        step_seconds: Its simulated step.
-        bound_seconds: No plan has a shorter one.
-        is_best: Whether no plan has, not even by rounding.
+        choices: Best plan found.
+        step_seconds: Simulated step time of the best plan.
+        bound_seconds: Lower bound of the step time of all plans.
+        is_best: Whether the plan is proven to be the fastest, despite rounding.
     """
 
     choices: tuple[Choice, ...]
@@ -63,12 +63,12 @@ def best_by_states(
         model: Simulator of the step.
         options: Placements that each table may have.
         known: Plan that fits, whose step is an upper bound.
-        most_states: Largest number of states of one table; with more the search stops.
+        most_states: Largest number of states after a table; the search stops beyond it.
         until: Time at which the search stops.
         clock: Clock of the search.
 
     Returns:
-        None where it has given up.
+        Best plan and bound; None if the search was stopped.
     """
     begun = clock()
     for keeps_all, ends in ((True, begun + (until - begun) / 2), (False, until)):

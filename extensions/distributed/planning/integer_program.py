@@ -5,7 +5,7 @@
     z[g]      whether group g has a table:            sum over o in g of x[t, o] <= z[g]
     d[j]      seconds of task j:                      d[j] >= start[j] z[g] + sum of x[t, o] * what they add
     e[j]      end of task j:                          e[j] >= e[i] + d[j]           for each i that it waits for
-              a device or link does one at a time:    e[j] >= e[i] + sum of d[k]    over all k on it between i and j
+              one task at a time on a device or link: e[j] >= e[i] + sum of d[k]    over all k on it between i and j
 
 and the memory of each device. The program omits the first-ready order of the queues. Its optimum is therefore a lower
 bound on the simulated step of every plan, and the simulated step of its plan is an upper bound. Alpa (OSDI 2022,
@@ -34,8 +34,8 @@ class Programmed:
     """Result of the integer program.
 
     Attributes:
-        choices: Placement of each table; None where no plan was found in time.
-        bound_seconds: No plan of these options has a shorter simulated step.
+        choices: Placement of each table; None if no plan was found in time.
+        bound_seconds: Lower bound of the simulated step time of all plans with these options.
     """
 
     choices: tuple[Choice, ...] | None
@@ -90,7 +90,7 @@ def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: f
     Args:
         model: Simulator of the step.
         options: Placements that each table may have.
-        most_seconds: Longest search of the solver; the bound is what it has shown until then.
+        most_seconds: Time limit of the solver; the bound is the best one proven until then.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -129,7 +129,7 @@ def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: f
 
 
 def _added(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Columns) -> list[list[tuple[int, float]]]:
-    """Return for each sum the options that add to it, with their amounts."""
+    """Return for each sum of table costs the pairs (variable of an option, amount that the option adds)."""
     added: list[list[tuple[int, float]]] = [[] for _ in range(model.layout.size)]
     for table, several in enumerate(options):
         for number, choice in enumerate(several):
@@ -139,7 +139,7 @@ def _added(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Colu
 
 
 def _link_groups(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Columns, rows: _Rows) -> None:
-    """Add the rows that switch on the group of every chosen option."""
+    """Add the constraints that activate the group of every chosen option."""
     groups = model.layout.groups
     for table, several in enumerate(options):
         for number, group in enumerate(groups):
@@ -151,7 +151,7 @@ def _link_groups(model: StepModel, options: Sequence[Sequence[Choice]], columns:
 def _bound_seconds(
     model: StepModel, columns: _Columns, added: Sequence[Sequence[tuple[int, float]]], rows: _Rows
 ) -> None:
-    """Bound the seconds of each task from below: its start, and the larger of its sent and received amounts."""
+    """Add the lower bounds of each task's seconds: its start, and the larger of its sent and received amounts."""
     for task, parts in enumerate(model.parts_of_tasks()):
         least = [(columns.group(parts.group), SCALE * parts.start)] if parts.group >= 0 else []
         constant = -SCALE * parts.start if parts.group < 0 else 0.0
@@ -163,7 +163,7 @@ def _bound_seconds(
 
 
 def _order_tasks(graph: TaskGraph, columns: _Columns, rows: _Rows) -> None:
-    """Add the order of tasks: each ends after its dependencies, and a resource runs one task at a time."""
+    """Add the constraints on the order of tasks: dependencies end first, and a resource runs one task at a time."""
     for number, waits in enumerate(graph.waits_for):
         own = [(columns.seconds(number), 1.0), (columns.end(number), -1.0)]
         for one in waits:
@@ -180,7 +180,7 @@ def _order_tasks(graph: TaskGraph, columns: _Columns, rows: _Rows) -> None:
 def _hold_memory(
     model: StepModel, columns: _Columns, added: Sequence[Sequence[tuple[int, float]]], rows: _Rows
 ) -> None:
-    """Limit the memory of each device: its tables, and the data that it sends and receives."""
+    """Add the memory limits of the devices, for tables and for sent and received data."""
     layout = model.layout
     empty = model.memory_bytes([0.0] * layout.size)
     for device, own in enumerate(model.machine.devices):

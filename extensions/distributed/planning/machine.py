@@ -29,7 +29,7 @@ EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """Latency and rate at which one device sends while it receives as much.
+    """Latency and rate at which a device sends while it receives the same amount.
 
     Attributes:
         latency_seconds: Latency of one collective operation.
@@ -68,14 +68,14 @@ class Machine:
 
     Attributes:
         devices: Devices, host by host; each host has the same number.
-        within: Channel of a device to those of its host, by collective operation.
+        within: Channel of a device to the other devices of its host, by collective operation.
         across: Channel between hosts; None for a single host.
         source: Source of the figures: measured or estimated.
-        told: Source as a sentence.
+        told: Source of the figures as a sentence.
         computes_messages: Whether a device's own cores move its messages, so that it cannot compute meanwhile.
         shared: Channel of pooled rows through shared memory, by the collective that it replaces; None if they use the
             same channel as other messages.
-        is_ahead: Whether ids travel a batch ahead and gradients beside the tables' work, as in `shunter train`.
+        is_ahead: Whether ids are sent one batch early and gradients during the table updates, as in `shunter train`.
         key: Key under which executed plans are recorded; None if plans cannot be executed on the machine.
     """
 
@@ -115,7 +115,7 @@ def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> 
         profiles: Profiles of this machine, with measured collectives if available.
 
     Raises:
-        RequestError: The file or the accelerator is not known, or a link is missing.
+        RequestError: The file or the accelerator does not exist, or a link is missing.
     """
     if request.machine is not None:
         return read_machine(Path(request.machine), profiles)
@@ -165,7 +165,7 @@ def processes_here(
 def _processes(
     profile: HardwareProfile, count: int, threads: int, shared_by: int, *, name: str, between: str
 ) -> Machine:
-    """Return equal processes on one host, of which `shared_by` share the cores and the memory of a processor."""
+    """Return equal processes on one host; `shared_by` processes share the cores and the memory of a processor."""
     on_cpu, measured = profile.accelerator.kind == "cpu", bool(profile.collectives)
     device = Device(
         name=name,
@@ -174,7 +174,9 @@ def _processes(
         share=min(threads / profile.rated_cores, 1 / shared_by) if on_cpu else 1.0,
         memory_bytes=profile.accelerator.memory_bytes // (shared_by if on_cpu else 1),
     )
-    messages = f"messages between {between} too." if measured else "those of messages are estimated from its memory."
+    messages = (
+        f"messages between {between} too." if measured else "rates of messages are estimated from its memory rate."
+    )
     return Machine(
         devices=tuple(replace(device, name=f"{name}.{place}") for place in range(count)),
         within=_channels(profile, count, shared_by),
@@ -191,8 +193,8 @@ class OnNodes:
     """Processes of a training job on the nodes of a cluster.
 
     Attributes:
-        hosts: Machines of the nodes, in an order that does not vary.
-        shared_by: Most processes that share a node.
+        hosts: Machines of the nodes, in a fixed order.
+        shared_by: Largest number of processes on one node.
     """
 
     hosts: tuple[str, ...]
@@ -239,7 +241,7 @@ class _Host(Frozen):
 
 
 class _Link(Frozen):
-    between: tuple[str, str] = Field(description="Two hosts, or one host twice for its devices among themselves.")
+    between: tuple[str, str] = Field(description="Two hosts; the same host twice for the link between its own devices.")
     bytes_per_second: float = Field(gt=0, allow_inf_nan=False)
     latency_seconds: float = Field(default=NETWORK_LATENCY_SECONDS, ge=0, allow_inf_nan=False)
 
@@ -274,10 +276,10 @@ class _MachineFile(Frozen):
 def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
     """Read devices and links from a file.
 
-    Collectives between hosts take the slowest link between any two.
+    Collectives between hosts run at the rate of the slowest link between two hosts.
 
     Raises:
-        RequestError: It cannot be read, contradicts itself, misses a link, or names an unknown accelerator.
+        RequestError: The file cannot be read, is inconsistent, lacks a link, or names an unknown accelerator.
     """
     check_text(str(path))
     values = read_yaml(path, "machine file", EXAMPLE, RequestError)
@@ -310,7 +312,7 @@ def read_machine(path: Path, profiles: Sequence[HardwareProfile]) -> Machine:
 
 
 def _of_catalogue(name: str, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
-    """Return the profile of a row of the catalogue, or of this machine's accelerator with this name."""
+    """Return the profile of an accelerator: measured on this machine, or else estimated from the catalogue."""
     local = next((one for one in profiles if one.accelerator.name == name), None)
     return local or catalogue_profile(load_catalogue().find_accelerator(name))
 
@@ -321,7 +323,7 @@ def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None
     Args:
         profile: Profile of the devices.
         devices: Number of devices.
-        sharing: Number of devices that share the cores of a machine; None for all of them.
+        sharing: Number of devices that share the cores of a machine; None for all devices.
     """
     sharing = devices if sharing is None else sharing
     return _by_operation(profile, profile.collectives, get_args(Collective), devices, sharing) or dict.fromkeys(
@@ -350,7 +352,7 @@ def _by_operation(
     devices: int,
     sharing: int,
 ) -> dict[Collective, Channel]:
-    """Return channels from measured costs; a missing one equals another one; empty without measurements."""
+    """Return channels from measured costs; unmeasured operations use another one's; empty without measurements."""
     made: dict[Collective, Channel] = {}
     known = {cost.operation: cost for cost in costs}
     fallback = known.get("all_to_all") or known.get("all_reduce") or next(iter(costs), None)

@@ -17,7 +17,7 @@ FEWEST_ROWS_HOT = 1_000
 def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choice]:
     """Return all placements that the table may have.
 
-    A table is divided by row only if each block gets a row. Rows are replicated only if few of them get many of the
+    A table is divided by row only if each block gets a row. Rows are replicated only if a few rows get many of the
     lookups.
 
     Args:
@@ -50,7 +50,7 @@ def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choic
 
 
 def hot_rows(table: TableDemand) -> list[int]:
-    """Return numbers of rows that may be replicated: those with a certain share of the lookups, if they are few."""
+    """Return candidate numbers of rows to replicate: the fewest rows with the lookup shares `HOT_SHARES`."""
     if table.rows < FEWEST_ROWS_HOT:
         return []
     found = []
@@ -90,7 +90,7 @@ def by_hand(demand: ModelDemand, machine: Machine) -> list[Choice]:
 
 
 def rows_everywhere(demand: ModelDemand, machine: Machine) -> list[Choice]:
-    """Return a plan with all tables divided by row over all devices, and small tables whole in turn."""
+    """Return a plan with tables divided by row over all devices; indivisible tables are whole, on devices in turn."""
     count = len(machine.devices)
     return [
         Choice("row_wise")

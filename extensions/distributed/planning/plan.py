@@ -42,10 +42,10 @@ class TablePlacement(Frozen):
     """Placement of one table.
 
     Attributes:
-        rows: Rows of the table that the plan was made for.
-        width: Numbers of a row.
-        kind: Way in which the table is divided.
-        devices: Devices that hold a part, in the order of the parts; none where all do.
+        rows: Number of rows of the table for which the plan was made.
+        width: Number of floats in a row.
+        kind: How the table is divided.
+        devices: Devices that hold a part, in the order of the parts; empty if all devices hold a part.
         replicated_rows: Number of first rows that every device has a copy of; the other rows are divided by `kind` and
             sent one by one.
     """
@@ -71,13 +71,13 @@ class Plan(Frozen):
         model: Family of the model.
         data: Data set that the plan was made for.
         fingerprint: Fingerprint of the names and shapes of the tables, because a plan fits no other model.
-        batch_size: Samples of a step of all devices together, for which it was searched.
+        batch_size: Samples per step, summed over all devices, for which the plan was searched.
         devices_per_host: Devices of each host; `devices` lists them host by host.
-        precision: Precision in which pooled rows and their gradients travel.
+        precision: Precision in which pooled rows and their gradients are sent.
         tables: Placement of each table by its field's name.
         layers: Layers that are not data parallel, by their names
             (`shunter.extensions.distributed.planning.dense_split`); only simulated.
-        samples: Samples of a step of each device, where they are not equal; only simulated.
+        samples: Samples per step on each device, if unequal; only simulated.
         towers: Towers, one on each host, if the model has them; only simulated.
     """
 
@@ -102,7 +102,7 @@ class Plan(Frozen):
             told = f"train with --model dmt --towers {self.towers}, which places tables itself"
             return f"is of a model with towers, whose exchange is only simulated: {told}"
         if self.samples:
-            return "gives devices unequal parts of the batch, which is only simulated: take `samples` out"
+            return "gives devices unequal parts of the batch, which is only simulated: leave `samples` out"
         return None
 
     @property
@@ -119,7 +119,7 @@ class Plan(Frozen):
     def _check(self) -> "Plan":
         count = len(self.devices)
         if count % self.devices_per_host:
-            raise ValueError(f"{count} devices are no multiple of devices_per_host {self.devices_per_host}")
+            raise ValueError(f"{count} devices are not a multiple of devices_per_host {self.devices_per_host}")
         if self.samples and (len(self.samples) != count or sum(self.samples) != self.batch_size):
             raise ValueError(f"samples has to name a part for each of {count} devices, {self.batch_size} together")
         for name, table in self.tables.items():
@@ -189,7 +189,7 @@ def read_plan(path: Path) -> Plan:
     """Read a plan that `plan_text` or a user has written.
 
     Raises:
-        RequestError: It cannot be read, or contradicts itself.
+        RequestError: The plan cannot be read, or is inconsistent.
     """
     check_text(str(path))
     values = read_yaml(path, "plan", EXAMPLE, RequestError)
@@ -207,7 +207,7 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
         plan: The plan.
         shapes: Name, rows and width of each table of the model that is to be trained.
         path: File of the plan, for the message.
-        any_width: Whether rows may be wider or narrower where they are not divided.
+        any_width: Whether tables whose columns are not divided may have another width.
 
     Raises:
         RequestError: The plan was made for another model; the message names the first difference.

@@ -1,7 +1,7 @@
 """Proposals that make training faster than the best plan but change the result of training.
 
-    messages in fp16    half the bytes of rows and gradients; what converting them takes is not counted
-    a larger batch      for each device: what a step takes whatever its samples are is shared by more of them
+    messages in fp16    half the bytes of rows and gradients; the time of the conversion is not counted
+    a larger batch      for each device: more samples share the constant time of a step
     towers              one on each host (`shunter.extensions.distributed.planning.tower_step`), in place of a flat dlrm
     or dcnv2
 
@@ -31,7 +31,7 @@ BATCHES = (2, 4, 8)  # multiples of the batch that are reported if none is allow
 LEAST_GAIN = 0.01  # in samples a second, below which nothing is proposed
 COMPRESSION = 4.0  # of towers
 TOWER_SECONDS = 2.0  # longest search for the places of their tables
-NOT_MEASURED = "what that costs in quality is not measured"
+NOT_MEASURED = "the effect on quality is not measured"
 UNLIMITED = {"max_hours": None, "max_kwh": None, "max_cost": None}
 
 
@@ -127,7 +127,7 @@ def _rate(report: PlanReport) -> float:
 
 
 def _told(report: PlanReport, taken: Sequence[Proposal]) -> PlanReport:
-    """Return the report with the chosen proposals."""
+    """Return the report with the sources of its figures extended by the proposals that were applied."""
     told = [f"Taken: {one.name} ({one.quality})." for one in taken]
     return report.model_copy(update={"told": " ".join([report.told, *told])})
 
@@ -141,7 +141,7 @@ def _proposals(
     *,
     most_batch: int | None,
 ) -> tuple[Proposal, ...]:
-    """Return the gains of other precisions and batch sizes under the same plan, which are lower bounds."""
+    """Return proposals with other precisions and batch sizes for the same plan; their gains are lower bounds."""
     plan = report.plan
     choices = plan.choices(table.name for table in demand.tables)
     layers = {one.name: one for one in demand.layers}
@@ -160,7 +160,7 @@ def _proposals(
             (
                 "messages in fp16",
                 "--communication any",
-                "rounds rows on their way, which itself is not counted",
+                "rounds sent rows; the time of rounding is not counted",
                 {"communication": "fp16"},
             )
         )

@@ -1,4 +1,4 @@
-"""Lower bound of a step for any order of the queues, which increases with the duration of every task.
+"""Lower bound of the step time for any order of the queues; it increases with the duration of every task.
 
     e[j] >= e[i] + d[j]              for each i that j waits for
     e[j] >= e[i] + sum of d[k]       over all k between i and j on one device or link, which runs them one by one
@@ -17,13 +17,13 @@ from shunter.extensions.distributed.planning.step import StepModel
 
 
 class Chain(NamedTuple):
-    """Tasks that one device or link runs before the end of a task.
+    """Chain of tasks on one device or link that bounds the end of a task.
 
     Attributes:
         task: The task.
-        first: A task that ends before any of them begins; None for the beginning of the step.
-        work: The tasks, including the task itself if it runs on the same device or link.
-        is_apart: Whether the task runs on another resource, and so begins after them.
+        first: Task that ends before any task of the chain begins; None for the beginning of the step.
+        work: Tasks of the chain, including `task` itself if it runs on the same device or link.
+        is_apart: Whether `task` runs on another resource, and so begins after the chain.
     """
 
     task: int
@@ -33,7 +33,7 @@ class Chain(NamedTuple):
 
 
 def chains(graph: TaskGraph) -> Iterator[Chain]:
-    """Return all distinct chains of at least two tasks."""
+    """Yield all distinct chains of at least two tasks in a task graph."""
     before: list[int] = []  # of each task, those that end before it begins, as bits
     for waits in graph.waits_for:
         bits = 0
@@ -72,7 +72,7 @@ class Relaxation:
         """Return the lower bounds of the step.
 
         Args:
-            sums: What the tables of each plan add up to, `[plans, sums]`.
+            sums: Sums of the table costs of each plan, `[plans, sums]`.
 
         Returns:
             Seconds, `[plans]`.

@@ -38,7 +38,7 @@ class TableReport(Frozen):
 
     Attributes:
         name: Field that owns the table.
-        width: Numbers in a row.
+        width: Number of floats in a row.
         placement: Placement of the table, as text.
         why: Step time if the table had another placement, as text.
     """
@@ -67,8 +67,8 @@ class Proposal(Frozen):
     Attributes:
         option: Option that allows the change.
         step_seconds: Simulated step time.
-        speedup: Samples a second, relative to the plan.
-        batch_size: Samples of a step.
+        speedup: Ratio of samples per second with and without the proposal.
+        batch_size: Samples per step.
         communication: Precision of messages.
         quality: Change of the trained model, and its known effect on quality.
     """
@@ -136,7 +136,7 @@ def search_plan(
 ) -> PlanReport:
     """Find a plan for a given model on a machine; see `shunter.extensions.distributed.planning.proposals.find_plan`.
 
-    TorchRec's plan is used unless the gain of the found plan exceeds the known error of two predictions.
+    TorchRec's plan is used unless the gain of the found plan exceeds twice the known prediction error.
     """
     check_devices(demand, machine)
     model = step_model(demand, machine, request, executed)
@@ -175,22 +175,26 @@ def tower_report(model: StepModel, request: PlanRequest, found: Found) -> PlanRe
 def _searched(
     model: StepModel, space: Space, seed: int, seconds: float, begin: Mapping[str, Sequence[Choice]]
 ) -> tuple[StepModel, Found]:
-    """Return the found plan, and the step model with its divided layers."""
+    """Search for a plan; return the step model with the divided layers, and the plan found."""
     if space == "all":
         return search_with_layers(model, seconds, begin, seed)
     return model, Search(model, space, seed).run(seconds, begin)
 
 
 def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> tuple[Found, str]:
-    """Return the found plan, or TorchRec's if the predicted gain is within the error; and the reason.
+    """Return the plan to use (the found one, or TorchRec's if the predicted gain is within the error) and the reason.
 
-    Both steps are predicted, so that their difference may be wrong by twice as much as one of them.
+    Both step times are predicted, so their difference may have twice the error of one prediction.
     """
     gain = 1 - found.step_seconds / found.beginnings[TORCHREC]
     if error is not None and gain > 2 * error:
         return found, ""
-    known = "before any plan was executed here" if error is None else f"and the error of each prediction is {error:.0%}"
-    told = f"TorchRec's plan is taken: what was found is expected to be {gain:.1%} faster, {known}."
+    known = (
+        "before any plan was executed on this machine"
+        if error is None
+        else f"and the error of each prediction is {error:.0%}"
+    )
+    told = f"TorchRec's plan is used: the plan found is expected to be {gain:.1%} faster, {known}."
     kept = replace(found, choices=tuple(rival), step_seconds=found.beginnings[TORCHREC], proof="")
     return kept, told
 
@@ -198,7 +202,7 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
 def _told_of_parts(equal: Found, unequal: Found) -> str:
     """Return a sentence on the effect of unequal parts of the batch."""
     change = unequal.step_seconds / equal.step_seconds - 1
-    taken = "are planned, which shunter train cannot take" if change < 0 else "are not worth it"
+    taken = "are planned, but shunter train does not support them" if change < 0 else "are not worth it"
     return f"Parts of the batch in proportion to the devices' rates {taken}: a step would take {change:+.1%}."
 
 
@@ -215,7 +219,7 @@ def step_model(
         demand: The model.
         machine: Devices and links.
         request: Batch, precision and overlap.
-        executed: Plans that were trained by.
+        executed: Executed plans, with measured step times.
         samples: Samples of a step of each device; if omitted, equal parts of the batch.
     """
     known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
@@ -240,17 +244,17 @@ def _model_key(costs: TableCosts) -> str:
 
 
 def check_devices(demand: ModelDemand, machine: Machine) -> None:
-    """Refuse more devices than the largest table has rows.
+    """Raise if there are more devices than rows of the largest table.
 
     Raises:
-        RequestError: There are.
+        RequestError: There are more devices than rows.
     """
     from shunter.errors import RequestError
 
     most, count = max((table.rows for table in demand.tables), default=0), len(machine.devices)
     if count > most:
         raise RequestError(
-            f"There are {count} devices and the largest table has {most} rows: use at most {most} devices."
+            f"There are {count} devices, but the largest table has {most} rows: use at most {most} devices."
         )
 
 
@@ -334,7 +338,7 @@ def _report(
 
 
 def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space | None) -> tuple[TableReport, ...]:
-    """Return the report of each table, with its best placement of every other kind if other tables stay."""
+    """Return the report of each table, with its best alternative placement of each kind while other tables stay."""
     from shunter.extensions.distributed.planning.options import options_of
 
     made, here = [], simulated.step_seconds
@@ -367,7 +371,7 @@ def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space
 
 
 def _why(here: float, others: dict[str, float], full: set[str]) -> str:
-    """Return text about the second-best placement, and the placements that do not fit."""
+    """Return text on the second-best placement and on placements that do not fit."""
     parts = []
     if others:
         kind, cost = min(others.items(), key=lambda one: one[1])
@@ -375,4 +379,4 @@ def _why(here: float, others: dict[str, float], full: set[str]) -> str:
         parts.append(f"{kind} would be as fast" if abs(change) < 5e-4 else f"{kind} would take {change:+.1%}")
     if full:
         parts.append(f"{', '.join(sorted(full))} would not fit")
-    return "; ".join(parts) or "there is no other way"
+    return "; ".join(parts) or "there is no other placement"

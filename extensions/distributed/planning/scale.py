@@ -6,9 +6,9 @@ The number of samples of a device does not depend on the number of hosts. Tables
     flat        one all-to-all of all devices brings each device the vectors of its samples
     by host     the same vectors within each host first, then one message to the peer on each other host (SPTT of DMT,
                 arXiv 2403.00877, section 3)
-    compressed  the same, with the vectors of a host's tower compressed before they cross
-    towers      the same, with the layers of a model that has such towers, as they are counted
-    searched    the best beginning of our search, with the tables as they are: some copied, some whole, some by row
+    compressed  as `by host`, with the vectors of a host's tower compressed before they are sent to other hosts
+    towers      as `compressed`, with the counted layers of a model that has such towers
+    searched    the best initial plan of the search, with the actual tables: some copied, some whole, some by row
     fsdp        dense weights divided over all devices and gathered for the forward and the backward pass, tables flat
     hybrid      dense weights divided within each host, gradients added up over hosts (HSDP of DHEN, arXiv 2203.11014)
 
@@ -64,13 +64,13 @@ class Links:
         return max(across + messages * MESSAGE_SECONDS, within + (self.per_host - 1) * MESSAGE_SECONDS)
 
     def by_host(self, data: float, compression: float) -> float:
-        """Return the seconds to exchange all vectors within the host, then compressed ones between peers."""
+        """Return the seconds to exchange all vectors within the host, then the compressed vectors between peers."""
         within = data * (self.per_host - 1) / self.per_host / self.within.bytes_per_second
         across = self.crossing(data) / compression / self.across_bytes_per_second
         return within + across + (self.per_host - 1 + self.hosts - 1) * MESSAGE_SECONDS
 
     def all_reduce(self, data: float) -> float:
-        """Within the host, and each device's part across hosts."""
+        """Return the seconds of an all-reduce: within the host, then of each device's part across hosts."""
         within = message_share("all_reduce", self.per_host) * data / self.within.bytes_per_second
         started = 2 * (self.per_host - 1) * MESSAGE_SECONDS
         return (within if self.per_host > 1 else 0.0) + started + self.all_reduce_parts(data)
@@ -89,7 +89,7 @@ class Links:
         return data * (self.devices - 1) / self.devices / rate + (self.devices - 1) * MESSAGE_SECONDS
 
     def gather_in_host(self, data: float) -> float:
-        """An all-gather within each host."""
+        """Return the seconds of an all-gather within each host."""
         share = (self.per_host - 1) / self.per_host
         return data * share / self.within.bytes_per_second + (self.per_host - 1) * MESSAGE_SECONDS
 
@@ -114,7 +114,7 @@ class Links:
 
 
 def _in_pieces(dense: float, pieces: int, first: float, beside: float, last: float) -> float:
-    """Seconds of the forward and backward pass over the pieces.
+    """Return the seconds of the forward and backward pass over the pieces.
 
     Args:
         dense: Seconds of computing, with the optimiser.
@@ -172,7 +172,7 @@ class ScaleReport(Frozen):
     told: str
 
     def efficiency(self, point: ScalePoint, way: str) -> float:
-        """Return the samples per second of each device, relative to the fewest hosts, where towers count as flat."""
+        """Return the samples per second per device, relative to the fewest hosts, where towers count as flat."""
         first = self.points[0].step_seconds
         return first.get(way, first["flat"]) / point.step_seconds[way]
 
@@ -203,7 +203,7 @@ def scale(
         most_searched: Most hosts for which plans of the tables are searched.
 
     Raises:
-        RequestError: The accelerator is not known.
+        RequestError: The accelerator is unknown.
     """
     per_host = place.devices_per_host or 8
     points, told = [], ""
@@ -295,7 +295,7 @@ def _point(setting: _Setting, towers: Workload | None, *, searches: bool) -> Sca
 
 
 def _rows_seconds(demand: ModelDemand, machine: Machine, batch: int) -> float:
-    """Return the seconds of lookup and update for the rows of a device's own samples, if all is even."""
+    """Return the seconds of lookup and update per device, with tables and lookups divided evenly."""
     profile, seconds = machine.devices[0].profile, 0.0
     for table in demand.tables:
         costs = RowCosts.of(profile, 1.0, table.width * FLOAT_BYTES)

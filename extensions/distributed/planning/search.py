@@ -46,10 +46,10 @@ class Found:
 
     Attributes:
         choices: Placement of each table.
-        step_seconds: The simulated step.
-        bound_seconds: No plan of this space is faster.
+        step_seconds: Simulated step time.
+        bound_seconds: Lower bound of the step time of all plans in the space.
         beginnings: Simulated step of each initial plan that fits, by its name.
-        simulations: Plans that were simulated.
+        simulations: Number of simulated plans.
         seconds: Duration of the search.
         proof: Method that proves that no plan is faster; empty without a proof.
     """
@@ -81,7 +81,7 @@ class Search:
         space: Set of plans that is searched.
         seed: Seed of the chain.
         with_program: Whether small models are also solved as a dynamic or an integer program.
-        options: Placements that each table may have; if omitted, all of the space.
+        options: Placements that each table may have; if omitted, all placements of the space.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Search:
         """Run the search for at most this time.
 
         Args:
-            seconds: Longest search; the beginnings are compared whatever they take.
+            seconds: Time limit of the search; the initial plans are always compared.
             more: Further initial plans.
             clock: Clock of the search.
 
         Raises:
-            InfeasibleError: The tables fit nowhere; the least memory that would do is named.
+            InfeasibleError: The tables fit nowhere; the message gives the least sufficient memory.
         """
         self._check_memory()
         begun = clock()
@@ -158,7 +158,7 @@ class Search:
         """Return the plan after single changes, and its step; None if it does not fit.
 
         Args:
-            choices: A plan to begin from.
+            choices: Initial plan.
             seconds: Longest search.
             clock: Clock of the search.
         """
@@ -167,7 +167,7 @@ class Search:
         return None if plan.missing_bytes() else (list(plan.choices), plan.step_seconds)
 
     def bound_seconds(self) -> float:
-        """Return a lower bound of the step: layers, plus the least work of tables divided evenly."""
+        """Return a lower bound of the step time: that of the layers, plus the least work of evenly divided tables."""
         layout, costs = self.model.layout, self.model.costs
         in_seconds = 2 * len(layout.groups) * layout.count
         least = 0.0
@@ -360,7 +360,7 @@ class Search:
             raise InfeasibleError(self._too_small())
 
     def _least_bytes(self) -> int:
-        """Return the least bytes of all devices together: every table once, the layers on each device."""
+        """Return the least memory of all devices together: every table once, and the layers on each device."""
         demand, layout = self.model.costs.demand, self.model.layout
         tables = sum(table.rows * (table.width + 1) * 4 for table in demand.tables)
         held = self.model.memory_bytes([0.0] * layout.size)
@@ -372,7 +372,7 @@ class Search:
         least, has = self._least_bytes() / count, min(device.memory_bytes for device in devices)
         largest = max(self.model.costs.demand.tables, key=lambda table: table.rows * table.width)
         return (
-            f"The tables fit nowhere: {count} devices with {has / 2**30:.3g} GiB each, and at least "
+            f"The tables fit nowhere: {count} devices with {has / 2**30:.3g} GiB each, but at least "
             f"{least / 2**30:.3g} GiB on each are needed, evenly divided (the largest table is {largest.name!r} with "
             f"{largest.rows:,} rows of {largest.width} numbers): use more memory or more devices."
         )

@@ -180,7 +180,7 @@ class DeltaSimulator:
         end: list[float],
         dirty: list[tuple[float, int]],
     ) -> None:
-        """Solve the equations of one task, and add the tasks whose equations may now be violated to `dirty`."""
+        """Solve the equations of one task, and add tasks whose equations may be violated by this to `dirty`."""
         at = 0.0
         for one in self.graph.waits_for[number]:
             at = max(at, end[one])

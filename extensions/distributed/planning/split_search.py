@@ -14,9 +14,9 @@ ROUNDS = 2  # over all layers, as one that is divided may make another worth div
 
 
 def split_layers(model: StepModel, choices: Sequence[Choice]) -> tuple[SplitLayer, ...]:
-    """Return the layers that gain by division, each with its best way, the largest first.
+    """Return the layers whose division makes the step faster, each with its best division, the largest layer first.
 
-    Missing memory counts more than any time.
+    Fitting into memory has priority over time.
     """
     sums, layout = model.costs.sums(list(choices)), model.layout
     room = [device.memory_bytes for device in model.machine.devices]
@@ -51,7 +51,7 @@ def search_with_layers(
 
     Returns:
         The model with the layers that were found, and the plan of its tables. Other plans keep a copy of every layer
-        on each device; the bound is of all divisions of layers.
+        on each device; the bound holds for all divisions of layers.
 
     Raises:
         InfeasibleError: Tables and layers fit nowhere.

@@ -53,7 +53,7 @@ class TaskParts(NamedTuple):
     Attributes:
         group: Group of tables of the task; -1 without a group.
         start: Constant seconds, independent of the tables.
-        a_table: Seconds for each table of the group.
+        a_table: Seconds per table of the group.
         slopes: Seconds for each unit of each sum; the largest product counts.
     """
 
@@ -116,7 +116,7 @@ class StepModel:
             return len(tasks) - 1
 
         def exchange(phase: str, group: int, after: Sequence[int]) -> int:
-            """Add a collective of all devices; `after` has the dependencies of each, and the end is one task."""
+            """Add a collective of all devices; return its final task. `after` has each device's dependencies."""
             parts = [add(phase, group, one, link + one, (after[one],) if after else ()) for one in range(count)]
             if hosts > 1:
                 for host in range(hosts):
@@ -126,7 +126,7 @@ class StepModel:
             return add(f"{phase} done", group, 0, NO_RESOURCE, parts)
 
         def met(phase: str, after: Sequence[int]) -> list[int]:
-            """Add a barrier of all devices, if they exchange data through shared memory."""
+            """Add a barrier of all devices if they exchange data through shared memory; return the new dependencies."""
             return list(after) if self.shared is None else [add(phase, -1, 0, NO_RESOURCE, after)]
 
         divided = [number for number, kind in enumerate(groups) if kind != "data_parallel"]
@@ -207,7 +207,7 @@ class StepModel:
         if phase.endswith(" done") or phase in ("end", "updated"):
             return {}
         if phase.startswith("meeting"):
-            assert self.shared is not None, "they meet for what they exchange through memory"
+            assert self.shared is not None, "the devices exchange through shared memory"
             return {"starts": self.shared["all_to_all"].latency_seconds}
         if group >= 0:
             return self._group_amounts(phase, group, place, sums)
@@ -251,7 +251,7 @@ class StepModel:
         return device.profile.operator_overhead_seconds.value * crowd
 
     def _exchange_seconds(self, phase: str, group: int, place: int, sums: Sequence[float]) -> tuple[float, float]:
-        """Return the seconds to start the exchanges of a phase, and to send or receive the amounts of a place."""
+        """Return the seconds to start a phase's exchanges, and to send or receive the amounts of a device or host."""
         layout, across = self.layout, phase.endswith(" across")
         fields = ("ids_out", "ids_in") if phase.startswith("ids") else ("out", "in")
         of = layout.of_host if across else layout.of_device
@@ -368,7 +368,7 @@ class SimulatedPlan:
 
     @property
     def task_seconds(self) -> list[float]:
-        """Current seconds of each task."""
+        """Current duration of each task, in seconds."""
         return self._simulator.seconds
 
     def place(self, edits: Mapping[int, Choice]) -> float:

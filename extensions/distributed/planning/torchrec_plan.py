@@ -19,7 +19,7 @@ from shunter.extensions.distributed.training.plan import FEWEST_COLUMNS, MILLISE
 
 
 def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] | None:
-    """Return TorchRec's plan for the tables of a model on a machine; None if its planner finds none."""
+    """Return TorchRec's plan for the tables of a model on a machine; None if its planner finds no plan."""
     from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
     from torchrec.distributed.planner.types import PlannerError
 

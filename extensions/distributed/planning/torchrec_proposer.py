@@ -7,8 +7,8 @@
         partitioner=PlanPartitioner(plan),
     )
 
-TorchRec then enumerates and checks, and its engine executes what Shunter has found. `shunter train` builds TorchRec's
-plan by itself (`shunter.extensions.distributed.training.plan`), and needs none of this.
+TorchRec then enumerates options and checks the plan, and its engine executes it. `shunter train` builds TorchRec's
+plan without this adapter (`shunter.extensions.distributed.training.plan`).
 """
 
 from torchrec.distributed.planner import ParameterConstraints, Topology
@@ -29,13 +29,14 @@ def constraints_of(plan: Plan) -> dict[str, ParameterConstraints]:
     """Return constraints that restrict TorchRec's enumerator to the plan's sharding of each table.
 
     Raises:
-        RequestError: Rows of a table are replicated, which TorchRec has no kernel for.
+        RequestError: The plan replicates rows of a table, for which TorchRec has no kernel.
     """
     found = {}
     for name, table in plan.tables.items():
         if table.replicated_rows:
             raise RequestError(
-                f"The plan replicates rows of table {name!r}, which TorchRec cannot: search with --space exact."
+                f"The plan replicates rows of table {name!r}, which TorchRec does not support: search "
+                "with --space exact."
             )
         found[name] = ParameterConstraints(
             sharding_types=[table.kind],
@@ -49,7 +50,7 @@ class PlanProposer(Proposer):
     """Proposer of a single plan.
 
     Args:
-        plan: From `shunter plan`, or `shunter.extensions.distributed.planning.plan.read_plan`.
+        plan: Result of `shunter plan`, or of `shunter.extensions.distributed.planning.plan.read_plan`.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -60,7 +61,7 @@ class PlanProposer(Proposer):
         """Find the plan among TorchRec's options.
 
         Raises:
-            PlannerError: A table is not in the plan, or what the plan says of it is not among the options.
+            PlannerError: A table is not in the plan, or its planned placement is not among the options.
         """
         chosen: dict[tuple[str, str], ShardingOption] = {}
         for option in search_space:
@@ -69,7 +70,7 @@ class PlanProposer(Proposer):
         for option in search_space:
             if (option.path, option.name) not in chosen:
                 is_there = option.name in self._plan.tables
-                told = "cannot be divided as the plan says" if is_there else "is not in the plan"
+                told = "cannot be divided as the plan requires" if is_there else "is not in the plan"
                 raise PlannerError(
                     error_type=PlannerErrorType.STRICT_CONSTRAINTS,
                     message=f"Table {option.name!r} {told}: make one for this model, and pass constraints_of(plan).",
@@ -140,7 +141,7 @@ def _parts(plan: Plan, table: TablePlacement) -> list[int]:
 
 
 def _columns_of_a_part(plan: Plan, table: TablePlacement) -> int:
-    """Return the columns of a part, by which TorchRec's enumerator divides."""
+    """Return the number of columns of a part, which TorchRec's enumerator needs."""
     if table.kind == "grid_shard":
         return table.width // (len(table.devices) // plan.devices_per_host)
     return table.width // len(table.devices) if table.kind in ("column_wise", "table_column_wise") else table.width

@@ -34,7 +34,7 @@ class PlanTotals(Frozen):
 
 
 def totals_of(demand: ModelDemand, machine: Machine, request: PlanRequest, step_seconds: float) -> PlanTotals:
-    """Return the total time, energy and cost of a training job whose step takes this time."""
+    """Return the total time, energy and cost of a training job with this step time."""
     steps = request.epochs * -(-demand.workload.train_samples // request.batch_size)
     hours = steps * step_seconds / 3600
     watts = [device.profile.busy_watts for device in machine.devices]
@@ -63,7 +63,9 @@ def check_limits(totals: PlanTotals, request: PlanRequest) -> None:
         if most is None:
             continue
         if taken is None:
-            raise InfeasibleError(f"The power of these devices is unknown, so {option} cannot be kept: leave it out.")
+            raise InfeasibleError(
+                f"The power of these devices is unknown, so {option} cannot be checked: leave it out."
+            )
         if taken > most:
             raise InfeasibleError(
                 f"The best plan that was found takes {taken:.3g} {unit} for {totals.epochs:,} epochs and {option} is "

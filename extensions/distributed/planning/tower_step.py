@@ -3,7 +3,8 @@
 The tables of a tower are on its host, whole or by row over its devices. The peers of a device are the devices at the
 same position on the other hosts. Each device gets the vectors of all the tower's tables for the samples of its peers,
 and sends them the outputs of the tower (SPTT of DMT, arXiv 2403.00877, section 3). Layers are those of the model with
-towers. All of it is only simulated here; `shunter train --model dmt` places tables and exchanges vectors so.
+towers. This module only simulates the step; `shunter train --model dmt` executes it with the same placement and
+exchange.
 """
 
 from collections.abc import Sequence
@@ -79,12 +80,12 @@ def search_towers(model: TowerStep, seconds: float) -> tuple[list[Choice], float
 
 
 def _by_host(tables: int, hosts: int) -> list[list[int]]:
-    """Return the numbers of the tables of each host: in their order, as many to each or one more."""
+    """Return the table numbers of each host: consecutive tables, with counts that differ by at most one."""
     return [part.tolist() for part in np.array_split(np.arange(tables), hosts)]
 
 
 def _balanced(model: StepModel, options: Sequence[Sequence[Choice]]) -> list[Choice]:
-    """Return whole tables on their hosts, balanced by lookups; by row without room."""
+    """Return whole tables on their hosts, balanced by lookups; tables that do not fit are divided by row."""
     layout, tables, devices = model.layout, model.costs.demand.tables, model.machine.devices
     found = [one[-1] for one in options]
     for host, members in enumerate(_by_host(len(tables), layout.hosts)):
@@ -105,9 +106,9 @@ def tower_spec(spec: ModelSpec, fields: int, towers: int, compression: float) ->
 
     Args:
         spec: A flat model.
-        fields: Its categorical fields.
-        towers: How many towers, at most one for each field.
-        compression: By how much each compresses.
+        fields: Number of categorical fields.
+        towers: Number of towers, at most one for each field.
+        compression: Compression factor of each tower.
     """
     of_a_tower = fields / towers
     vectors = max(1, round(of_a_tower / compression))
@@ -153,7 +154,7 @@ def counted_workload(spec: ModelSpec, features: Features, train_samples: int) ->
 
 
 def with_one_tower(whole: Workload, alone: Workload) -> Workload:
-    """Return the work of all towers as that of one: a device computes its host's tower for the samples of all peers."""
+    """Return the workload with a single tower, because a device computes only its host's tower, for all peers."""
     dense = {
         precision: one.model_copy(update={"operators_per_step": alone.dense[precision].operators_per_step})
         for precision, one in whole.dense.items()

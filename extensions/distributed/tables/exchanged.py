@@ -2,8 +2,8 @@
 
 The method is that of OPER (ATC 2024). The rows with most lookups are read and trained in the process of the sample. For
 every other row a process sends a request to the owner of the row, once per batch even if many samples use the row.
-TorchRec exchanges a pooled vector for every bag instead. So few bytes are sent if few rows get most of the lookups.
-The owner of a row is computed from the block of the row, without a map of rows.
+TorchRec exchanges a pooled vector for every bag instead. Single-row exchange sends fewer bytes if a few rows get most
+of the lookups. The owner of a row is computed from the block of the row, without a map of rows.
 
 A step has two exchanges. In the forward pass ids are sent to the owners and rows come back; each process sums its own
 bags. After the backward pass gradients are sent in the same way, and each owner sums the gradients of a row in the
@@ -58,11 +58,11 @@ class ExchangedTable:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Rows of a lookup, as the update needs them.
+    """Rows of a lookup, kept for the update.
 
     Attributes:
         rows: `[distinct rows, width]`, the frequent rows first, then owner by owner; gradients accumulate here.
-        frequent: Frequent rows among them, as positions in the copies.
+        frequent: Positions of the looked-up frequent rows in the copies.
         counts: `[processes][1 + processes]`, distinct rows that each process looked up: frequent, and of each owner.
         own: Positions of the rows of this process that its own samples looked up.
         served: Positions of the rows of this process that other processes requested, process by process.
@@ -106,7 +106,7 @@ class RowExchange:
         self._own = _Memory.of(held[self._rank], width, device)
         # Global row numbers: the copies first, then the rows of one owner after the other.
         self._bounds = [0, *accumulate([len(self._copies.sums), *held])]
-        assert max(len(self._copies.sums), *held) < 2**31, "places of rows travel as int32"
+        assert max(len(self._copies.sums), *held) < 2**31, "row positions are sent as int32"
         self._edges = Constant(self._bounds)
         pieces = 1 + max(len(table.owners) for table in tables)
         self._replicated = Constant([tables[one].replicated_rows for one in table_of])

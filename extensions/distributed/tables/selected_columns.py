@@ -16,7 +16,7 @@ class SelectedColumns(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, order: Tensor, back: Tensor, width: int) -> Tensor:
-        """Return the blocks of `width` columns of `vectors` `[rows, columns]` in order `order`; `back` undoes it."""
+        """Return the blocks of `width` columns of `vectors` `[rows, columns]` in order; `back` inverts `order`."""
         ctx.save_for_backward(back)
         ctx.width = width
         return _selected(vectors, order, width)

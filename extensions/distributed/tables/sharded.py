@@ -74,7 +74,7 @@ class Division:
         Args:
             shapes: Shapes of all tables.
             table_of: Table of each bag of a sample.
-            exchanged: Tables whose single rows are sent; the others are pooled.
+            exchanged: Tables whose single rows are sent; other tables send pooled rows.
         """
         pooled = sorted(set(range(len(shapes))) - {one.number for one in exchanged})
         by_width: dict[int, list[ExchangedTable]] = {}
@@ -222,7 +222,7 @@ class ShardedEmbeddings(EmbeddingTables):
     def _of(
         self, bags: Sequence[int], values: Tensor, offsets: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the bags of one part."""
+        """Return the ids, bounds and weights of the bags of one table group."""
         if len(self._parts) == 1:
             return values, offsets, weights
         return _selected(bags, len(self.table_of), values, offsets, weights)
@@ -233,14 +233,14 @@ class ShardedEmbeddings(EmbeddingTables):
             part.after_backward()
 
     def set_learning_rate(self, rate: float) -> None:
-        """Set the learning rate, also in the parts."""
+        """Set the learning rate, also for TorchRec's tables and for tables with row exchange."""
         super().set_learning_rate(rate)
         for _, part in self._parts:
             part.set_learning_rate(rate)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as every other kernel: only the own rows of large tables, all rows of small tables."""
+        """Draw the same weights as other kernels; of large tables, draw only the rows of this process."""
         shards = list(self.shards())
 
         def draw_own(table: RowsByThemselves) -> None:

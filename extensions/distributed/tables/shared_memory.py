@@ -17,8 +17,8 @@ class SharedMemory:
     """Memory of each process of torch's default group that all other processes can read.
 
     One exchange is: write into `own()`, `meet()`, read from `of(rank)`, `turn()`. Each process has two pieces of
-    memory, used in turn. A process that writes the next piece has met all readers of the piece before, so one `meet()`
-    per exchange is enough. The memory has no file, and is freed with the last process.
+    memory, used alternately. All readers of a piece have passed the next `meet()` before the piece is overwritten, so
+    one `meet()` per exchange is enough. The memory has no file, and is freed with the last process.
 
     Every process must call each method at the same time, with the same arguments except ranks. `offered` returns None
     if shared memory is not available.
@@ -73,7 +73,7 @@ class SharedMemory:
         """Allocate memory of `size` bytes in every process, and map it in all processes.
 
         Raises:
-            OSError: It failed in a process; raised in all processes.
+            OSError: The allocation failed in a process; raised in all processes.
         """
         descriptor = os.memfd_create("shunter-vectors")
         pieces, problem = [], None

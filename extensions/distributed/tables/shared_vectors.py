@@ -36,7 +36,7 @@ class Part:
 
     @property
     def columns(self) -> int:
-        """Columns of the part in the output."""
+        """Number of output columns of the part."""
         return self.widths[0] if self.is_summed or self.is_local else sum(self.widths)
 
 
@@ -103,7 +103,7 @@ class SharedVectors:
             owners = range(self.count) if part.is_summed else (run.owner,)
             for owner in owners:
                 source = vectors[run.part] if owner == self.rank else there[owner][run.part]
-                assert source is not None, "who owns columns writes them"
+                assert source is not None, "only the owner of columns writes them"
                 if owner == owners[0]:
                     place.copy_(source[own, columns])
                 else:
@@ -154,7 +154,7 @@ class SharedVectors:
         return slice(rank * samples, (rank + 1) * samples)
 
     def _floats(self, samples: int) -> int:
-        """Return the numbers that a process writes at most, in the forward or the backward pass."""
+        """Return the largest number of floats that a process writes, in the forward or the backward pass."""
         exchanged = [part for part in self.parts if not part.is_local]
         forth = max(sum(part.widths[rank] for part in exchanged) for rank in range(self.count))
         return samples * max(self.count * forth, sum(part.columns for part in exchanged))

@@ -177,7 +177,7 @@ class TorchRecTables:
                 )
 
     def _copy(self, table: int, name: str, weight: Tensor) -> Shard:
-        assert self._copies is not None, "a table without shards is one that every process holds"
+        assert self._copies is not None, "a table without shards is replicated in every process"
         parameter = dict(self._sharded.named_parameters())[name]
         return Shard(
             table=table,

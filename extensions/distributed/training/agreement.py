@@ -24,7 +24,7 @@ def all_do(work: Callable[[], None], group: dist.ProcessGroup | None = None) -> 
     """Run a function in every process, and wait until all have run it.
 
     Raises:
-        ShunterError: It failed in a process; the error of the first such process is raised in all.
+        ShunterError: The function failed in a process; the error of the first failed process is raised in all.
     """
     problem = None
     try:

@@ -1,7 +1,7 @@
 """Compiled training step of several processes: forward, loss and all gradients of the layers in one graph.
 
 The gradients leave the graph as one array with the losses, so that the all-reduce needs no copy. They are averaged
-while the tables' gradients are exchanged. The update is one operator for all layers, and waits for them.
+while the tables' gradients are exchanged. The update is one operator for all layers, after the averaging.
 """
 
 import logging
@@ -45,7 +45,7 @@ class CompiledSharedStep:
         self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True, **alone)
 
     def suits(self, batch: BatchShare) -> bool:
-        """Return True if the batch is full, which is then so in every process."""
+        """Return True if the batch is full, which is equal in every process."""
         return batch.samples_of_all == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: BatchShare, weights: Tensor | None, between: Callable[[], None]) -> Tensor:
@@ -54,7 +54,7 @@ class CompiledSharedStep:
         Args:
             batch: The share.
             weights: Weights of the losses of several tasks.
-            between: Called when the rows are there, before the layers are computed.
+            between: Called after the lookup, before the layers are computed.
 
         Returns:
             The mean loss over the whole batch.
@@ -74,7 +74,7 @@ class CompiledSharedStep:
         return losses.view(batch.labels.shape[1:]).clone()  # the rest of the array is let go of
 
     def warm_up(self, batch: BatchShare, weights: Tensor | None) -> None:
-        """Compile without a change of the model."""
+        """Compile the step without changing the model."""
         self._run(layer_inputs(self._model.spec, self._model.features, len(batch), "cpu"), batch, weights)
 
     def _run(self, inputs: Sequence[Tensor], batch: BatchShare, weights: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -129,17 +129,17 @@ def compile_together(
     most results in torch's cache on this machine. If compilation fails in one process, no process compiles.
 
     Args:
-        model: Model in training mode; weights and random state stay as they are.
+        model: Model in training mode; weights and random state are not changed.
         optimizer: Optimiser of its layers.
         execution: Device, precision and the batch size of all processes.
         batch: Share of a full batch, for its shapes.
         weights: Weights of the losses of several tasks.
 
     Returns:
-        Seconds until all have compiled; None where none has.
+        Seconds until all processes have compiled; None if none has compiled.
     """
     if isinstance(model, HostModel):
-        log.warning("The layers stay uncompiled, since hosts have different towers.")
+        log.warning("The layers are not compiled, because hosts have different towers.")
         return None
     started = time.perf_counter()
     keeps_more = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.layers.modules())
@@ -160,7 +160,7 @@ def compile_together(
         return time.perf_counter() - started
     model.compiled_layers = None
     if dist.get_rank() == 0:
-        log.warning("The layers stay uncompiled in all processes, since %s.", problem)
+        log.warning("The layers are not compiled in any process, because %s.", problem)
     return None
 
 

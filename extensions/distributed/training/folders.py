@@ -1,8 +1,8 @@
 """Checkpoint folders of the processes of a training run: one on a single machine, replicas on several machines.
 
 Several machines need no shared disk: files that a process writes are sent to the folders of the other machines. So each
-machine has the whole checkpoint, and any process can read any part of it. A folder, to which every process adds its
-part, is written completely or not at all.
+machine has the whole checkpoint, and any process can read any part of it. Every process adds its part to a folder,
+which is written completely or not at all.
 """
 
 import json
@@ -150,7 +150,7 @@ class FolderWriter:
         directory: Parent of the folders.
         throttle: Limit on the common write rate of all processes.
         group: Process group that is used only by this writer.
-        folders: Who sees which folder.
+        folders: Assignment of processes to folders.
     """
 
     def __init__(self, directory: Path, throttle: Throttle, group: Any, folders: Folders) -> None:
@@ -173,9 +173,9 @@ class FolderWriter:
             name: Name of the folder.
             own: Blocks of tables of this process, and its random state.
             dense: Weights and optimiser state of the dense part, which the first process writes.
-            values: What the index says besides.
+            values: Further values of the index.
             rows: Rows of this process, if rows are stored instead of blocks.
-            before: What the tables of the checkpoint before consist of.
+            before: Parts of the tables in the previous checkpoint.
 
         Raises:
             CheckpointError: A process could not write its part.

@@ -12,7 +12,7 @@ BUCKET_BYTES = 4 << 20
 
 
 class GradientBuckets:
-    """Buckets of gradients, from the last layers on; each is all-reduced when its gradients are complete.
+    """Buckets of gradients, beginning with the last layers; each is all-reduced when its gradients are complete.
 
     The backward pass computes gradients in the same order in every process, and buckets are sent in a fixed order.
     Messages and additions are therefore deterministic. A bucket with a layer that a step does not use is sent at the
@@ -20,7 +20,7 @@ class GradientBuckets:
 
     Args:
         parameters: The parameters, in the order of the forward pass.
-        bucket_bytes: Least size of a bucket but for the last.
+        bucket_bytes: Minimum size of all buckets except the last.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], processes: int, bucket_bytes: int = BUCKET_BYTES) -> None:

@@ -41,13 +41,13 @@ class Members:
         self._group = dist.new_group(list(ranks)) if len(ranks) > 1 else None
 
     def all_to_all(self, sent: Tensor, send_sizes: Sequence[int], receive_sizes: Sequence[int], phase: Phase) -> Tensor:
-        """Send each member its part of a flat tensor, and receive one from each.
+        """Send each member its part of a flat tensor, and receive a part from each member.
 
         Args:
-            sent: the parts one behind the other, in the order of the members.
-            send_sizes: elements for each member.
-            receive_sizes: elements from each member.
-            phase: under which it counts.
+            sent: Concatenated parts in the order of the members.
+            send_sizes: Number of elements for each member.
+            receive_sizes: Number of elements from each member.
+            phase: Phase under which the traffic is counted.
         """
         hosts = self._hosts
         for rank, size in zip(self.ranks, send_sizes, strict=True):
@@ -70,27 +70,28 @@ class Hosts:
     """Processes of torch's default group, host by host; all processes construct this together.
 
     Args:
-        processes_per_host: Processes on each host; divides their number.
+        processes_per_host: Processes on each host, a divisor of the number of processes.
 
     Attributes:
         rank: Rank of this process.
         host: Host of this process.
-        place: Place of this process within its host.
+        place: Index of this process within its host.
         count: Number of the hosts.
-        everyone: all processes.
-        here: those of this host.
-        peers: those at the same place of every host.
+        everyone: All processes.
+        here: Processes of this host.
+        peers: Processes with the same index on every host.
         traffic: Messages that this process has sent.
 
     Raises:
-        RequestError: the processes cannot be divided so.
+        RequestError: the processes cannot be divided evenly into hosts.
     """
 
     def __init__(self, processes_per_host: int) -> None:
         processes = dist.get_world_size()
         if processes_per_host < 1 or processes % processes_per_host:
             raise RequestError(
-                f"{processes} processes cannot be hosts of {processes_per_host} each: use a divisor of their number."
+                f"{processes} processes cannot be divided into hosts of {processes_per_host} each: "
+                "use a divisor of their number."
             )
         self.processes_per_host = processes_per_host
         self.rank, self.count = dist.get_rank(), processes // processes_per_host

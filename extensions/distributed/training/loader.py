@@ -28,7 +28,7 @@ def own_losses(
 
     Args:
         logits: Log odds of this process's own samples, `[own]` or `[own, tasks]`.
-        labels: Likewise.
+        labels: Labels of these samples, of the same shape.
         shares: See `shunter.engine.data.batch.Batch`.
         processes: Number of processes.
         samples: Samples of the whole batch.
@@ -50,8 +50,8 @@ class BatchShare(Batch):
     of the batch's last sample, which are looked up but not learned.
 
     Attributes:
-        own: samples at the front that count.
-        samples_of_all: samples of the whole batch.
+        own: Number of leading samples that are not padding.
+        samples_of_all: Number of samples of the whole batch.
     """
 
     own: int
@@ -67,9 +67,9 @@ class ShareLoader(BatchLoader):
     """Loader that reads one process's part of each batch.
 
     Args:
-        processes: how many there are.
+        processes: Number of processes.
         arguments: Arguments of `BatchLoader`.
-        options: likewise.
+        options: Keyword arguments of `BatchLoader`.
     """
 
     def __init__(self, rank: int, processes: int, *arguments: Any, **options: Any) -> None:

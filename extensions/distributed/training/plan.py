@@ -62,7 +62,7 @@ def given_plan(
     count = len(collection.embedding_bag_configs())
     if len(tables) != count:
         raise RequestError(
-            f"The plan places {len(tables)} tables and the model has {count}: make one with shunter plan."
+            f"The plan places {len(tables)} tables, but the model has {count}: make one with shunter plan."
         )
     per_node = processes_per_node or dist.get_world_size()
     module = construct_module_sharding_plan(
@@ -134,13 +134,13 @@ FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Memory and speeds of the machine for the planner; the plan and the last bits of a result depend on them.
+    """Memory and speeds of the machine for the planner; the plan, and rounding of results, depend on these values.
 
     Attributes:
         memory_bytes: Bytes of a process's share of the main memory, or of its GPU.
         memory_bytes_per_second: Bytes a second of a large copy, measured.
-        link_bytes_per_second: Bytes a second from one process to another; None is measured where the plan is made, and
-            differs a little each time.
+        link_bytes_per_second: Bytes per second from one process to another. With None the rate is measured when the
+            plan is made, and varies slightly.
     """
 
     memory_bytes: int
@@ -154,7 +154,7 @@ class Sharding:
 
     Attributes:
         machine: Measured memory and speeds.
-        types: sharding types that the planner may use. By default the types with the same result as a single process.
+        types: Sharding types that the planner may use; by default those with the same result as a single process.
         precision: Precision in which pooled rows and their gradients travel between processes.
         processes_per_node: None is all of them, on one node.
         given: Given placement of each table; the planner is then not used.
@@ -173,7 +173,7 @@ class Sharding:
         """Return the tables with rows replicated in every process; their other rows are exchanged one by one.
 
         Raises:
-            RequestError: A table is divided in a way that has no owner of a row.
+            RequestError: A table is divided such that a row has no single owner.
         """
         found = []
         for number, (one, size) in enumerate(zip(self.given or (), rows, strict=False)):
@@ -210,16 +210,16 @@ def make_plan(
     batch_size: int,
     ids_per_sample: Sequence[float],
 ) -> "ShardingPlan":
-    """Let TorchRec's planner divide the tables, or take the plan that is given; called by every process.
+    """Return the given plan, or the plan of TorchRec's planner; called by every process.
 
     A table with fewer rows than processes is not divided by row. If no other type is allowed, it is replicated.
 
     Args:
         collection: the tables, on the meta device; without tables whose rows are exchanged one by one.
         sharder: Sharder, which defines the possible types.
-        sharding: Ways in which they may be divided.
+        sharding: Allowed ways of dividing the tables.
         device: Device of this process.
-        batch_size: samples a process gets in a step.
+        batch_size: Samples of each process per step.
         ids_per_sample: mean number of ids in each bag of a sample, the bags of a table next to each other.
 
     Raises:
@@ -291,7 +291,7 @@ def with_kept_machine(sharding: Sharding, device: torch.device, directory: Path)
     The measurement is kept while the training is resumed with the same number of processes.
 
     Args:
-        sharding: Ways that are free to choose.
+        sharding: Allowed ways of dividing the tables.
         device: Device of this process.
         directory: Folder of the training's state.
     """

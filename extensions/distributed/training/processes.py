@@ -51,8 +51,8 @@ class ManyProcesses(OneProcess):
     gradients and sums are combined in the order of the processes.
 
     Args:
-        dataset: Data set whose mean number of ids a sample is counted, for the plan.
-        sharding: how the tables may be divided.
+        dataset: Data set whose mean number of ids per sample is counted for the plan.
+        sharding: Allowed ways of dividing the tables.
         folders: Assignment of processes to checkpoint folders; None for one shared folder.
 
     Attributes:
@@ -95,12 +95,12 @@ class ManyProcesses(OneProcess):
         Raises:
             RequestError: the model cannot be built.
             InfeasibleError: no plan fits into memory.
-            HardwareError: there is no room for the file of this process's tables.
+            HardwareError: there is no disk space for the file of this process's tables.
         """
         check_spec(spec, features)
         if spec.table_precision != "fp32":
             raise RequestError(
-                "Embedding tables in fp16 are trained in one process: leave out table_precision, or the others."
+                "Embedding tables in fp16 are trained in one process: leave out table_precision, or --processes."
             )
         device = torch.device(execution.device)
         if cache is not None:
@@ -251,7 +251,7 @@ class ManyProcesses(OneProcess):
             yield from batches
             return
         for batch, self._following in pairwise(chain(batches, [None])):
-            assert batch is not None, "the last one is followed by nothing"
+            assert batch is not None, "nothing is loaded after the last batch"
             yield batch
         self._following = None
 
@@ -262,7 +262,7 @@ class ManyProcesses(OneProcess):
 
     @torch.no_grad()
     def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
-        """Score a split together; every process ends with all of its logits."""
+        """Score a split together; every process returns the logits of the whole split."""
         loader = ShareLoader(self.rank, self.count, dataset, split, max(execution.batch_size, SMALLEST_BATCH))
         logits, sizes = [], []
         was_training = model.training
@@ -285,7 +285,7 @@ class ManyProcesses(OneProcess):
         return self.kept
 
     def agree(self, decision: bool) -> bool:
-        """Return whether the first process decided so in the previous call; no step waits for the message.
+        """Return True if the first process decided so in the previous call, so that no step waits for the message.
 
         The decision is sent over the CPU, so that no GPU is waited for.
         """

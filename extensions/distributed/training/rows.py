@@ -30,10 +30,10 @@ class OwnRows:
     """Rows that a process writes into the next checkpoint.
 
     Attributes:
-        content: Which rows.
-        left_out: Rule by which rows that were never looked up are drawn, because the part leaves them out; empty if it
-            leaves out none.
-        pieces: Its rows; pieces of live tables are generated lazily.
+        content: Selection of the rows (all, or changed ones).
+        left_out: Initialisation rule of rows that were never looked up and are left out; empty if no row is left
+            out.
+        pieces: Rows of the process; pieces of live tables are generated lazily.
     """
 
     content: Content
@@ -49,10 +49,10 @@ class DividedRows:
         tables: Live tables, divided over the processes.
         device: Device of the batches.
         checkpoint_settings: Checkpoint policy.
-        table_bytes: Bytes of the tables of all processes, and of their optimiser's state.
+        table_bytes: Bytes of the tables of all processes, including optimiser state.
 
     Attributes:
-        parts: What the last checkpoint consists of.
+        parts: Parts of the last checkpoint.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class DividedRows:
         Args:
             directory: Folder of the checkpoint.
             parts: Parts of the checkpoint.
-            history: `history` as it was then.
+            history: `history` at the time of the checkpoint.
         """
         shards = list(self._tables.initialised_shards())
         for part in parts:

@@ -1,6 +1,6 @@
 """Folder layout of the states of a training run in several processes.
 
-    checkpoint-{number}/            the highest number counts, unless a file of it is damaged
+    checkpoint-{number}/            the highest number is used, unless one of its files is damaged
         index.json                  state as numbers; of each file its checksum and the blocks of tables in it
         dense.safetensors           weights and optimiser state of the dense part
         process{rank}.safetensors   blocks of tables with their Adagrad sums, random state
@@ -9,7 +9,7 @@
 
 Blocks and rows have their position in their table, so that any number of processes can read them in any division. The
 index of a checkpoint names its files of rows, including files of earlier checkpoints, in the order in which they are
-applied. The folders of these files are kept as long.
+applied. The folders of these files are kept as long as the index.
 """
 
 import re
@@ -167,7 +167,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     """Return the index of a checkpoint folder.
 
     Raises:
-        CheckpointError: It is damaged or of another version.
+        CheckpointError: The index is damaged or of another version.
     """
     index = read_json(folder / INDEX)
     if index.get("format") != FORMAT or not isinstance(index.get("files"), dict):
@@ -186,7 +186,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset()) -> None:
-    """Remove all files except those of the newest states, their best weights, and the spared files."""
+    """Remove old states: keep the newest states with their best weights, and the files in `spared`."""
     kept = checkpoints(directory)[:keep]
     names = {folder.name for folder in kept} | {name.partition("/")[0] for name in spared}
     for folder in kept:
@@ -207,7 +207,7 @@ def _remove_all_but(directory: Path, names: set[str]) -> None:
 
 
 def remove_newer(directory: Path, folder: Path) -> None:
-    """Remove the damaged states after a state, which would otherwise count as kept."""
+    """Remove the damaged states that are newer than a state, because they would count towards the kept generations."""
     for path in checkpoints(directory):
         if number_of(path) > number_of(folder):
             shutil.rmtree(path, ignore_errors=True)
@@ -225,7 +225,7 @@ class StoredLayout:
         """Return the files of a state with their sha256; the index has none.
 
         Raises:
-            CheckpointError: Its index, or that of its best weights, is damaged.
+            CheckpointError: The index of the state, or of its best weights, is damaged.
         """
         try:
             index = json_object(unseal(read(name)))
@@ -250,11 +250,11 @@ def _own_files(folder: str, index: dict[str, Any]) -> dict[str, str | None]:
 
 
 def gather_weights(folder: Path, model: Model) -> None:
-    """Put the weights of all processes into an ordinary model; needs no process group.
+    """Load the weights of all processes into an undivided model; needs no process group.
 
     Args:
         folder: `ShardedCheckpoint.best` of the same architecture.
-        model: all of it in this process.
+        model: Undivided model in this process.
 
     Raises:
         CheckpointError: a file is missing or damaged.

@@ -7,7 +7,7 @@ thread, by messages in a separate process group:
 
     1. the number of rows that each process requests from each other one, and whether all still train
     2. the rows, to their owners, which load the rows of all processes into slots
-    3. whether all had room; if not, the batch waits until all batches before it are trained
+    3. whether all owners had free slots; if not, the batch waits until all batches before it are trained
     4. the slots, back to the requesting processes
 
 A sum over a bag, a gradient and an update are then those of TorchRec with all tables divided by row in memory, bit by
@@ -71,7 +71,7 @@ class TieredShards(EmbeddingTables):
     ids and loads their rows into the cache. A batch with too many rows is split.
 
     Args:
-        blocks: Rows of each table, and to whom they belong.
+        blocks: Rows of each table, and the processes that own them.
         dim: Width of every row.
         learning_rate: Step size of the row-wise Adagrad.
         device: The CPU.
@@ -82,7 +82,7 @@ class TieredShards(EmbeddingTables):
 
     Raises:
         RequestError: The cache has no row, or the device is not the CPU.
-        HardwareError: There is no room for the file.
+        HardwareError: There is no disk space for the file.
     """
 
     is_in_memory = False
@@ -148,17 +148,17 @@ class TieredShards(EmbeddingTables):
 
     @torch.no_grad()
     def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Bring the rows of a batch into the memory of their owners; may run in another thread than training.
+        """Load the rows of a batch into the memory of their owners; may run in another thread than training.
 
         Args:
             values: Ids of this process's part, as for `forward`.
             offsets: Bounds of the bags, as for `forward`.
 
         Returns:
-            The same in slots of all processes: what `forward` takes in training mode.
+            Slots of the ids, counted over all processes, which `forward` takes in training mode.
 
         Raises:
-            TooLargeError: The rows of the batch alone are more than the cache of a process holds.
+            TooLargeError: The batch alone has more rows than the cache of a process.
             TrainingError: Another process has left the pass.
         """
         batch = self._numbered(values, offsets, counted=True)
@@ -240,7 +240,7 @@ class TieredShards(EmbeddingTables):
                 )
 
     def forget_rows(self) -> None:
-        """Empty the cache without writing it back."""
+        """Empty the cache without writing its rows to the file."""
         with self._turn, self._tiers.lock:
             self._tiers.forget()
             self._tiers.leave_pages()
@@ -306,7 +306,7 @@ class TieredShards(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def _numbered(self, values: Tensor, offsets: Tensor, *, counted: bool) -> _Admitted:
-        """Steps 1 to 4 of a batch."""
+        """Run steps 1 to 4 for a batch, and return it with slots."""
         import pandas as pd
 
         position, found = pd.factorize(EmbeddingTables._row_of_each(self, values, offsets).numpy())
@@ -353,7 +353,7 @@ class TieredShards(EmbeddingTables):
                 with self._tiers.lock:
                     self._tiers.leave_window()
                 slots = self._try(distinct, lookups)
-        assert slots is not None, "alone it has room"
+        assert slots is not None, "a batch alone fits into the cache"
         return slots[place]
 
     def _try(self, rows: np.ndarray, lookups: int | None) -> np.ndarray | None:
@@ -372,13 +372,13 @@ class TieredShards(EmbeddingTables):
             goes_on = not self._is_over
         if not self._over_all([int(goes_on)])[0]:
             self._is_between = True
-            raise TrainingError("The training was left while a batch waited for its turn: train again to resume it.")
+            raise TrainingError("Training ended while a batch was waiting: train again to resume.")
 
     def _agree_to_continue(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
         """Run step 1; return the number of rows that each process requests from this one.
 
         Raises:
-            TrainingError: Another process has left the pass, and this one has not.
+            TrainingError: Another process has left the pass, but this process has not.
         """
         sent = torch.tensor([int(is_over), *asked])
         received = [torch.empty_like(sent) for _ in range(self._processes)]
@@ -395,7 +395,7 @@ class TieredShards(EmbeddingTables):
         return [int(one) for one in least]
 
     def _exchange(self, sent: Tensor, to: Sequence[int], by: Sequence[int]) -> Tensor:
-        """Send each process its part, and receive one from each."""
+        """Send each process its part, and receive a part from each process."""
         received = sent.new_empty(sum(by))
         dist.all_to_all_single(received, sent, list(by), list(to), group=self._group)
         return received

@@ -1,6 +1,6 @@
 """Policy file: safetensors for the networks, JSON in its header for the rest; loading executes no code.
 
-The file describes the training data and the matching cluster, and contains a digest of all that.
+The file describes the training data and the cluster of the policy, and contains a digest of its whole content.
 """
 
 import hashlib
@@ -44,11 +44,12 @@ class PolicyCard(Frozen):
         seed: Seed of the training.
         members: Number of snapshots in the ensemble.
         strategy: Voting strategy of the ensemble.
-        ratio: Its objective relative to that of the best other policy in the comparison; less than 1 is better.
+        ratio: Objective of the policy relative to that of the best other policy in the comparison; less than 1 is
+            better.
         is_unseen: True if the comparison used jobs outside the training set; else the same jobs in another order.
         best_other: Name of the best other policy.
-        follows: Policy that decides in its place, because that one was better on the validation traces; None if none
-            was.
+        follows: Name of the other policy that decides instead, because it was better on the validation traces; None if
+            the networks decide.
         validation_ratio: Objective of the networks relative to that of the best teacher on the validation traces.
     """
 
@@ -86,7 +87,7 @@ class PolicyCard(Frozen):
 
 
 def shape_of(cluster: Cluster) -> str:
-    """Return what a policy depends on in a cluster: machines, types with power and memory, and power limit."""
+    """Return what a policy depends on: machines, types with power and memory, and power limit of its cluster."""
     machines = sorted((machine.accelerator, machine.count) for machine in cluster.machines)
     kinds = {name: cluster.type_of(name).model_dump(mode="json") for name in sorted(cluster.types)}
     text = json.dumps([machines, kinds, cluster.power_limit_watts], sort_keys=True)
@@ -127,7 +128,7 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
         raise RequestError(
             f"The learned policy {path} cannot be read ({error.strerror}): give a file of `shunter fleet learn`."
         ) from error
-    broken = DataError(f"{path} is no learned policy, or was changed since it was written: {AGAIN}.")
+    broken = DataError(f"{path} is not a learned policy, or was changed since it was written: {AGAIN}.")
     if len(payload) > MOST_BYTES:
         raise broken
     try:
@@ -156,7 +157,7 @@ def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
 
     Args:
         path: The file.
-        make_policy: Function that returns the policy of a name, for one that lost on validation.
+        make_policy: Function that returns a policy by name, to replace networks that were worse on validation.
 
     Raises:
         ShunterError: The file cannot be read, is not a policy, or was changed.

@@ -1,6 +1,6 @@
 """Networks that score candidates from their own features and from the mean over all candidates, in numpy.
 
-    candidates [C, F] -> tanh -> [C, H], their mean beside each -> tanh -> [C, H] -> one score each
+    candidates [C, F] -> tanh -> [C, H], with their mean appended to each -> tanh -> [C, H] -> a score for each
 
 They are trained in torch (`shunter.extensions.fleet.learning.torch_networks`), with the same formula.
 """

@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def rate(board: Board, objective: Objective) -> float:
-    """Return the objective's increase per second in the board's state: jobs present, seconds, watts or money."""
+    """Return the increase of the objective per second in the board's state: number of jobs, 1, watts, or price."""
     if objective == "jct":
         return float(len(board.waiting) + len(board.running))
     if objective == "makespan":

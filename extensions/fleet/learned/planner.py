@@ -1,6 +1,6 @@
-"""One decision of three agents, in sequence: they share their view, and each chooses among its own candidates.
+"""Decisions of three agents in sequence, which share one view of the cluster; each has its own candidates.
 
-    placement   for one job after another: its pool, or that all remaining jobs wait; running jobs may stop or move
+    placement   the pool of one job after another, or that all remaining jobs wait; running jobs may stop or move
     job         the number of accelerators of an elastic job (its batch size follows)
     server      the power cap of each machine whose jobs have changed
 
@@ -49,7 +49,7 @@ class Planner:
 
     Args:
         chooser: Chooser among the candidates.
-        tables: Constants of the cluster.
+        tables: Cached constants of the cluster.
         objective: Objective to minimise; power caps are chosen only if power matters.
         joint: If True, one agent chooses placement, accelerators and power cap at once.
     """
@@ -63,7 +63,7 @@ class Planner:
 
     @property
     def cluster(self) -> Cluster:
-        """Cluster that the decisions are for."""
+        """Cluster of the decisions."""
         return self._tables.cluster
 
     def use_tables(self, tables: Tables) -> None:
@@ -136,7 +136,7 @@ class Planner:
             budget -= self._least_watts(view, pick.row, pick.column) * pick.count
 
     def _pick_one(self, view: View, allowed: np.ndarray, budget: float, *, may_wait: bool) -> Pick | None:
-        """Return the next job, its pool (by one agent) and accelerators (by another); None if the rest waits."""
+        """Return the next job with its pool and accelerators, chosen by two agents; None if the remaining jobs wait."""
         with_wait = np.append(allowed.reshape(-1), may_wait)
         index = self._choose(PLACEMENT, view.candidates(with_wait), with_wait)
         if index == allowed.size:
@@ -189,7 +189,7 @@ class Planner:
         return allowed
 
     def _fitting(self, view: View, row: int, column: int, counts: np.ndarray, budget: float) -> np.ndarray:
-        """Return which numbers of accelerators are allowed; jobs with a promised deadline get the requested number."""
+        """Return the mask of allowed numbers of accelerators; only the requested one for a promised deadline."""
         state = view.jobs[row]
         exact = counts == state.job.asks(view.pools[column].accelerator)
         if state.name in self.promises.kept and exact.any():
@@ -207,7 +207,7 @@ class Planner:
         return cluster.power_limit_watts - rest - held
 
     def _least_watts(self, view: View, row: int, column: int) -> float:
-        """Return the watts that an accelerator of a pool adds under its lowest cap; uncapped if not preemptible."""
+        """Return the watts that an accelerator of a pool adds, under the lowest cap if the job is preemptible."""
         kind = self._tables.cluster.type_of(view.pools[column].accelerator)
         share = 1.0
         if self._sets_caps and view.jobs[row].job.preemptible:
@@ -261,7 +261,7 @@ class Planner:
         return [state for _, state in sorted(started, key=lambda one: one[0])]
 
     def _set_caps(self, board: Board, view: View, before: dict[int, set[str]], begun: dict, picks: list[Pick]) -> None:
-        """Choose the cap of each machine whose jobs have changed; of all if the power limit would be exceeded."""
+        """Choose the cap of each machine whose jobs have changed; of all machines at the power limit."""
         if not self._sets_caps:
             return
         occupants = _occupants(board)
@@ -320,7 +320,7 @@ class Planner:
 
 
 def _occupants(board: Board) -> dict[int, set[str]]:
-    """Return the names of the jobs on each machine that has any."""
+    """Return the names of the jobs by machine, for machines with jobs."""
     found: dict[int, set[str]] = {}
     for state in board.running.values():
         for machine, _ in state.placement or ():

@@ -23,7 +23,7 @@ class Pool(NamedTuple):
 
 
 def pools_of(board: Board) -> list[Pool]:
-    """Return the pools of the machines that are up: all of a type and, during slowdowns, its faster machines too.
+    """Return the pools of live machines: all machines of a type, and during slowdowns also its faster machines.
 
     A pool contains all later pools of the same type.
     """

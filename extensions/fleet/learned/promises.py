@@ -1,9 +1,9 @@
-"""Guaranteed deadlines: accelerators are reserved for each job whose deadline is feasible beside earlier promises.
+"""Guaranteed deadlines: a job gets a reservation if its deadline is feasible together with earlier promises.
 
-A reservation begins as late as the deadline allows; that of a job that cannot be stopped as early as possible. Until
-then other jobs may use the place, and the job itself may run on other accelerators. Jobs that are on the place when the
-reservation begins are stopped. A promise holds unless machines fail or slow down; a promise that such an event breaks
-is renewed if possible.
+A reservation begins as late as the deadline allows, or as early as possible for a job that cannot be stopped. Until
+then other jobs may use the reserved accelerators, and the job itself may run on others. Jobs that use reserved
+accelerators when the reservation begins are stopped. A promise holds unless machines fail or slow down; a promise that
+such an event breaks is renewed if possible.
 """
 
 from math import inf
@@ -68,7 +68,7 @@ class Promises:
         return min((one.begin_seconds for one in self.kept.values() if one.begin_seconds > board.now), default=None)
 
     def settle(self, state: JobState, board: Board) -> None:
-        """Let a job stay where it runs when its reservation begins, if no other job has reserved that place."""
+        """Move the beginning reservation of a running job to the job's present accelerators if they are unreserved."""
         placement = state.placement
         if placement is None or state.conditions is None or state.end > _deadline(state):
             return
@@ -82,7 +82,7 @@ class Promises:
         self.kept[state.name] = here if self._fits(here, self._holds(board), board.cluster) else own
 
     def _has_lost_its_place(self, state: JobState, one: Reservation, board: Board) -> bool:
-        """Return True if an outage has stopped a job in its reservation, so that the job cannot end within it."""
+        """Return True if an outage has stopped a job during its reservation, so that the job cannot end in time."""
         if one.begin_seconds >= board.now or state.placement is not None:
             return False
         seconds = state.seconds_left(

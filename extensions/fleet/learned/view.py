@@ -48,7 +48,7 @@ class View:
         held: Index of the narrowest pool that contains a job's machines, by job; -1 while it waits.
         seconds: Remaining time by job and pool, including a move; infinite where the job cannot run.
         scale: Mean remaining time of the jobs, each on its best pool.
-        is_empty: True if there is nothing to decide.
+        is_empty: True if there are no jobs to decide about.
         left: Accelerators by pool that are unassigned in this decision.
     """
 
@@ -88,7 +88,7 @@ class View:
         return self._options[row][self.pools[column].accelerator]
 
     def _nominal(self, row: int, column: int) -> int:
-        """Return a job's assumed number of accelerators in a pool: the requested one, the next smaller, or 0."""
+        """Return a job's assumed number of accelerators in a pool: the requested number, the next smaller one, or 0."""
         pool = self.pools[column]
         asked = self.jobs[row].job.asks(pool.accelerator)
         if asked <= pool.accelerators:
@@ -137,7 +137,7 @@ class View:
 
     @UNUSABLE
     def candidates(self, allowed: np.ndarray) -> np.ndarray:
-        """Return features of every job in every pool, (jobs x pools + 1, features); the last: the rest waits."""
+        """Return features of every job in every pool, (jobs x pools + 1, features); the last one lets the rest wait."""
         jobs, pools = self.seconds.shape
         wait = self._waits()
         alternative = np.min(wait + self.seconds, axis=1, keepdims=True)
@@ -187,7 +187,7 @@ class View:
         ]
 
     def _waits(self) -> np.ndarray:
-        """Return the time until there is room, by job and pool, given the decisions so far."""
+        """Return the waiting time until enough accelerators are free, by job and pool, given the decisions so far."""
         found = np.zeros(self.seconds.shape)
         for column, ends in enumerate(self._ends):
             short = self.counts[:, column] > self.left[column]
@@ -269,7 +269,7 @@ class View:
 
 
 def _those_looked_at(board: Board, fixed: set[str]) -> list[JobState]:
-    """Return the jobs to consider; of many, those that run longest, wait longest or have least work left."""
+    """Return the jobs to consider; if there are many, those that run longest, wait longest or have least work left."""
     running = [state for state in board.running.values() if state.name not in fixed]
     waiting = [state for state in board.waiting.values() if state.name not in fixed]
     if len(running) > MOST_RUNNING:

@@ -26,7 +26,7 @@ from shunter.extensions.fleet.policies.role import Policy
 from shunter.extensions.fleet.simulator import simulate
 
 Demonstration = tuple[str, np.ndarray, np.ndarray]
-"""Agent, candidates, and for each candidate whether the teacher took it (in any order)."""
+"""Agent, features of the candidates, and for each candidate whether the teacher chose it (in any order)."""
 
 
 class Teacher:
@@ -147,7 +147,7 @@ def learn(
         jobs: The user's jobs.
         cluster: The user's cluster.
         objective: Objective to minimise.
-        trained_on: Name of the jobs and the cluster.
+        trained_on: Names of the files of jobs and cluster.
         plan: Length of the training; a few minutes by default.
         seed: Seed of all random draws.
         past: Networks of an earlier policy to start from, for any cluster.
@@ -285,7 +285,7 @@ LEARNED_SHARE = 0.7  # of the jobs, the earlier ones; the others are for the com
 
 
 class Traces:
-    """Sampler of short traces: consecutive jobs, with randomly scaled gaps and lengths.
+    """Sampler of short traces: consecutive jobs with randomly scaled arrival gaps and lengths.
 
     Args:
         jobs: The user's jobs.

@@ -178,7 +178,7 @@ class Trainer:
 
     @one_thread()
     def imitate(self, choices: Sequence[tuple[str, np.ndarray, np.ndarray]], epochs: int = 12) -> None:
-        """Imitate another policy's choices: agent, candidates, and which of these the policy took in any order."""
+        """Train the agents to imitate the choices of another policy (see `Demonstration`)."""
         optimiser = torch.optim.Adam(self.networks.tensors.values(), lr=3e-3)
         for _ in range(epochs):
             for agent in self.networks.agents:

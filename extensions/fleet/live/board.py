@@ -83,7 +83,7 @@ class MachineRegistry:
         self.up: frozenset[str] = frozenset()
 
     def look(self, machines: Sequence[LiveMachine]) -> tuple[frozenset[str], frozenset[str]]:
-        """Record which machines are up; return the new ones and the lost ones."""
+        """Record which machines are up; return the names of new and of lost machines."""
         up = frozenset(machine.name for machine in machines)
         came, went = up - self.up, self.up - up
         self._seen |= {machine.name: machine for machine in machines}
@@ -92,7 +92,7 @@ class MachineRegistry:
         return came, went
 
     def doubt(self, machine: str, until: float) -> None:
-        """Give no jobs to a machine for a while: Ray notices only later that a machine has died."""
+        """Give no jobs to a machine for a while, because Ray detects only later that a machine has died."""
         self._doubted[machine] = until
 
     def trust_again(self, now: float) -> bool:
@@ -117,7 +117,7 @@ class MachineRegistry:
         return (self._left(machine), self._memory_left(machine)) != before
 
     def beside(self, machine: str) -> list[str]:
-        """Return the machines of a machine's server, itself included."""
+        """Return the machines of a machine's server, including the machine itself."""
         box = self._seen[machine].box
         return [name for name, one in self._seen.items() if one.box == box]
 
@@ -135,7 +135,7 @@ class MachineRegistry:
         return tuple((names[machine], count) for machine, count in placement)
 
     def has_room(self, job: Job, cluster: Cluster) -> bool:
-        """Return True if the machines that are up could run a job, apart from what others use."""
+        """Return True if the machines that are up could run a job with what other users leave free."""
         left = [machine for machine in cluster.machines if machine.name in self.up and self._left(machine.name)]
         most = largest(left, job, job.types(cluster))
         return any(count >= job.asks(kind) for kind, count in most.items())

@@ -42,7 +42,7 @@ class DriverContext:
 
     Attributes:
         clock: Seconds since the beginning of the fleet, including interruptions.
-        keep: Called with the records of all jobs after each change.
+        keep: Called with the records of all jobs after each change, to save them.
         say: Called with progress messages.
         accelerators: Power and price by accelerator type, as far as known.
     """
@@ -87,9 +87,9 @@ class Driver:
         """Run until every job is trained or has failed.
 
         Raises:
-            RequestError: A job is larger than every machine or supports none; or the policy was trained for another
-                cluster.
-            InfeasibleError: Machines were lost, and a remaining job fits on none of the others.
+            RequestError: A job is larger than every machine or supports no machine, or the policy was trained for
+                another cluster.
+            InfeasibleError: Machines were lost, and a remaining job fits on no other machine.
             HardwareError: The cluster does not respond.
             KeyboardInterrupt: Ctrl-C; running jobs have saved their state.
         """
@@ -148,7 +148,7 @@ class Driver:
         machines = self._trainings.machines()
         came, went = self._ground.look(machines)
         for name in sorted(went):
-            self._around.say(f"Machine {name} is gone: its jobs continue on other machines.")
+            self._around.say(f"Machine {name} was lost: its jobs continue on other machines.")
         moving = [one for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)]
         busy = {beside for one in moving for name, _ in one.places for beside in self._ground.beside(name)}
         changed = self._ground.trust_again(self.now)
@@ -189,8 +189,8 @@ class Driver:
                 )
             if not job.types(cluster):
                 raise RequestError(
-                    f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "
-                    f"{', '.join(cluster.types)}: give its train_seconds for one of these"
+                    f"job {job.name!r} runs on {', '.join(job.work.types())}, but the cluster has "
+                    f"{', '.join(cluster.types)}: give its train_seconds for one of these types"
                 )
             room = largest(cluster.machines, job, job.types(cluster))
             if any(count >= job.asks(kind) for kind, count in room.items()):
@@ -301,7 +301,7 @@ class Driver:
         elif isinstance(event, Failed):
             self._end(one, Status.FAILED)
             one.because = event.because
-            self._around.say(f"{one.name} failed and is not tried again: {event.because}")
+            self._around.say(f"{one.name} failed and is not retried: {event.because}")
         elif isinstance(event, Stopped):
             self._resume_or_wait(one)
             return False
@@ -328,7 +328,7 @@ class Driver:
         if one.losses > MOST_LOSSES:
             self._end(one, Status.FAILED)
             one.because = f"It was lost {one.losses} times in a row at {one.saved_share:.0%} ({event.because})"
-            self._around.say(f"{one.name} failed and is not tried again: {one.because}")
+            self._around.say(f"{one.name} failed and is not retried: {one.because}")
             return
         self._around.say(f"{one.name} was lost ({event.because}): it resumes at {one.saved_share:.0%}.")
         one.fall_back()
@@ -357,7 +357,7 @@ class Driver:
             return
         if self._stuck_since is None:
             self._stuck_since = self.now
-            self._around.say(f"{unfit[0].name} waits for a machine that can take it: none is up.")
+            self._around.say(f"{unfit[0].name} waits for a suitable machine: none is up.")
         if self.now - self._stuck_since >= STUCK_SECONDS:
             raise InfeasibleError(
                 f"{len(unfit)} jobs, such as {unfit[0].name!r}, wait for a machine that can take them and none has "

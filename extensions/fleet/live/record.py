@@ -23,7 +23,7 @@ class Status(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Return True if nothing is left to do."""
+        """Return True if the job has ended."""
         return self in (Status.FINISHED, Status.FAILED)
 
 

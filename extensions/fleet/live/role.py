@@ -103,7 +103,7 @@ class Lost(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Event: a job has failed with an error of its own, which a retry would not avoid."""
+    """Event: a job has failed with an error that a retry would not avoid."""
 
     job: str
     because: str
@@ -115,8 +115,8 @@ Event = Granted | Trained | Finished | Stopped | Lost | Failed
 class Trainings(Protocol):
     """Runner of jobs on machines, which returns events on request only.
 
-    Each start ends with one of `Finished` (after `Trained`), `Stopped`, `Lost` and `Failed`. Before that comes
-    `Granted`, once there was room. A job is started again only after that.
+    Each start ends with one of the events `Finished` (after `Trained`), `Stopped`, `Lost` and `Failed`. The event
+    `Granted` comes before, when the job gets its accelerators. A job is restarted only after the final event.
     """
 
     def machines(self) -> Sequence[LiveMachine]:
@@ -128,7 +128,7 @@ class Trainings(Protocol):
         ...
 
     def start(self, job: str, places: Places) -> None:
-        """Start a job, from its last checkpoint if it has one, as soon as there is room on these machines."""
+        """Start a job, from its last checkpoint if any, as soon as these machines have enough free accelerators."""
         ...
 
     def stop(self, job: str) -> None:

@@ -31,7 +31,7 @@ class Pace:
         self._since = None
 
     def observe(self, accelerator: str, now: float, share: float) -> bool:
-        """Record the share of the job that is done; return True if that changes its measured speed."""
+        """Record the completed share of the job; return True if this changes its measured speed."""
         if self._since is None:
             self._since = now, share
             return False
@@ -47,7 +47,7 @@ class Pace:
         return corrected(self.predicted, self.measured) if isinstance(self.predicted, Iterations) else self.predicted
 
     def done(self, share: float) -> float:
-        """Return the progress that a share of the job means, in the units of its work."""
+        """Convert a completed share of the job to progress in the unit of its work."""
         return share * self.predicted.count if isinstance(self.predicted, Iterations) else share
 
 
@@ -131,13 +131,13 @@ class LiveJob:
     Attributes:
         pace: Measured speed.
         following: Next placement once the job has stopped; None to wait.
-        granted_at: Time since which it holds its accelerators; None until Ray has room for it.
+        granted_at: Time at which it got its accelerators; None until Ray has assigned them.
         places: Machines on which it was started.
         share: Completed share of its longest schedule.
         saved_share: Share at its last checkpoint.
         stretches: Periods in which it held accelerators.
         losses: Number of successive losses without progress.
-        lost_at: Saved share when it was last lost.
+        lost_at: Saved share at the last loss of the job.
         because: Reason of its failure.
         figures: Quality of its model.
         costs: Measured times of starting, training and stopping.

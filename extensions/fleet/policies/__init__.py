@@ -45,7 +45,7 @@ ALL, LEARNED = "all", "learned"
 
 
 def policy_names(text: str) -> list[str]:
-    """Return the policies of a comma-separated list, or all of them that need no training.
+    """Return the policies of a comma-separated list, or for `all` those that need no training.
 
     Raises:
         RequestError: A policy is unknown or named twice, or the list is empty.
@@ -59,12 +59,12 @@ def policy_names(text: str) -> list[str]:
         if names.count(name) > 1:
             raise RequestError(f"the policy {name} is named twice: leave one out")
     if not names:
-        raise RequestError(f"no policy is named: give some of {', '.join(POLICIES)}")
+        raise RequestError(f"no policy is given: choose some of {', '.join(POLICIES)}")
     return names
 
 
 def is_learned(name: str) -> bool:
-    """Return True if a policy is a trained one in a file."""
+    """Return True if a policy is a trained policy from a file."""
     return name == LEARNED or name.startswith(f"{LEARNED}:")
 
 

@@ -22,7 +22,7 @@ class Delayed:
     """Delay scheduling: a job may decline a placement that is too spread out until its timers have expired.
 
     A job's timers start at the first offer that it could use, not at its arrival: under load they would otherwise
-    expire before the first offer. A waiting job blocks no others, unless machines are reserved for it.
+    expire before the first offer. A waiting job blocks no other jobs, unless machines are reserved for it.
 
     Args:
         name: See `Policy.name`.
@@ -49,7 +49,7 @@ class Delayed:
         return min((moment for moment in moments if moment > board.now), default=None)
 
     def _fill(self, board: Board) -> None:
-        """Offer free accelerators to all waiting jobs, the oldest first; a stopped job keeps its age."""
+        """Offer free accelerators to all waiting jobs in order of arrival, also for stopped jobs."""
         kept: Reservation | None = None
         for state in overdue(board) if self._reserves else ():
             if not self._offer(state, board):

@@ -14,8 +14,8 @@ class Mover:
     """Upgrades and swaps, for the most affected jobs first.
 
     An upgrade uses free accelerators. A swap also uses the accelerators of less affected jobs, which get others at
-    once; it is made if it saves accelerator time in total. A job that was moved for another's sake is not moved for a
-    while.
+    once, if this saves accelerator time in total. A job that was moved in favour of another job is not moved again for
+    a while.
     """
 
     def __init__(self) -> None:

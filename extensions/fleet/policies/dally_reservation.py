@@ -1,4 +1,4 @@
-"""Reservations of Dally: the job that would end last of all is not overtaken by smaller ones forever."""
+"""Reservations of Dally, so that smaller jobs do not overtake the job that would end last forever."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Reservation:
     spare: int
 
     def allows(self, state: JobState, placement: Placement, board: Board) -> bool:
-        """Return True if another job may use a placement: not reserved, within the spare, or if it ends in time."""
+        """Return True if another job may use a placement: if unreserved, within `spare`, or free again at `moment`."""
         inside = _inside(placement, self.machines)
         return inside <= self.spare or self._is_through(state, placement, board)
 
@@ -49,8 +49,8 @@ class Reservation:
 def overdue(board: Board) -> list[JobState]:
     """Return the waiting jobs that determine the makespan, the longest first.
 
-    These are the jobs that alone still take longer than all current work would take on the cluster without gaps. They
-    must also have waited for a share of that time. Only waiting jobs of the highest priority count.
+    These jobs alone take longer than all current work would take on a perfectly packed cluster, and
+    have waited for a share of that time. Only waiting jobs of the highest priority count.
     """
     if not board.waiting:
         return []
@@ -73,7 +73,7 @@ def overdue(board: Board) -> list[JobState]:
 def reserve(state: JobState, board: Board) -> Reservation | None:
     """Reserve the machines on which a waiting job would end first, at its tightest level; None without a reservation.
 
-    A job that has enough free accelerators but no placement lacks something else, and gets no reservation.
+    A job that cannot be placed although enough accelerators are free gets no reservation.
     """
     best: tuple[float, Reservation] | None = None
     for name, seconds in _alone(state, board, board.there()).items():
@@ -96,7 +96,7 @@ def _alone(state: JobState, board: Board, there: Mapping[str, int]) -> dict[str,
 
 
 def _free_at(machines: frozenset[int], asked: int, board: Board) -> tuple[float, int]:
-    """Return when enough accelerators of some machines will be free, and how many then; too few if never."""
+    """Return the time at which enough accelerators of the machines are free, and their number (too few if never)."""
     free, moment = sum(board.free[machine] for machine in machines), board.now
     held = {state.name: _inside(state.placement or (), machines) for state in board.running.values()}
     ends = sorted((_end(state, board), held[state.name]) for state in board.running.values() if held[state.name])

@@ -17,7 +17,7 @@ class Timers(NamedTuple):
 
     Attributes:
         machine_seconds: Time during which it accepts only placements within one machine.
-        rack_seconds: Time during which it accepts only placements within one rack; later any.
+        rack_seconds: Time during which it accepts only placements within one rack; later it accepts any placement.
     """
 
     machine_seconds: float
@@ -25,7 +25,7 @@ class Timers(NamedTuple):
 
 
 class Tuner(Protocol):
-    """Interface that sets the timers of a job, and records how long others have waited."""
+    """Interface of tuners, which set the timers of a job and record the waiting times of jobs."""
 
     def timers(self, accelerators: int, now: float) -> Timers:
         """Return the timers of a job with this number of accelerators."""

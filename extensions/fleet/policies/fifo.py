@@ -5,7 +5,7 @@ from shunter.extensions.fleet.policies.role import by_priority, run_in_order, se
 
 
 class Fifo:
-    """First in, first out: the first job in the queue that does not fit blocks all behind it."""
+    """First in, first out: the first job in the queue that does not fit blocks all later jobs."""
 
     name = "fifo"
     round_seconds = None

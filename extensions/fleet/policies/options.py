@@ -37,7 +37,7 @@ def options_of(state: JobState, board: Board) -> list[Option]:
 
 
 def restart_factor(state: JobState, board: Board) -> float:
-    """Return the goodput factor of a move, from age T, restarts N and seconds S of one: (T - N S) / (T + S)."""
+    """Return the goodput factor of a move, (T - N S) / (T + S): age T, number of restarts N, seconds of a restart S."""
     age = board.now - state.job.arrival_seconds
     cost = state.job.move_seconds
     if not state.starts or not cost:
@@ -46,7 +46,7 @@ def restart_factor(state: JobState, board: Board) -> float:
 
 
 def carry_out(picks: dict[str, Option], board: Board) -> None:
-    """Run every picked job as picked and stop the others; jobs that already run as picked do not move."""
+    """Run every job with its picked option and stop all other jobs; jobs that already run with it do not move."""
     for state in list(board.running.values()):
         option = picks.get(state.name)
         if option is None or not option.is_kept:

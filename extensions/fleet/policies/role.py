@@ -11,9 +11,9 @@ from shunter.extensions.fleet.job import JobState, tightest
 class Policy(Protocol):
     """Scheduling policy: decides repeatedly which jobs run where.
 
-    It is called at every arrival, end, outage and return, and at the time that it requested; with `round_seconds`, only
-    at multiples of that. It moves jobs with `Board.start` and `Board.stop` and keeps no reference to the board. A
-    policy never reads a clock: `Board.now` is the time, simulated or real.
+    `decide` is called at every arrival, end, outage and return, and at the time that it requested; with
+    `round_seconds`, only at multiples of `round_seconds`. It moves jobs with `Board.start` and `Board.stop` and keeps
+    no reference to the board. A policy never reads a clock: `Board.now` is the time, simulated or real.
     """
 
     @property

@@ -88,7 +88,7 @@ class Offer(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Group of equal jobs, which share the variables of one job; with `must`, all of them must get an option."""
+    """Group of equal jobs, which share the variables of one job; with `must`, every job must get an option."""
 
     must: bool
     offers: tuple[Offer, ...]

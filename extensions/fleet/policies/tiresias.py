@@ -8,9 +8,9 @@ DEMOTION_SERVICE_SECONDS = 57_600.0  # accelerator-seconds: 16 hours of one
 
 
 class Tiresias:
-    """Two queues, each first come, first served: a job that has used its share drops to the second for good.
+    """Two queues, each first come, first served; a job that has used its share moves permanently to the second queue.
 
-    In each round all jobs are visited in order, and each one whose demand still fits runs. New jobs get the machines
+    In each round all jobs are considered in order, and each job that still fits runs. New jobs get the machines
     with most free accelerators; running jobs keep their placements. This is the rule of the simulator published with
     Pollux (Qiao et al., OSDI 2021), whose results it reproduces.
     """

@@ -36,7 +36,7 @@ class Fleet:
 
     Args:
         request: Request that names the files.
-        say: Called with a message for each omission.
+        say: Called with a message for each type whose time cannot be predicted.
 
     Attributes:
         times: Time of each job of our own format by accelerator type, and the source of that time.
@@ -104,13 +104,13 @@ def publish_fleet(
         _result(title, schedules, values, source),
         markdown_table(schedules, values),
         run_id=run_id,
-        files={"Page with who ran where": PAGE},
+        files={"Page with the schedules": PAGE},
     )
     return page
 
 
 def _result(title: str, schedules: Sequence[Schedule], values: Sequence[Mapping[str, float]], source: str) -> str:
-    """Return a sentence that names the policy of the shortest mean time from arrival to end."""
+    """Return a sentence that names the policy with the shortest mean job completion time."""
     if not schedules:
         return f"{title}: no job has completed."
     hours, policy = min(

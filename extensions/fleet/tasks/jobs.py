@@ -22,7 +22,7 @@ class FleetJob:
         own: Job as given in the job file.
         request: Request of its training.
         dataset: Data set.
-        training: Training; its execution is chosen with the placement.
+        training: Training job, whose execution settings are chosen with the placement.
     """
 
     own: OwnJob
@@ -75,7 +75,7 @@ def training_of_own(own: OwnJob) -> ClickJob:
 
 
 def with_times(jobs: Sequence[FleetJob], types: Sequence[str], predict_times: DurationModel) -> list[FleetJob]:
-    """Return the jobs with predicted times for these accelerator types where they state none.
+    """Return the jobs; add predicted times for the accelerator types to jobs without stated times.
 
     Raises:
         RequestError: The time of a job cannot be predicted.
@@ -85,7 +85,7 @@ def with_times(jobs: Sequence[FleetJob], types: Sequence[str], predict_times: Du
 
 
 def by_type(own: OwnJob, types: Sequence[str]) -> OwnJob:
-    """Turn one number of accelerators into numbers by type: that many cores, or a GPU per process."""
+    """Convert one number of accelerators to numbers by type: this number of cores, or a GPU per process."""
     if isinstance(own.accelerators, dict) or all(is_processor(name) for name in types):
         return own
     cores = {name: own.accelerators for name in types if is_processor(name)}

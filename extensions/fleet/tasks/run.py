@@ -158,7 +158,7 @@ def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> 
 
 
 def _again(job: JobRecord) -> JobRecord:
-    """Return the record of a failed job with another retry from its last checkpoint."""
+    """Return the record of a failed job, reset for a retry from its last checkpoint."""
     if job.status is not Status.FAILED:
         return job
     return job.model_copy(update={"status": Status.COMING, "because": "", "losses": 0})

@@ -98,7 +98,7 @@ ACCELERATOR_TYPE = "accelerator_type:"  # prefix of Ray's resources for accelera
 
 @dataclass
 class _Running:
-    """Running training."""
+    """Running training job."""
 
     job: str
     slots: Sequence[WorkerSlot]
@@ -163,7 +163,7 @@ class RayTrainings:
         return self._machines
 
     def start(self, job: str, places: Places) -> None:
-        """Start a job, from its last checkpoint if it has one, as soon as there is room on these machines."""
+        """Start a job, from its last checkpoint if any, as soon as these machines have enough free accelerators."""
         assert job not in self._running, f"{job} runs already"
         self._progress.pop(job, None)  # of an earlier start: steps may be repeated
         on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
@@ -274,7 +274,7 @@ class RayTrainings:
                 self._machines = error
             except Exception as error:  # any exception of Ray when its head is lost
                 self._machines = HardwareError(
-                    f"The Ray cluster at {self._address} does not answer any more ({first_line(error)}): start it "
+                    f"The Ray cluster at {self._address} no longer answers ({first_line(error)}): start it "
                     "again and give the same command: the jobs resume from their last checkpoints."
                 )
 

@@ -40,24 +40,24 @@ def read_msr(path: Path) -> list[Job]:
     """Read `cluster_job_log` of Microsoft's Philly cluster, as Microsoft Research publishes it.
 
     A job takes the seconds of all its attempts together, on the accelerators of the last one. Jobs without a recorded
-    attempt, and those that still ran, are skipped. The first arrival is second 0.
+    attempt, and jobs that were still running, are skipped. The first arrival is second 0.
 
     Raises:
-        DataError: The file is no such log.
+        DataError: The file is not such a log.
     """
     try:
         with open_text(path) as file:
             log = json.load(file)
         found = [(str(job["jobid"]), moment_of(job["submitted_time"]), *_attempts(job["attempts"])) for job in log]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is no cluster_job_log of Microsoft's Philly traces ({error})") from error
+        raise DataError(f"{path} is not a cluster_job_log of Microsoft's Philly traces ({error})") from error
     found = [job for job in found if job[2] > 0 and job[3] > 0]
     first = min((arrival for _, arrival, _, _ in found), default=0.0)
     return [_job(job, arrival - first, accelerators, taken) for job, arrival, accelerators, taken in found]
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> tuple[int, float]:
-    """Return the accelerators of the last attempt and the seconds of all; 0 of both if one has not ended."""
+    """Return the accelerators of the last attempt, and the seconds of all; zeros if an attempt has not ended."""
     taken, accelerators = 0.0, 0
     for attempt in attempts:
         begun, ended = attempt["start_time"], attempt["end_time"]

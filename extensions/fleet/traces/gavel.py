@@ -36,7 +36,7 @@ def read_trace(path: Path) -> list[Job]:
 def read_shockwave(path: Path) -> list[Job]:
     """Read a trace of Shockwave (NSDI 2023): each job states its duration, at the batch size that it begins with.
 
-    The batch size of a job stays as it is, although most jobs of these traces change it as they run.
+    The batch size of a job stays constant, although most jobs of these traces change their batch size.
 
     Raises:
         DataError: A line is invalid.
@@ -48,7 +48,7 @@ def read_shockwave(path: Path) -> list[Job]:
         values = text.split("\t")
         if len(values) != len(SHOCKWAVE_FIELDS):
             raise DataError(
-                f"line {line} of {path}: {len(values)} fields, and should have {len(SHOCKWAVE_FIELDS)} between tabs"
+                f"line {line} of {path}: {len(values)} fields, but should have {len(SHOCKWAVE_FIELDS)} between tabs"
             )
         fields = dict(zip(SHOCKWAVE_FIELDS, values, strict=True))
         jobs.append(
@@ -72,7 +72,7 @@ def read_gavel(path: Path) -> list[Job]:
     """
     table = next((folder / TABLE for folder in (path.parent, path.parent.parent) if (folder / TABLE).exists()), None)
     if table is None:
-        raise DataError(f"{path} needs {TABLE} beside it or one folder up, for how fast its jobs run")
+        raise DataError(f"{path} needs {TABLE} in the same folder or one folder up, which gives the speed of its jobs")
     check_text(str(table))
     together, apart = read_throughputs(table)
     jobs = []
@@ -81,7 +81,7 @@ def read_gavel(path: Path) -> list[Job]:
     for line, text in enumerate(lines, start=1):
         fields = text.split("\t")
         if len(fields) not in (len(FIELDS), len(FIELDS) - 1):  # older traces have no directory column
-            raise DataError(f"line {line} of {path}: {len(fields)} fields, and should have {len(FIELDS)} between tabs")
+            raise DataError(f"line {line} of {path}: {len(fields)} fields, but should have {len(FIELDS)} between tabs")
         steps, scale, weight, _, arrival = fields[-5:]
         work = gavel_work(
             read(path, line, "job_type", fields[0], name),
@@ -138,5 +138,5 @@ def read_throughputs(path: Path) -> tuple[Throughputs, Throughputs]:
             for key, rates in models.items():
                 target[ast.literal_eval(key)] = float(rates["null"])
     except (OSError, ValueError, KeyError, AttributeError, TypeError, SyntaxError, RecursionError) as error:
-        raise DataError(f"{path} is no table of throughputs such as Gavel's simulation_throughputs.json") from error
+        raise DataError(f"{path} is not a table of throughputs such as Gavel's simulation_throughputs.json") from error
     return together, apart

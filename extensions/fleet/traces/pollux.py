@@ -237,7 +237,7 @@ class ElasticWork:
         return application.rates_by_epoch[asked]
 
     def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
-        """Return the progress per second with the requested batch, or with the best one of the validated batches."""
+        """Return the progress per second with the requested batch size, or with the best validated batch size."""
         application, accelerators = self.application, sum(counts)
         if self.batch is not None:
             return application.goodput(epoch, counts, application.divide(self.batch, accelerators))

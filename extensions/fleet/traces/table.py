@@ -56,7 +56,7 @@ def read(path: Path, line: int, name: str, text: str | None, how: Reader) -> Any
     try:
         return how("" if text is None else text.strip())
     except ValueError as error:
-        raise DataError(f"line {line} of {path}: {name} is {text!r}, and should be {error}") from error
+        raise DataError(f"line {line} of {path}: {name} is {text!r}, but should be {error}") from error
 
 
 def seconds(text: str) -> float:

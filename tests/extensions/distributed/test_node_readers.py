@@ -44,7 +44,7 @@ def test_a_node_that_sees_log_and_cache_takes_part(seen: Seen) -> None:
 def test_a_node_without_the_log_or_with_another_one_does_not(seen: Seen, log_file: Path) -> None:
     with log_file.open("ab") as stream:
         stream.write(b"\n")
-    assert seen.fault() == f"sees {log_file} with another size or time of change"
+    assert seen.fault() == f"sees {log_file} with another size or modification time"
     log_file.unlink()
     assert seen.fault() == f"does not see {log_file} (No such file or directory)"
 
@@ -108,7 +108,7 @@ def test_nodes_give_the_arrays_of_one_process_though_one_dies(
             "Node doomed does not help to",
             "Node steady does not help to",
         ]
-        assert all(fault.endswith("sees /proc/self/stat with another size or time of change.") for fault in faults)
+        assert all(fault.endswith("sees /proc/self/stat with another size or modification time.") for fault in faults)
         caplog.clear()
         with Nodes(nodes, source.paths, tmp_path) as crew:
             assert crew.count == 2

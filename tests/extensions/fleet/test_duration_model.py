@@ -59,7 +59,9 @@ def test_what_is_stated_stays_what_was_measured_is_taken_and_the_rest_is_estimat
         ("wider", "A100"): Source.ESTIMATED,
     }
     assert all(one.seconds > 0 for one in predict_times.times)
-    assert told == [f"{name} is not run on Mystery: its duration there is unknown." for name in ("known", "wider")]
+    assert told == [
+        f"{name} cannot run on Mystery: its duration on this type is unknown." for name in ("known", "wider")
+    ]
 
 
 def test_memory_is_predicted_and_two_jobs_that_a_server_has_no_room_for_do_not_run_together(dataset: Dataset) -> None:

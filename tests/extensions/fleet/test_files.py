@@ -117,7 +117,7 @@ def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complain
             "job 'a': speedups are those",
         ),
         ("j.csv", "a,b\n1,2\n", "columns of no known trace"),
-        ("j.csv", "job_id,num_gpu,submit_time,duration\n", "holds no jobs"),
+        ("j.csv", "job_id,num_gpu,submit_time,duration\n", "has no jobs"),
         ("j.trace", "x\n", "needs simulation_throughputs.json"),
     ],
 )
@@ -128,14 +128,14 @@ def test_wrong_jobs_are_refused_in_words(tmp_path: Path, name: str, text: str, c
 
 def test_jobs_for_accelerators_that_are_not_there_are_named(tmp_path: Path) -> None:
     jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: a, train_seconds: {H100: 5}}]"))
-    with pytest.raises(RequestError, match="'a' runs on H100, and the cluster has A100, cpu"):
+    with pytest.raises(RequestError, match="'a' runs on H100, but the cluster has A100, cpu"):
         check_fit(jobs, read_cluster(write(tmp_path, "c.yaml", CLUSTER)))
 
 
 def test_policies_are_named_once_and_known() -> None:
     assert policy_names("fifo, dally") == ["fifo", "dally"]
     assert policy_names("all") == list(POLICIES)
-    for text, complaint in (("fifo,fifo", "twice"), (",", "no policy is named"), ("dalli", "did you mean dally")):
+    for text, complaint in (("fifo,fifo", "twice"), (",", "no policy is given"), ("dalli", "did you mean dally")):
         with pytest.raises(RequestError, match=complaint):
             policy_names(text)
 

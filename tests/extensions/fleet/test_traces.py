@@ -35,11 +35,11 @@ def test_philly_arrivals_count_from_the_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("yesterday,66.0,1,66.0,a", "line 3 of .*: timestamp is 'yesterday', and should be a date and time"),
-        ("2017-10-09 07:01:55,long,1,66.0,a", "line 3 of .*: duration is 'long', and should be a number above 0"),
+        ("yesterday,66.0,1,66.0,a", "line 3 of .*: timestamp is 'yesterday', but should be a date and time"),
+        ("2017-10-09 07:01:55,long,1,66.0,a", "line 3 of .*: duration is 'long', but should be a number above 0"),
         ("2017-10-09 07:01:55,nan,1,66.0,a", "line 3 of .*: duration is 'nan'"),
-        ("2017-10-09 07:01:55,66.0,0.5,66.0,a", "line 3 of .*: num_gpus is '0.5', and should be a whole number"),
-        ("2017-10-09 07:01:55,66.0", "line 3 of .*: num_gpus is None, and should be a whole number"),
+        ("2017-10-09 07:01:55,66.0,0.5,66.0,a", "line 3 of .*: num_gpus is '0.5', but should be a whole number"),
+        ("2017-10-09 07:01:55,66.0", "line 3 of .*: num_gpus is None, but should be a whole number"),
     ],
 )
 def test_a_broken_line_is_refused_by_its_number_and_field(tmp_path: Path, line: str, complaint: str) -> None:
@@ -69,7 +69,7 @@ def test_an_application_leads_to_no_other_folder(tmp_path: Path) -> None:
     path.parent.mkdir()
     (tmp_path / "traces").mkdir()
     path.write_text("name,time,application,num_replicas,batch_size\na,0,../workloads,1,32\n")
-    with pytest.raises(DataError, match=r"line 2 of .*application is '../workloads', and should be a name of letters"):
+    with pytest.raises(DataError, match=r"line 2 of .*application is '../workloads', but should be a name of letters"):
         read_pollux(path)
 
 

@@ -54,7 +54,7 @@ def test_communication_is_explained_by_what_is_sent_or_refused_in_one_sentence(p
     noise = [communication(number, seconds) for number, seconds in enumerate((9e-3, 1e-3, 8e-3, 0.0, 9e-3), start=1)]
     refused = build_report(plan, replace(make_measurements(), communication=noise, traffic=None), profile)
     assert refused.communication is None
-    assert "is not used: measure again when the machine is quiet." in refused.communication_note
+    assert "is not used: measure again when the machine is idle." in refused.communication_note
     assert StallReport.model_validate_json(report.model_dump_json()) == report
 
 

@@ -178,5 +178,5 @@ def test_rows_are_divided_evenly_among_the_processes_of_a_host() -> None:
 
 
 def test_processes_that_cannot_be_divided_into_hosts_are_refused(group: list[Any]) -> None:
-    assert all("4 processes cannot be hosts of 3 each" in results["error"] for results in group)
+    assert all("4 processes cannot be divided into hosts of 3 each" in results["error"] for results in group)
     assert not dist.is_initialized()

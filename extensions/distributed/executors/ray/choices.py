@@ -17,7 +17,7 @@ SelectUpgrade = Callable[[Mapping[str, float], str, TrainingProgress], str | Non
 
 
 def nowhere(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> None:
-    """Return None: the `SelectUpgrade` of a training run that stays."""
+    """Return None; a `SelectUpgrade` for training runs that never move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +49,19 @@ class Choices:
         return list(found.values())
 
     def totals(self, placement: Placement) -> dict[str | None, float]:
-        """Return the total of the whole job on each node alone, including the placement's node; infinite if unknown."""
+        """Return the predicted time of the whole job on each node, the placement's included; infinite if unknown."""
         there = placement.model_copy(update={"processes": 1})
         own = next((one.total for one in self.all if one.placement == there), math.inf)
         return {one.placement.node: one.total for one in self.alike(placement)} | {placement.node: own}
 
     def begin(self, placement: Placement) -> Placement | None:
-        """Return where a run begins if its placement is in use; None if it is free, or nothing else is free."""
+        """Return the alternative first placement of a run; None if its own placement is free, or no alternative is."""
         if not self.may_begin_elsewhere or are_free(self.slots(placement)):
             return None
         return next((one for one in self._others(placement) if are_free(self.slots(one))), None)
 
     def better(self, here: Placement, slots: Sequence[WorkerSlot], progress: TrainingProgress) -> Placement | None:
-        """Return where a training run continues after releasing its current placement; None if it stays.
+        """Return the placement to which a training run moves from its current one; None if it stays.
 
         Args:
             here: Current placement of the training run.
@@ -93,7 +93,7 @@ def are_free(slots: Sequence[WorkerSlot], released: Sequence[WorkerSlot] = ()) -
 
     Args:
         slots: Worker slots.
-        released: Processes that would be released first.
+        released: Worker slots that would be released first.
     """
     free = free_resources()
     asked, given = _by_node(slots), _by_node(released)
@@ -103,7 +103,7 @@ def are_free(slots: Sequence[WorkerSlot], released: Sequence[WorkerSlot] = ()) -
 
 
 def _by_node(slots: Sequence[WorkerSlot]) -> dict[tuple[str, str], float]:
-    """Return the requested amount of each resource of each node; 0 for all others."""
+    """Return the requested amount by node and resource; 0 for resources that are not requested."""
     counted: dict[tuple[str, str], float] = defaultdict(float)
     for slot in slots:
         for name, count in slot.resources.items():

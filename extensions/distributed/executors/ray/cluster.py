@@ -67,7 +67,7 @@ class Cluster:
     Attributes:
         ledger: Energy used by the nodes.
         moves: Sentences on each move of a training run and its reason.
-        nodes_together: Nodes of the processes of one training run, in the order of their first use.
+        nodes_together: Names of the nodes of each multi-process training run, in the order of their first use.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode]) -> None:
@@ -112,7 +112,7 @@ class Cluster:
         """Return the cost of collectives between the first few nodes, measured once a day.
 
         Raises:
-            HardwareError: A node does not take part.
+            HardwareError: A node does not take part in the measurement.
         """
         return network_between(list(self.nodes.values())[:MOST_MEASURED])
 
@@ -177,7 +177,7 @@ class Cluster:
             task: The training; its checkpoints are copied into their folder on this machine.
             placement: First placement.
             hooks: Functions that are called in this process.
-            ledger: Ledger of the energy of each attempt.
+            ledger: Record of the energy of each attempt.
         """
         placement, restarts = self._alive(placement), 0
         if task.checkpointing is not None:
@@ -203,11 +203,11 @@ class Cluster:
                 self._note_move(f"{error} It continues at {self._label(placement)}.")
 
     def _begun_at(self, placement: Placement) -> Placement:
-        """Return the first placement of training runs: theirs, unless it is in use and another is free."""
+        """Return the first placement of training runs: the requested one, unless it is in use and another is free."""
         free = self._choices.begin(placement)
         if free is None:
             return placement
-        self._note_move(f"{self._label(placement)} is taken: it begins at {self._label(free)}.")
+        self._note_move(f"{self._label(placement)} is in use: the training begins at {self._label(free)}.")
         return free
 
     def _label(self, placement: Placement) -> str:
@@ -227,10 +227,10 @@ class Cluster:
 
         Args:
             task: The training; its checkpoints are copied into their folder on this machine.
-            slots: Worker slots, those of one node next to each other.
+            slots: Worker slots, grouped by node.
             hooks: Functions that are called in this process.
             ledger: Ledger that records the energy of the attempt.
-            on_begin: Called when the nodes have room for the training.
+            on_begin: Called when the nodes have free resources for the training.
             on_checkpoint: Called when a checkpoint has been copied to this machine.
 
         Raises:
@@ -298,7 +298,7 @@ class Cluster:
         up = {node["NodeID"] for node in alive_nodes()}
         alive = [name for name, node in self.nodes.items() if node.node_id in up]
         if not alive:
-            raise HardwareError("No node of the cluster is up any more: train again when one is, to resume.")
+            raise HardwareError("All nodes of the cluster are down: train again when a node is up, to resume.")
         if placement.node in alive and placement.node != exclude:
             return placement
         elsewhere = [name for name in alive if name != exclude] or alive
@@ -311,7 +311,7 @@ class Cluster:
         return placement.model_copy(update={"accelerator": f"{same.name}@{node.name}"})
 
     def _bring(self, dataset: Dataset, node: ClusterNode) -> None:
-        """Send the data to a node that has neither the same path nor an earlier copy.
+        """Send the data to a node, unless it has the same path or an earlier copy.
 
         Raises:
             NodeLostError: the node does not take the data.
@@ -324,7 +324,7 @@ class Cluster:
                 for piece in read_pieces(dataset):
                     ray.get(self._on(node, write_piece).remote(dataset, piece))
         except RayError as error:
-            raise NodeLostError(f"Node {node.name} does not take the data set ({first_line(error)}).") from error
+            raise NodeLostError(f"Node {node.name} cannot receive the data set ({first_line(error)}).") from error
 
     def _node(self, placement: Placement) -> ClusterNode:
         return self.nodes[str(placement.node)]
@@ -347,7 +347,7 @@ def _nothing() -> None:
 
 
 def _are_a_group(task: Task, slots: Sequence[WorkerSlot]) -> bool:
-    """Return True if several processes train, or began the training: only a process group can read its state."""
+    """Return True if several processes train, or trained before: only a group can read the state of a group."""
     begun_by_many = task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
     return len(slots) > 1 or begun_by_many
 

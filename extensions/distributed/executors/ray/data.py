@@ -1,4 +1,4 @@
-"""Transfer of a data set to a node without it: file by file, in pieces, into the node's own cache."""
+"""Transfer of a data set to a node that lacks it: file by file, in pieces, into the node's own cache."""
 
 import uuid
 from collections.abc import Iterator

@@ -48,7 +48,7 @@ def network_between(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
     """Time collectives between one process on each node, or read the measurement of the last day.
 
     Raises:
-        HardwareError: A node does not take part.
+        HardwareError: A node does not take part in the measurement.
     """
     names = "|".join(sorted(f"{node.host} {node.address} {node.name}" for node in nodes))
     key = ProfileKey.of(hashlib.sha256(names.encode()).hexdigest()[:16])
@@ -79,7 +79,7 @@ def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
     except RayError as error:
         raise HardwareError(
             f"The network between the nodes {', '.join(node.name for node in nodes)} cannot be measured "
-            f"({first_line(error)}): see that they reach each other, or train in one process."
+            f"({first_line(error)}): check that the nodes can connect to each other, or train in one process."
         ) from error
     finally:
         for actor in actors:

@@ -77,7 +77,7 @@ class NodeTrainer:
         """Start the training in a thread.
 
         Args:
-            task: The training, or the rest of one; the arrays of its data are searched on this node.
+            task: Training to begin or resume; its data arrays are read from this node.
             files: Checkpoint to resume from; empty to begin.
         """
         threading.Thread(target=self._run, args=(task, files), name="training", daemon=True).start()
@@ -97,7 +97,7 @@ class NodeTrainer:
         return messages
 
     def ready(self) -> None:
-        """Do nothing; that the call returns shows that Ray has reserved the resources of the actor."""
+        """Do nothing; the call returns once Ray has reserved the resources of the actor."""
 
     def end(self, seconds: float) -> None:
         """Wait at most this many seconds for the training to end."""
@@ -170,7 +170,7 @@ class NodeTrainer:
             self._arrived.notify()
 
     def _unsent_parts(self) -> Files:
-        """Return the parts of queued checkpoints, which a later checkpoint may also consist of."""
+        """Return the parts of queued checkpoints, which later checkpoints may refer to."""
         files = [kept.files for kept in self._messages if isinstance(kept, CheckpointSaved)]
         return {name: part for found in files for name, part in found.items() if is_part(name)}
 

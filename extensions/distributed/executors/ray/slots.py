@@ -23,8 +23,8 @@ class WorkerSlot:
     """Worker slot of one process of a training run.
 
     Attributes:
-        placement: Its accelerator on the node, with the threads of this process alone.
-        shared_by: Processes of the training run on that node.
+        placement: Accelerator of the process on the node, with the threads of this process only.
+        shared_by: Number of processes of the training run on the node.
         memory_bytes: Predicted memory on the node; 0 if unknown.
     """
 
@@ -46,7 +46,7 @@ class WorkerSlot:
 
     @property
     def cores(self) -> int | None:
-        """Return the cores whose idle power counts for this process; None for all."""
+        """Return the number of cores whose idle power is attributed to this process; None for all cores."""
         if self.shared_by == 1:
             return None
         return max(1, next(one.cores for one in self.node.accelerators if one.kind == "cpu") // self.shared_by)
@@ -68,7 +68,7 @@ def spread(
         placement: the chosen placement, which comes first.
         count: number of training runs.
         nodes: Nodes of the cluster, by name.
-        asked: Noun in the plural, and option, for messages: trials, or the processes of one training run.
+        asked: Plural noun and option for messages: trials, or the processes of one training run.
 
     Raises:
         RequestError: there are fewer GPUs of that model than training runs.
@@ -84,7 +84,7 @@ def spread(
     alike.sort(key=lambda name: name != placement.accelerator)
     if placement.device != "cpu" and count > len(alike):
         raise RequestError(
-            f"{count} {asked[0]} want a GPU each, and the cluster has {len(alike)} of the model {model}: lower "
+            f"{count} {asked[0]} need a GPU each, but the cluster has {len(alike)} of the model {model}: lower "
             f"{asked[1]} to {len(alike)}."
         )
     shared_by = -(-count // len(alike))
@@ -110,12 +110,12 @@ class RayExecutor(Executor):
     Args:
         cluster: Cluster that sends the training runs.
         placement: First placement of the training runs.
-        ledger: Ledger of the energy of its training runs.
-        shared_by: Executors that share the node, including this one.
+        ledger: Record of the energy of the training runs.
+        shared_by: Number of executors that share the node, including this one.
         division: Division of the tables among processes.
     """
 
-    eager_because = "it trains on another machine"
+    eager_because = "the training runs on another machine"
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class RayExecutor(Executor):
         """Train; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
-            NodeLostError: One node after the other was lost.
+            NodeLostError: Several nodes in succession were lost.
             KeyboardInterrupt: The executor was closed, or Ctrl-C.
         """
         task = Task(job=job, checkpointing=checkpointing, cores=self._cores, division=self._division)
@@ -166,10 +166,10 @@ class RayExecutor(Executor):
 
 
 class FlowMeter:
-    """Energy of the flow's own process and of the nodes that train for it; a `shunter.engine.stopping.Meter`.
+    """Energy meter of the flow's process and of its training nodes; a `shunter.engine.stopping.Meter`.
 
     Args:
-        here: entered meter of this process.
+        here: Running meter of this process.
     """
 
     def __init__(self, here: EnergyMeter, ledger: Ledger) -> None:

@@ -30,7 +30,7 @@ CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # parts of to
 
 
 class NodeLostError(TrainingError):
-    """Error that a node, or a process that trained on it, is gone; its last checkpoint is kept."""
+    """Error: a node, or a training process on it, was lost; the last checkpoint is kept."""
 
     code = "node-lost"
 
@@ -53,7 +53,7 @@ def train_on_nodes(
         task: Training to run or to resume.
         files: Files of the state to resume from; empty for a new training.
         hooks: Functions that are called in this process.
-        is_together: Whether the processes are a group, also of one, whose checkpoints are sharded.
+        is_together: Whether the processes form a group (possibly of one process), whose checkpoints are sharded.
         on_energy: Called with the energy of all processes so far.
         on_checkpoint: Called with the files of each new state.
         on_begin: Called when Ray has reserved the resources of all processes.
@@ -101,7 +101,7 @@ def wait_until_known(slots: Sequence[WorkerSlot]) -> None:
 
 
 def _answer() -> None:
-    """Do nothing; that the call returns shows that the node is alive."""
+    """Do nothing; the call returns only if the node is alive."""
 
 
 def _actor(group: Any, turn: int, slot: WorkerSlot, *, is_together: bool) -> Any:
@@ -134,12 +134,12 @@ def _wait_for_room(actors: Sequence[Any], slots: Sequence[WorkerSlot], hooks: Ho
         up = {node["NodeID"] for node in alive_nodes()}
         for slot in slots:
             if slot.node.node_id not in up:
-                raise NodeLostError(f"Node {slot.node.name} is gone before the training began there.")
+                raise NodeLostError(f"Node {slot.node.name} was lost before the training began on it.")
     ray.get(ready)
 
 
 def _start(actors: Sequence[Any], slots: Sequence[WorkerSlot], task: Task, files: Files, *, is_together: bool) -> None:
-    """Start the training; in a group, the first process gets the state and distributes it, and returns the model."""
+    """Start the training; in a group, the first process receives and distributes the state, and returns the model."""
     import ray
 
     if is_together:
@@ -221,7 +221,7 @@ class _Channel:
 
 
 def _is_connection(error: BaseException) -> bool:
-    """Return True if an error says that another process is unreachable."""
+    """Return True if an error means that another process is unreachable."""
     words = f"{type(error).__name__} {error}".lower()
     return not isinstance(error, ShunterError) and any(word in words for word in CONNECTION)
 
@@ -238,13 +238,14 @@ def signs_of_a_loss() -> tuple[type[Exception], ...]:
 
 
 def lost(node: str, error: BaseException) -> NodeLostError:
-    """Return the error that a training run was lost with its process.
+    """Return the error for a training run whose process was lost.
 
     Args:
         node: Names of the nodes of the training.
         error: Exception that revealed the loss.
     """
     return NodeLostError(
-        f"The training on node {node} was lost with its process ({first_line(error)}): its last checkpoint is "
+        f"The training on node {node} was lost, because its process ended ({first_line(error)}): its "
+        "last checkpoint is "
         f"kept, train again to resume from it."
     )

@@ -73,7 +73,7 @@ def test_the_model_of_trainings_comes_back_from_exact_times() -> None:
 
 
 def test_three_models_are_too_few() -> None:
-    with pytest.raises(HardwareError, match="needs 4 measured models and has 3"):
+    with pytest.raises(HardwareError, match="needs 4 measured models, but there are only 3"):
         CommunicationModel.fit(samples(models=3))
 
 

@@ -1,4 +1,4 @@
-"""The exchange through memory that processes share, timed between real processes."""
+"""The exchange through shared memory of the processes, timed between real processes."""
 
 from shunter.extensions.distributed.links.collectives import SHARED_LINK, measure_shared_vectors
 from shunter.hardware.types import SHARED_OPERATIONS

@@ -117,7 +117,7 @@ def test_the_command_shows_what_differs(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--out", "plan.png"], "where the plan's picture goes"),
+        (["--out", "plan.png"], "the path of the plan's picture"),
         (["--out", "."], "is a folder: name a file in it"),
         (["--max-device-gib", "inf"], "--max-device-gib"),
         (["--max-device-gib", "1e300"], "--max-device-gib"),

@@ -37,7 +37,7 @@ def test_nothing_that_changes_the_model_is_taken_unless_it_is_allowed(tmp_path: 
     assert draw_plan(told, tmp_path / "plan.png").stat().st_size > 10_000
     taken = explored(demand, place, communication="any", most_batch_size=3 * BATCH)
     assert (taken.plan.batch_size, taken.plan.precision) == (2 * BATCH, "fp16")
-    assert "Taken: messages in fp16 (rounds rows on their way, which itself is not counted;" in taken.told
+    assert "Taken: messages in fp16 (rounds sent rows; the time of rounding is not counted;" in taken.told
     assert taken.plan.batch_size / taken.step_seconds > told.plan.batch_size / told.step_seconds
     assert all(one.batch_size <= 3 * BATCH for one in taken.proposals)
 

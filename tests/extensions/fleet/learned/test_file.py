@@ -82,7 +82,7 @@ def test_what_was_changed_or_is_none_is_refused_in_a_sentence(tmp_path: Path) ->
     last[-1] ^= 1
     for payload in (whole[:-5], bytes(last), whole.replace(b"srtf", b"fifo"), b"", b"\x00" * 100, b"{}"):
         path.write_bytes(payload)
-        with pytest.raises(DataError, match="is no learned policy, or was changed since"):
+        with pytest.raises(DataError, match="is not a learned policy, or was changed since"):
             load_policy(path)
     with pytest.raises(RequestError, match=r"cannot be read \(No such file"):
         make_policy(f"learned:{tmp_path / 'none'}")

@@ -251,7 +251,7 @@ def test_a_job_that_fails_for_its_own_reason_is_not_tried_again_and_others_go_on
     found.run()
     assert statuses(found) == {"bad": Status.FAILED, "good": Status.FINISHED}
     assert [name for name, _ in there.starts] == ["bad", "good"]
-    assert "bad failed and is not tried again: its loss is not a number any more" in said
+    assert "bad failed and is not retried: its loss is not a number any more" in said
     assert [one.job for one in found.schedule().outcomes] == ["good"]
 
 
@@ -309,7 +309,7 @@ def test_ctrl_c_lets_what_runs_save_its_state() -> None:
     ("asked", "sentence"),
     [
         (job("wide", 10, accelerators=3), "job 'wide' needs 3 accelerators, and the largest machine .* has 2"),
-        (Job("odd", 0.0, 1, Iterations(1, {"TPU": 1.0})), "job 'odd' runs on TPU, and the cluster has cpu"),
+        (Job("odd", 0.0, 1, Iterations(1, {"TPU": 1.0})), "job 'odd' runs on TPU, but the cluster has cpu"),
     ],
 )
 def test_what_no_machine_could_take_is_refused_at_once(asked: Job, sentence: str) -> None:

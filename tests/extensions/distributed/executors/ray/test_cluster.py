@@ -388,7 +388,7 @@ def other_on_second(second: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPat
 
     def give_way(record: logging.LogRecord) -> bool:
         nonlocal begun
-        begun += "it begins at" in record.getMessage()
+        begun += "the training begins at" in record.getMessage()
         if begun == 2:
             ray.kill(other)
             deadline = time.monotonic() + PATIENCE_SECONDS
@@ -437,7 +437,8 @@ def test_a_training_is_ordered_on_the_cluster_moves_to_the_better_node_and_is_tr
     run = MlflowClient(tracking_uri()).get_run(summary.run_id)
     steady = placement.label.replace("second", "steady")
     assert run.data.tags["cluster.moves"] == (
-        f"{placement.label} is taken: it begins at {steady}. {placement.label} is taken: it begins at {steady}. "
+        f"{placement.label} is in use: the training begins at {steady}. "
+        f"{placement.label} is in use: the training begins at {steady}. "
         f"{placement.label} is free: the training at {steady} continues there."
     )
     assert run.data.params["placement.accelerator"] == placement.accelerator

@@ -184,7 +184,7 @@ def test_a_training_begins_where_there_is_room_and_moves_to_the_better_node_that
     kept = Checkpointing(tmp_path / "checkpoint")
     result = opened.executor(better, kept.directory).run(job, Hooks(on_epoch=give_way), kept)
     assert opened.moves == [
-        f"{better.label} is taken: it begins at {steady.label}.",
+        f"{better.label} is in use: the training begins at {steady.label}.",
         f"{better.label} is free: the training at {steady.label} continues there.",
     ]
     assert_same_weights(result, train(job))
