@@ -157,5 +157,5 @@ def test_a_file_is_checked_before_anything_is_foretold(tmp_path: Path) -> None:
     (job,), _ = read_fleet(request, lambda jobs, types: [one.model_copy(update=given) for one in jobs])
     assert job.work.types() == ("A100",)
     (tmp_path / "j.yaml").write_text("jobs: [{name: a}]")
-    with pytest.raises(RequestError, match="job 'a': give its train_seconds by accelerator, or under train"):
+    with pytest.raises(RequestError, match="job 'a': give its train_seconds by accelerator, or its training options"):
         read_own_jobs(tmp_path / "j.yaml")

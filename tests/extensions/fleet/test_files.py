@@ -98,7 +98,7 @@ def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complain
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("j.yaml", "jobs: [{name: a}]", "job 'a': give its train_seconds by accelerator, or under train"),
+        ("j.yaml", "jobs: [{name: a}]", "job 'a': give its train_seconds by accelerator, or its training options"),
         ("j.yaml", "jobs: [{name: a, train_seconds: {x: -1}}]", "give a number above 0"),
         (
             "j.yaml",
