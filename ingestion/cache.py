@@ -24,6 +24,7 @@ from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
 from shunter.ingestion.fields import SingleValued
 from shunter.ingestion.progress import OnProgress, ignore
 from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.addresses import located, path_beside
 from shunter.ingestion.sources.guard import Budget, check_sizes, open_checked
 from shunter.ingestion.sources.parquet import partitions_of
 from shunter.ingestion.survey import positives_alone
@@ -182,8 +183,9 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
 
 def _joined_files(source: Source) -> tuple[Path, ...]:
     """Return the files of all joined tables of the log."""
-    folders = dict.fromkeys(path.parent for path in source.paths)
-    files = (folder / Path(join.file).expanduser() for folder in folders for join in source.schema.joins)
+    joins = source.schema.joins
+    logs = {located(path).parent: path for path in source.paths}.values() if joins else ()
+    files = (path_beside(log, join.file) for log in logs for join in joins)
     return tuple(file for file in dict.fromkeys(files) if file.exists())
 
 

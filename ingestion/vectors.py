@@ -19,6 +19,7 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
 from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.addresses import local_path, parse_address
 from shunter.ingestion.sources.guard import Budget, check_paths, open_checked
 from shunter.ingestion.sources.parquet import open_parquet, read_batches
 
@@ -39,7 +40,7 @@ def vector_files(schema: Schema) -> tuple[Path, ...]:
     """
     files: list[Path] = []
     for column in columns_with_vectors(schema):
-        path = Path(column.vectors or "")
+        path = _path_of(column)
         check_paths([path])
         if path.suffix not in ENDINGS:
             raise DataError(f"The vectors of {column.column} are in {path}: give a file in {', '.join(ENDINGS)}.")
@@ -51,6 +52,12 @@ def vector_files(schema: Schema) -> tuple[Path, ...]:
     return tuple(files)
 
 
+def _path_of(column: Categorical) -> Path:
+    """Return the file of a column's vectors, of an address the local copy."""
+    text = column.vectors or ""
+    return Path(text) if parse_address(text) is None else Path(local_path(text))
+
+
 def write_vectors(schema: Schema, encoder: Encoder, directory: Path) -> None:
     """Store the pretrained vectors of each column, ordered by id, in the folder of a data set.
 
@@ -60,7 +67,7 @@ def write_vectors(schema: Schema, encoder: Encoder, directory: Path) -> None:
     owners = [field.name for field in encoder.features.categorical if field.table is None]
     fields = {field.name: field for field in encoder.categorical}
     for column in columns_with_vectors(schema):
-        path = Path(column.vectors or "")
+        path = _path_of(column)
         vectors, known = _by_id(path, column.column, fields[column.column])
         given = GivenVectors(
             field=column.column,

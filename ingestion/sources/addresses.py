@@ -176,6 +176,25 @@ def local_path(text: str) -> str:
     return str(found[0])
 
 
+def path_beside(log: Path, text: str) -> Path:
+    """Return the path of a file that belongs to a log: the local copy of an address, or of an object beside the log.
+
+    Args:
+        log: A file of the log.
+        text: Address or path; a relative one begins at the folder of the log.
+
+    Raises:
+        RequestError: The address may not be read, or names several files.
+        DataError: The object is not found or cannot be read.
+    """
+    if parse_address(text) is not None:
+        return Path(local_path(text))
+    path, address = Path(text).expanduser(), address_of(log)
+    if path.is_absolute() or address is None or address.startswith(_IN_FILES):
+        return log.parent / path
+    return Path(local_path(f"{address.rpartition('/')[0]}/{text}"))
+
+
 @contextmanager
 def output_path(target: str | Path, option: str) -> Iterator[Path]:
     """Yield a path for an output file or folder: the target, or a temporary path that is uploaded at the end.

@@ -15,6 +15,7 @@ from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.canonical import canonical_texts
 from shunter.ingestion.fields import Explode, Join, Unpack
 from shunter.ingestion.schema import Schema
+from shunter.ingestion.sources.addresses import path_beside
 from shunter.ingestion.sources.guard import Budget, check_paths
 from shunter.ingestion.sources.recognise import general_format
 from shunter.requests.formats import FORMATS
@@ -27,12 +28,12 @@ class Derived:
 
     Args:
         schema: Schema of the log.
-        folder: Folder of the log, at which relative paths of joined tables begin.
+        log: First file of the log, at whose folder relative paths of joined tables begin.
     """
 
-    def __init__(self, schema: Schema, folder: Path) -> None:
+    def __init__(self, schema: Schema, log: Path) -> None:
         self._schema = schema
-        self._joined = [JoinedTable(join, folder) for join in schema.joins]
+        self._joined = [JoinedTable(join, log) for join in schema.joins]
 
     def names(self, header: Sequence[str]) -> list[str]:
         """Return the columns of a file and the columns derived from them."""
@@ -86,12 +87,12 @@ class JoinedTable:
     """Table of a join, read once."""
 
     join: Join
-    folder: Path
+    log: Path
 
-    @property
+    @cached_property
     def path(self) -> Path:
         """Path of the table."""
-        return self.folder / Path(self.join.file).expanduser()
+        return path_beside(self.log, self.join.file)
 
     @cached_property
     def columns(self) -> list[str]:

@@ -158,7 +158,7 @@ class TableSource(ABC):
 
     @cached_property
     def _derived(self) -> Derived:
-        return Derived(self.schema, self.paths[0].parent)
+        return Derived(self.schema, self.paths[0])
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone, without the joined tables, which each process reads for itself."""

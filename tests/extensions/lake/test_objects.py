@@ -1,5 +1,6 @@
 """Logs in object stores and on web servers."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from shunter.errors import DataError, MissingPackageError, RequestError
 from shunter.extensions.lake import copies
 from shunter.extensions.lake.store_errors import ChangedObjectError, NoAccessError, NoObjectError, StoreError
-from shunter.ingestion.cache import ingest_source
+from shunter.ingestion.cache import fingerprint_of, ingest_source
 from shunter.ingestion.sources import guard
+from shunter.ingestion.sources.addresses import path_beside
 from shunter.ingestion.sources.guard import address_of
 from shunter.ingestion.sources.open import find_files, open_source
 from shunter.retraining.day_files import find_days
@@ -257,3 +259,33 @@ def test_folder_of_a_bucket_that_begins_like_a_version_is_no_version(monkeypatch
     copies.make_room(0, "s3://logs/y.csv")
     assert path.exists()
     assert address_of(path) == "s3://logs/@archive/x.csv"
+
+
+@pytest.mark.slow
+def test_joined_tables_and_vectors_lie_in_the_bucket_too(s3: Any, tmp_path: Path) -> None:
+    log_of(2000).write_csv(tmp_path / "log.csv")
+    pl.DataFrame({"user": range(50), "age": range(20, 70)}).write_csv(tmp_path / "users.csv")
+    pl.DataFrame({"item": range(20), "a": [0.5] * 20, "b": [0.25] * 20}).write_csv(tmp_path / "items.csv")
+    places = {"log.csv": "shop", "users.csv": "shop", "items.csv": "vectors"}
+    for name, folder in places.items():
+        written(s3, f"s3://logs/{folder}/{name}", (tmp_path / name).read_bytes())
+    found = []
+    for data, vectors in ((tmp_path, tmp_path), ("s3://logs/shop", "s3://logs/vectors")):
+        keys = {
+            **{"label": "click", "numeric": ["price", "age"], "joins": [{"file": "users.csv", "key": "user"}]},
+            "categorical": ["user", {"column": "item", "vectors": f"{vectors}/items.csv"}],
+        }
+        (schema := tmp_path / "schema.yaml").write_text(json.dumps(keys))
+        found.append(source := open_source(f"{data}/log.csv", None, str(schema), tmp_path))
+        found.append(ingest_source(source, tmp_path / "cache", 0, 0.0)[0])
+    _, near, source, far = found
+    assert far.splits == near.splits
+    for array in ("train.dense.npy", "test.categorical.npy", "vectors/*.npy"):
+        one, other = (next(data.directory.glob(array)) for data in (near, far))
+        assert one.read_bytes() == other.read_bytes()
+    assert path_beside(tmp_path / "log.csv", "s3://logs/vectors/items.csv").read_bytes()
+    written(s3, "s3://logs/shop/users.csv", b"user,age\n1,30\n")
+    assert fingerprint_of(source, 0, tmp_path / "memo.json") != far.fingerprint
+    s3.rm("logs/shop/users.csv")
+    with pytest.raises(NoObjectError):
+        fingerprint_of(source, 0, tmp_path / "memo.json")
