@@ -13,7 +13,7 @@ from shunter.hardware.types import Placement
 from shunter.models.names import representative
 from shunter.planner.candidates.embedding_memory import need_several_processes
 from shunter.planner.describe import describe, spec_of
-from shunter.registry import Entry, Registry
+from shunter.registry import Entry, Registry, check_package
 from shunter.requests import TrainRequest
 
 PLANNERS = Registry(
@@ -79,10 +79,12 @@ def check_is_installed(request: TrainRequest) -> None:
 
     Raises:
         MissingExtensionError: They belong to an extension that is not installed.
+        MissingPackageError: The request needs several processes, and TorchRec is not installed.
         RequestError: The plan cannot be read.
     """
     if processes_of(request) > 1:
         EXECUTORS.entry("process_group")
+        check_package("torchrec", "TorchRec", "distributed")
     if request.nodes.cluster is not None:
         EXECUTORS.entry("cluster")
     if request.placement.embedding_memory is not None:

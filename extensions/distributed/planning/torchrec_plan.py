@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 from shunter.extensions.distributed.planning.costs import TableCosts
@@ -19,7 +20,9 @@ from shunter.extensions.distributed.training.plan import FEWEST_COLUMNS, MILLISE
 
 
 def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] | None:
-    """Return TorchRec's plan for the tables of a model on a machine; None if its planner finds no plan."""
+    """Return TorchRec's plan for the tables of a model on a machine; None if its planner is absent or finds none."""
+    if find_spec("torchrec") is None:
+        return None
     from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
     from torchrec.distributed.planner.types import PlannerError
 
