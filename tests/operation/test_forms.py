@@ -1,11 +1,13 @@
 """Short forms: common options first, the others folded; the same parameters are accepted as before."""
 
+from inspect import signature
 from typing import Any
 
 import pytest
 from prefect.utilities.callables import ParameterSchema, parameter_schema
 from prefect.utilities.schema_tools.validation import validate
 
+from shunter.flows.command import flow_commands
 from shunter.operation.deployments import deployed_flows
 from shunter.operation.forms import AS_USUAL, CHANGE, arrange, flat_options, shorten
 from shunter.requests import Request, TrainRequest
@@ -57,6 +59,10 @@ def test_only_what_may_stay_empty_is_called_optional(name: str) -> None:
 def test_parameters_are_titled_by_their_options(name: str) -> None:
     for parameter, field in short_form(name).properties.items():
         assert field["title"] == ("Options" if parameter == "request" else title_of(parameter))
+
+
+def test_the_form_of_a_rollback_has_the_options_of_the_command() -> None:
+    assert list(short_form("rollback").properties) == list(signature(flow_commands.rollback).parameters)
 
 
 def test_flat_grouped_and_unfolded_options_are_accepted_with_their_bounds() -> None:
