@@ -84,11 +84,11 @@ class Execution:
         compiled: Whether the dense part is trained compiled, if a compiler works; equal within rounding, not bit for
             bit.
         batch_size: Samples per step.
-        prefetch_depth: Batches held ready ahead of the step.
+        prefetch_depth: Number of prefetched batches.
         embedding_memory_bytes: Memory of the embedding tables with their optimizer state. Larger tables are in a file,
             and only rows in use and the most frequent rows are in memory; None keeps all in memory. The result is
             bitwise the same.
-        rewriting: Steps by which the layers are computed in another way during training
+        rewriting: Rewriting steps that change how the layers are computed during training
             (`shunter.engine.loop.step_options`); equal within rounding, not bit for bit. The trained model has its
             original layers.
         packs_activations: Whether autograd's saved tensors of a ReLU are stored without their zeros; the result is
@@ -111,7 +111,7 @@ class Execution:
 
     @property
     def maps_tables(self) -> bool:
-        """Return True if finished models are scored with their tables in the file, as memory may not hold them."""
+        """Return True if finished models are scored with tables in the file, because they may not fit into memory."""
         return self.embedding_memory_bytes is not None
 
     @property
@@ -128,11 +128,11 @@ class Schedule:
         max_epochs: Largest number of passes over the training part.
         patience: Epochs without a better validation figure after which training stops.
         seed: Seed of the initial weights, dropout and the order of batches.
-        checks: Passes over the training part, such as 1/3, after which the model is validated within an epoch too. A
-            check is only reported; it changes neither weights, nor the history, nor the patience.
+        checks: Passes over the training part, such as 1/3, after which the model is also validated within an epoch. The
+            result is only reported; it affects neither weights, nor the history, nor the patience.
         select_by: Validation figure that compares epochs: it selects the best weights, the end of patience and
             plateaus. Click models use one of the first three; a ranking uses NDCG@20 unless this is recall@20.
-        repeats: Whether a ranking is evaluated on new (user, item) pairs only, or on repeated pairs too.
+        repeats: Whether a ranking is evaluated also on pairs (user, item) that occur in training.
     """
 
     max_epochs: int = 10

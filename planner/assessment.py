@@ -16,10 +16,12 @@ PriceSource = Literal["given", "catalogue"]
 class QualityLoss(Frozen):
     """Relative increase of the NE at a placement over the best NE of past runs of the job."""
 
-    expected: float = Field(description="Expected loss; negative if the placement is better.")
-    low: float = Field(description="Lower end of the 90 % interval of the loss.")
-    high: float = Field(description="Upper end of the 90 % interval of the loss.")
-    most: float = Field(description="Largest permitted loss: the limit of the request, or the noise between seeds.")
+    expected: float = Field(description="Expected relative increase of the NE; negative if the placement is better.")
+    low: float = Field(description="Lower end of the 90 % interval of the NE increase.")
+    high: float = Field(description="Upper end of the 90 % interval of the NE increase.")
+    most: float = Field(
+        description="Largest permitted NE increase: the limit of the request, or the noise between seeds."
+    )
     is_asked: bool = Field(default=False, description="Whether the request sets `most`.")
 
 
@@ -33,9 +35,11 @@ class Candidate(Frozen):
     is_here: bool = Field(
         default=True, description="Whether the accelerator is in this machine, not only in the catalogue."
     )
-    machines: int = Field(default=1, ge=1, description="Number of machines; price and power are for each of them.")
+    machines: int = Field(default=1, ge=1, description="Number of machines; price and power are per machine.")
     price_per_hour: float | None = Field(default=None, description="Price of one machine; None if unknown.")
-    price_source: PriceSource | None = Field(default=None, description="Given by the user, or from the catalogue.")
+    price_source: PriceSource | None = Field(
+        default=None, description="Source of the price: the user, or the catalogue."
+    )
     work_share: float = Field(
         default=1.0,
         gt=0,
@@ -56,7 +60,9 @@ class Candidate(Frozen):
         description="Number of parallel trials for which this machine has cores and memory.",
     )
     expected_runs: float = Field(
-        default=1.0, ge=1, description="Expected runs until one reaches the requested quality, from past runs."
+        default=1.0,
+        ge=1,
+        description="Expected number of runs until one reaches the requested quality, from past runs.",
     )
     quality_probability: float | None = Field(
         default=None, description="Probability of the requested quality, from past runs; None if unknown."
@@ -80,7 +86,9 @@ class LimitViolation(Frozen):
     limit: str = Field(description="Limited quantity: `time`, `energy`, `cost`, `memory`, ...")
     option: str | None = Field(description="Command-line option of the limit; None if the machine sets it.")
     value: float | None = Field(description="Predicted value of the candidate; None if unknown.")
-    bound: float | None = Field(description="The limit; None if the value of the objective is unknown.")
+    bound: float | None = Field(
+        description="Value of the limit; None if the limit is that the objective must be known."
+    )
     unit: str
     at_least: bool = Field(default=False, description="Whether the limit is a lower bound, as for quality.")
     confidence: float = Field(
@@ -105,12 +113,12 @@ class LimitViolation(Frozen):
     def text(self) -> str:
         """Return text such as `time 1.20 h over the limit of 1 h by 20 %`."""
         if self.bound is None:
-            return f"{self.limit} unknown, so that it cannot be compared"
+            return f"{self.limit} unknown, so the candidate cannot be compared"
         if self.value is None:
-            problem = "exhausted when it was tried" if self.accelerator is not None else "unknown"
+            problem = "exhausted when tried before" if self.accelerator is not None else "unknown"
             return f"{self.limit} {problem}, limit {self.bound:.4g}{self.unit}"
         if self.at_least:
-            return f"{self.limit} {self.value:.2g}{self.unit} below the least of {self.bound:.4g}{self.unit}"
+            return f"{self.limit} {self.value:.2g}{self.unit} below the lower limit of {self.bound:.4g}{self.unit}"
         percent = 100 * self.excess  # Rounded up, so that a slightly exceeded limit is still shown as exceeded.
         excess = math.ceil(percent) if percent > 10 else math.ceil(10 * percent) / 10
         sure = f" at {self.confidence:.4g} confidence" if self.confidence > 0.5 else ""

@@ -25,7 +25,7 @@ SLACK = 1e-4  # share by which the ends of an interval are moved outwards, so th
 class Ratios(Frozen):
     """Ratios of measured to predicted totals of past jobs."""
 
-    logs: tuple[float, ...] = Field(default=(), description="Natural logarithms, in rising order.")
+    logs: tuple[float, ...] = Field(default=(), description="Natural logarithms of the ratios, ascending.")
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[float, float]]) -> Self:
@@ -77,7 +77,7 @@ class Ratios(Frozen):
         return min(max(below, 1), self.runs) / (self.runs + 1)
 
     def _tells(self, tail: float) -> bool:
-        """Return True if a quantile this close to an end is between the observed jobs."""
+        """Return True if there are enough past jobs for a quantile with this tail probability."""
         return (self.runs + 1) * tail >= 1 - 1e-9
 
     def _factor(self, share: float) -> float:
@@ -91,10 +91,12 @@ class Ratios(Frozen):
 class Calibration(Frozen):
     """Ratios of past jobs that apply to the figures of one job."""
 
-    known: bool = Field(default=False, description="Whether they are of jobs that had run before, as this one has.")
+    known: bool = Field(
+        default=False, description="Whether the ratios belong to recurring jobs, if this job has run before."
+    )
     job_runs: int | None = Field(
         default=None,
-        description="Past runs of the same job; None where they were not counted.",
+        description="Number of past runs of the same job; None if not counted.",
         exclude_if=lambda runs: runs is None,
     )
     seconds: Ratios = Ratios()

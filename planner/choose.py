@@ -77,17 +77,17 @@ def choose(
 
     The minimised total is the work until the requested quality times the cost of an epoch. Past runs of the same data
     give the work for each batch size, including runs that missed the quality. On this machine the best candidate of
-    each kind is probed first, for a few steps. Then the current leader is probed for about a second, until the leader
-    has been probed so. Measurements of past runs are not repeated. Each measurement corrects the estimates of its
-    neighbours. Accelerators outside this machine are predicted from the catalogue. At the end another batch size may be
-    explored, if `--explore` permits.
+    each kind is probed first, for a few steps. Then the leading candidate is probed for about a second, repeatedly,
+    until the leader is a probed candidate. Measurements of past runs are not repeated. Each measurement corrects the
+    estimates of its neighbours. Accelerators outside this machine are predicted from the catalogue. At the end another
+    batch size may be explored, if `--explore` permits.
 
     Args:
         dataset: Data to train on.
         request: Limits, objective, model family and size of the search.
         profiles: Profiles of the accelerators of this machine.
-        offers: Further accelerators to choose from: `local` none, `all` or names from the catalogue. With `local`, a
-            better accelerator of the catalogue is only mentioned.
+        offers: Further accelerators to choose from: `local` for none, `all`, or names from the catalogue. With `local`,
+            a better accelerator of the catalogue is only mentioned in a note.
         probe_seconds: Time after which no further measurement begins, except the first of each kind. On a crowded
             machine
             a step on many threads can take a hundred times as long as on one thread, and only measuring shows it. 0
@@ -96,7 +96,7 @@ def choose(
         measure: Measurement of the training at a placement for some steps.
         power_limits: Power limits of an accelerator that are worth trying.
         searched: Demand of architectures that the search tries; if empty, all count as the default architecture.
-        beside_seconds: Seconds of the command before tuning and after training, which its limits count too.
+        beside_seconds: Seconds of the command before tuning and after training, which limits include.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
@@ -168,7 +168,7 @@ class _Offered:
         absent: Requested offers of the catalogue.
         mentioned: All other offers of the catalogue if none was requested; a better offer is only mentioned.
         is_local: Whether no catalogue accelerator was requested.
-        is_all: Whether the whole catalogue was requested, of which only what is clearly better is compared.
+        is_all: Whether the whole catalogue was requested; then only clearly better accelerators are compared.
     """
 
     here: Sequence[Offer]
@@ -195,11 +195,9 @@ class _Offered:
         """Return notes on doubtful prices and on the precision of GPUs."""
         notes = []
         if any(offer.profile.accelerator.kind == "cuda" for offer in self.here):
-            notes.append("On a GPU, fp32 means that products of matrices are computed in TF32 where it can.")
+            notes.append("On a GPU with TF32, fp32 matrix products are computed in TF32.")
         if self.absent and any(offer.price_per_hour is None for offer in self.here):
-            notes.append(
-                "The price of this machine is unknown, so it has no cost here: give --price-per-hour in US dollars."
-            )
+            notes.append("x")
         elif self.absent:
             notes.append("Prices from the catalogue are in US dollars, and --price-per-hour is taken to be as well.")
         doubtful = [offer.note for offer in self.absent if offer.note is not None]
@@ -301,7 +299,7 @@ class _Job:
             return lost
         families = auto_families(features, in_file=self.request.placement.embedding_memory is not None)
         others = [family for family in families if reads_positions(family)]
-        but = f"; only {', '.join(others)}, where its histories are long, may need more" if others else ""
+        but = f"; only {', '.join(others)}, if its histories are long, may need more" if others else ""
         return [
             *lost,
             f"Tuning chooses among {', '.join(families)}: the figures are those of {self.family}, which needs "

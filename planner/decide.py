@@ -1,6 +1,6 @@
 """Decision: a pure function from candidates with predictions to the chosen candidate and the reason.
 
-This module measures nothing and reads neither clock nor machine, so that its tests are tables.
+This module measures nothing and reads neither clock nor machine, so that tests can be tables of inputs and outputs.
 """
 
 import math
@@ -37,8 +37,10 @@ class Exploration(Frozen):
         default=None, description="Placement of the one extra trial of the search; None if the only trial explores."
     )
     stop_multiple: float = Field(description="Multiple of the incumbent's total that stops the exploring trial.")
-    stop_hours: float = Field(description="The same as hours of the exploring trial.")
-    chance: float | None = Field(default=None, description="Probability that it pays within the further runs.")
+    stop_hours: float = Field(description="Time at which the exploring trial is stopped, in hours.")
+    chance: float | None = Field(
+        default=None, description="Probability that the exploration pays off within the further runs."
+    )
 
 
 class Decision(Frozen):
@@ -55,7 +57,7 @@ class Decision(Frozen):
         default=UNCALIBRATED, description="Ratios of measured to predicted totals of past runs of the same job."
     )
     workload: Workload | None = Field(
-        default=None, description="Demand of the training job that the choice is for; None in a table without a job."
+        default=None, description="Demand of the training job; None for a table without a job."
     )
     hours: float
     kwh: float | None
@@ -75,7 +77,9 @@ class Decision(Frozen):
         description="Reason, alternatives, certainty, binding limit, and what would change it.",
     )
     notes: tuple[str, ...] = Field(default=(), description="Further information for the user, one sentence each.")
-    observations: tuple[StepObservation, ...] = Field(default=(), description="Steps measured for this decision.")
+    observations: tuple[StepObservation, ...] = Field(
+        default=(), description="Step measurements made for this decision."
+    )
     too_large: tuple[Placement, ...] = Field(default=(), description="Placements at which a probe ran out of memory.")
     tier_miss_rate: float | None = Field(
         default=None,
@@ -85,12 +89,12 @@ class Decision(Frozen):
     )
     tier_highest_miss_rate: float | None = Field(
         default=None,
-        description="That share of the process where it is highest; None where one process trains.",
+        description="Highest such share of a single process; None if one process trains.",
         exclude_if=lambda value: value is None,
     )
     shortened_by: tuple[LimitViolation, ...] = Field(
         default=(),
-        description="Limits at which search and training are expected to end before they are complete.",
+        description="Limits that are expected to end search and training early.",
         exclude_if=lambda value: not value,
     )
     exploration: Exploration | None = Field(
@@ -185,7 +189,7 @@ class Decision(Frozen):
         explored = self.exploration and (self.exploration.paired or self.placement)
         for row, shown in zip(self.table, rows, strict=True):
             if self.exploration and row.candidate.placement == explored:
-                shown["why"] = f"tried to learn from it, beside {self.exploration.best_known.label}"
+                shown["why"] = f"exploration, in addition to {self.exploration.best_known.label}"
         return rows
 
 
@@ -221,7 +225,7 @@ class NoFeasiblePlacementError(InfeasibleError):
     def hinting(self, sentences: Sequence[str], best_auc: float | None = None) -> "NoFeasiblePlacementError":
         """Return the same error with the sentences and the best AUC of past runs."""
         if best_auc is not None:
-            sentences = [f"Best AUC of past runs here {best_auc:.4f}", *sentences]
+            sentences = [f"Best AUC of past runs {best_auc:.4f}", *sentences]
         more = "".join(f"; {sentence[0].lower()}{sentence[1:].removesuffix('.')}" for sentence in sentences)
         return NoFeasiblePlacementError(f"{str(self).removesuffix('.')}{more}.", self.table, self.relaxations, best_auc)
 
@@ -244,7 +248,7 @@ def decide(
         candidates: Placements with their predictions, at least one.
         terms: Limits, objective and size of the job.
         workload: Demand, kept in the decision for the record.
-        notes: Sentences kept in the decision, to be shown beside its explanation.
+        notes: Sentences stored in the decision and shown with its explanation.
         observations: Measured steps, kept in the decision for later choices to learn from.
         too_large: Placements at which a probe ran out of memory, kept in the decision too.
         may_end_early: Whether search and training may end at the limits on time, energy and cost. If no candidate keeps

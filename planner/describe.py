@@ -73,7 +73,7 @@ def spec_of(
 def access_curve(
     dataset: Dataset, spec: ModelSpec, ids_per_sample: Mapping[str, float]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the skew of the lookups over all tables: (bytes of the most frequent rows, share of lookups), rising.
+    """Return the skew of the lookups over all tables: (bytes of the most frequent rows, share of lookups), ascending.
 
     Each field's own curve gives pieces of rows with about equal frequency. The pieces are sorted by lookups per byte,
     most frequent first, which gives the hit rate of a cache of each size. A field without a curve counts as uniform. If
@@ -109,9 +109,9 @@ def access_curve(
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     """Return the size of the whole job: trials or search budget, and members that train for `max_epochs` each.
 
-    Trials that are expected to finish become members without further training run. Trials count by `hyperband_epochs`.
-    A search without a number of trials counts by its time or energy budget, which it uses on any machine. Seeds of the
-    best setting, if any, are trained within that time.
+    Trials that are expected to finish become members without a further training run. Trials count by
+    `hyperband_epochs`. A search without a number of trials counts by its time or energy budget, which it uses on any
+    machine. Seeds of the best setting, if any, are trained within that time.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     if is_ranking(request.model):  # all trials as if each finished, plus a final training
@@ -154,7 +154,7 @@ def expected_share(request: JobRequest, training_epochs: float) -> float:
 
     Args:
         request: Job.
-        training_epochs: Expected epochs of a training run that nothing but patience ends.
+        training_epochs: Expected epochs of a training run that only patience ends.
     """
     if ModelTrait.CLICKS not in traits_of(request.model):
         return 1.0
@@ -185,7 +185,7 @@ def _search_joules(request: JobRequest) -> float | None:
 
 
 def trainings_of(request: JobRequest) -> int:
-    """Return the number of training runs of a job: trials, as far as their number is known, and members."""
+    """Return the number of training runs of a job: trials, if their number is known, and members."""
     members = int(PROBLEMS.capability(problem_of(request.model), "members")) or members_to_train(request)
     return (request.search.most_trials or 0) + members
 

@@ -1,9 +1,9 @@
 """Exploration of placements other than the incumbent, if past runs of the same data make it worthwhile.
 
-Probes measure step times within seconds, so that no whole run is spent on them. The work that a batch size needs until
-training ends shows only in whole runs. Past runs of the same data and model family give the share of the plan that each
-batch size needed. An exploration is worthwhile if its expected gain over some recurrences exceeds its extra cost over
-the incumbent placement (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
+Probes measure step times within seconds. The work that a batch size needs until
+training ends is known only after whole runs. Past runs of the same data and model family give the share of the plan
+that each batch size needed. An exploration is worthwhile if its expected gain over some recurrences exceeds its extra
+cost over the incumbent placement (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
 
 A search of several trials explores by one extra trial, which repeats the setting and seed of another trial at another
 placement (`shunter.search.study.pair`). A run of one trial explores with this trial, and continues at the incumbent
@@ -218,7 +218,7 @@ class _Options:
             update={
                 "exploration": exploration,
                 "reason": reason,
-                "explanation": f"{reason} By what is expected: {self.decision.explanation}",
+                "explanation": f"{reason} Expectation: {self.decision.explanation}",
                 "table": (first, *decision.table[1:]),
             }
         )
@@ -230,14 +230,14 @@ class _Options:
         chosen = self.decision.table[index]
         others = [row for row in self.decision.table if row is not chosen]
         reason = (
-            f"{_label(chosen)} needs the least of what past runs of this data have shown to be good enough; "
-            f"{_label(others[0])} may need less, but has yet to be tried."
+            f"{_label(chosen)} needs the least among placements that reached the quality in past runs of this data; "
+            f"{_label(others[0])} may need less, but is untested."
         )
         return self.decision.model_copy(
             update={
                 **_taken(chosen, others),
                 "reason": reason,
-                "explanation": f"{reason} By what is expected: {self.decision.explanation}",
+                "explanation": f"{reason} Expectation: {self.decision.explanation}",
             }
         )
 
@@ -259,8 +259,8 @@ def _taken(chosen: Assessment, others: Sequence[Assessment]) -> dict[str, object
 def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float:
     """Return the waste still allowed for explorations, as a share of the incumbent's total; negative if exceeded.
 
-    Each second counts once. A run that explored counts with its time beyond the incumbent's. An extra trial that was
-    slower than its partner counts with its own time.
+    A run that explored counts with its time beyond the incumbent's. An extra trial that was slower than its partner
+    counts with its whole time.
 
     Args:
         runs: Past runs of the job.
@@ -323,13 +323,13 @@ def _power(weights: Weights) -> float:
 
 
 def _is_beside(tried: Placement, known: Placement) -> bool:
-    """Return True if an extra trial fits into what a search at the known placement has reserved."""
+    """Return True if an extra trial fits into the resources that a search at the known placement has reserved."""
     same = ("accelerator", "processes", "embedding_memory_bytes", "power_limit_watts")
     return tried.threads <= known.threads and all(getattr(tried, name) == getattr(known, name) for name in same)
 
 
 def _reason(exploration: Exploration, tried: Assessment) -> str:
-    chance = f"with a chance of {exploration.chance:.0%} this pays within the further runs"
+    chance = f"with a probability of {exploration.chance:.0%} the exploration pays off within the further runs"
     stop = f"it is stopped at {STOP_MULTIPLE:g} times the incumbent's total"
     if exploration.paired is None:
         return f"{_label(tried)} is tried although {exploration.best_known.label} is the incumbent: {chance}; {stop}."

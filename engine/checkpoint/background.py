@@ -1,4 +1,4 @@
-"""Background writer that runs one write job at a time in a thread of its own, and a limit on its write rate."""
+"""Background writer that runs one write job at a time in a separate thread, and a limit on its write rate."""
 
 import os
 import sys

@@ -12,7 +12,7 @@ WriteFile = Callable[[str, dict[str, Tensor], dict[str, str] | None], StoredFile
 
 
 class GivenUpError(Exception):
-    """Rows abandoned before all were written; they are still to be stored."""
+    """Error: the writing of rows was abandoned; the unwritten rows must be stored by a later checkpoint."""
 
 
 class RowsToKeep(Protocol):
@@ -24,11 +24,11 @@ class RowsToKeep(Protocol):
         ...
 
     def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
-        """Write the rows of a generation by `write_file` on top of the last one's parts; return all current parts.
+        """Write the rows of a generation as new parts after `parts`, with `write_file`; return all current parts.
 
         Raises:
             TrainingError: A weight is not finite.
-            GivenUpError: Rows change faster than the disk takes them.
+            GivenUpError: Rows change faster than the disk can write them.
         """
         ...
 
@@ -47,11 +47,11 @@ class ChangedRows(Protocol):
         ...
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Record the rows of a batch, right before its training step, and return them."""
+        """Record the rows of a batch right before its training step, and return their numbers."""
         ...
 
     def before_step(self, rows: Tensor) -> None:
-        """Copy the rows that a step is about to change and that are still to be written."""
+        """Copy those rows that a step is about to change and that the writer has not written yet."""
         ...
 
     def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> RowsToKeep:
@@ -63,11 +63,11 @@ class ChangedRows(Protocol):
         ...
 
     def undo(self) -> None:
-        """Mark the rows of the last `next_rows`, which were not written, as to be stored."""
+        """Mark the rows of the last `next_rows` as still to be stored, because they were not written."""
         ...
 
     def put_back(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
-        """Load the parts of a generation into the tables, and continue from that state."""
+        """Load the parts of a generation into the tables, and resume the record of changed rows."""
         ...
 
     def put_best(self, directory: Path, parts: Sequence[Part]) -> None:

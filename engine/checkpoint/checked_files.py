@@ -51,7 +51,9 @@ def check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
     """Compare an open file with its sha256; see `check_file`."""
     found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != checksum:
-        raise DamagedFileError(path, f"its sha256 starts with {found[:12]}, not {checksum[:12]}, as of another model")
+        raise DamagedFileError(
+            path, f"its sha256 starts with {found[:12]}, not {checksum[:12]}, as for the file of another model"
+        )
 
 
 def write_text(path: Path, text: str) -> None:

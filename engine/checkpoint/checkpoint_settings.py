@@ -22,7 +22,7 @@ Bits = Literal["auto"] | StoredBits
 
 
 def stored_bits(asked: str) -> Bits:
-    """Return the bits that an option names: `auto`, or a number."""
+    """Convert the value of an option to bits: `auto`, or a number."""
     return "auto" if asked == "auto" else next(bits for bits in STORED_BITS if str(bits) == asked)
 
 
@@ -42,7 +42,7 @@ class CheckpointSettings:
     """Checkpoint policy.
 
     Attributes:
-        bits: Bits of a number in the tables. `auto` is 32 for tables below 1 GiB, otherwise 8. With 32 a resumed
+        bits: Bits per number in stored tables. `auto` is 32 for tables below 1 GiB, otherwise 8. With 32 a resumed
             training run equals an uninterrupted one bit for bit.
         rows: Which rows of the tables a checkpoint contains.
         generations: Number of states to keep: the newest, and earlier ones in case the newest is damaged.
@@ -62,7 +62,7 @@ class CheckpointSettings:
         return is_requested or (table_bytes >= INCREMENTAL_FROM_BYTES and "changed_rows" in ROW_TRACKERS.names)
 
     def bits_of(self, table_bytes: int) -> int:
-        """Return the bits of a number in the checkpoints of tables with these bytes, optimizer state included."""
+        """Return the bits per number in checkpoints, for tables of this size (including optimizer state)."""
         if self.bits != "auto":
             return self.bits
         return BITS_OF_AUTO if table_bytes >= QUANTISED_FROM_BYTES else FULL_PRECISION
@@ -81,12 +81,12 @@ class CheckpointFigures:
         skipped: Checkpoints that were due while the previous one was being written, or that were abandoned because rows
             changed faster than the disk wrote them.
         restores: Number of times the training run was resumed from a checkpoint.
-        bits: Bits of a number in the tables of the last checkpoint; checkpoints of the best weights have 8 or more.
+        bits: Bits per number in the tables of the last checkpoint; checkpoints of the best weights have 8 or more.
         bytes_written: Bytes of all files.
-        bytes_kept: Most bytes in the folder after a checkpoint was written.
+        bytes_kept: Largest size of the folder after writing a checkpoint, in bytes.
         stall_seconds: Time that training waited for copies of state, including copies of rows before steps change them,
             and for a running writer.
-        write_seconds: Time that the writer ran beside training.
+        write_seconds: Time that the writer ran during training.
         processor_seconds: CPU time of the writer, and of the work that training waited for.
         process_seconds: CPU time of the whole process in the same period; with several processes, of the first.
         copied: Checkpoints copied to the remote address.

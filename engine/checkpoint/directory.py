@@ -1,6 +1,6 @@
 """Checkpoint directory of an unfinished training run, valid at any time the process is killed.
 
-Small state is copied at once. Of the tables only those rows are copied that steps change before the rows are written
+Small state is copied at once. Of the tables, only rows that steps change before they are written are copied
 (`shunter.extensions.incremental_checkpoints.snapshot`). A writer thread quantises and writes the data file by file,
 under names that no kept generation uses. The list of the files (`shunter.engine.checkpoint.generations`) is replaced
 last and atomically, so that it always names complete files. Files that no kept generation names are removed afterwards.
@@ -111,7 +111,7 @@ class CheckpointDirectory(Generic[Trained]):
         """Return the remote copy, or None if the policy has no remote address.
 
         Raises:
-            MissingExtensionError: Nothing installed copies checkpoints.
+            MissingExtensionError: No installed extension copies checkpoints.
         """
         if self.checkpoint_settings.copied_to is None:
             return None
@@ -162,8 +162,9 @@ class CheckpointDirectory(Generic[Trained]):
     def keep_best(self, model: Trained, step: int) -> None:
         """Mark the current weights as the best so far, to be saved with the next `write`.
 
-        With incremental tables the best weights are a generation whose files are kept. It is the newest one if no step
-        came after it, otherwise the next one. If its rows are stored in few bits, it holds all rows in at least 8 bits.
+        With incremental tables the best weights are a generation whose files are kept. This is the newest generation if
+        no step came after it, otherwise the next generation. If its rows are stored in few bits, it holds all rows in
+        at least 8 bits.
         """
         with self._stall():
             if self._tables is None:
@@ -277,7 +278,7 @@ class CheckpointDirectory(Generic[Trained]):
     def _begin(
         self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Take the current state and pass it to the writer; without memory for copies, write it in this thread."""
+        """Copy the current state for the writer; if memory does not suffice for copies, write it in this thread."""
         tables = self._tables
         tensors = collect(model, optimizer, rows_apart=tables is not None)
         free_bytes = _bytes_for_copies(model) - _bytes_of(tensors)
@@ -407,10 +408,10 @@ class CheckpointDirectory(Generic[Trained]):
             self._parts = generation.parts
 
     def _new_tracker(self, model: Trained) -> ChangedRows:
-        """Return a tracker of a model's tables, which may also only load rows.
+        """Return a tracker of the rows of a model's tables, also used just to load rows.
 
         Raises:
-            MissingExtensionError: Nothing installed reads rows that are stored apart.
+            MissingExtensionError: No installed extension reads separately stored rows.
         """
         tables = tables_of(model)
         if tables is None:
@@ -448,7 +449,7 @@ def _bytes_for_copies(model: nn.Module) -> float:
 
 
 def _bytes_for_rows(taken_bytes: int) -> float:
-    """Return the bytes of memory for copies of rows before steps, besides `taken_bytes` for other copies."""
+    """Return the memory in bytes for copies of rows before steps, after `taken_bytes` for other copies."""
     return max(_free_bytes() - taken_bytes, 0)
 
 

@@ -1,7 +1,7 @@
 """Generations of checkpoints: the states that a training run can resume from, their files and their integrity.
 
-    checkpoint.json                 the newest: state as numbers, and the names and checksums of its files
-    generation-{number}.json        the same, of each generation that is kept
+    checkpoint.json                 newest generation: state as numbers, and names and checksums of its files
+    generation-{number}.json        the same content for each kept generation
     state-{number}.safetensors      layers, optimizer state, random state; the tables too where they are small
     rows-{number}-{part}.safetensors    rows of tables: all rows, or those touched since an earlier generation
     best-{step}-{number}.safetensors    weights with the best validation so far, where the tables are small
@@ -124,7 +124,7 @@ class Generation:
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"The file {path} is no checkpoint of this version ({error}).") from error
+            raise CheckpointError(f"The file {path} is not a checkpoint of this version ({error}).") from error
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
@@ -178,14 +178,15 @@ def check_base_chain(parts: Sequence[Part], directory: Path) -> None:
     """
     if strange := {part.left_out for part in parts} - {"", RULE}:
         raise CheckpointError(
-            f"The checkpoint {directory} leaves out rows that this version draws otherwise ({min(strange)}): start "
+            f"The checkpoint {directory} leaves out rows that this version would initialise "
+            f"differently ({min(strange)}): start "
             "anew."
         )
     for number, part in enumerate(parts):
         if part.upon != hash_of(parts_of_range(parts[:number], part.range)):
             where = directory / part.files[0].name if part.files else directory
             raise CheckpointError(
-                f"The rows in {where} are based on another checkpoint than the one they are named with: start anew."
+                f"The rows in {where} are based on another checkpoint than the list of files states: start anew."
             )
 
 

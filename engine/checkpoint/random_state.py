@@ -1,4 +1,4 @@
-"""State of torch's random generators, from which dropout draws, so that a resumed training run continues it."""
+"""State of torch's random generators (for dropout), so that a resumed training run draws the same numbers."""
 
 from collections.abc import Mapping
 

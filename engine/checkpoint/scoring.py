@@ -25,7 +25,7 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
         among: Number of equally large models that share the memory.
 
     Returns:
-        Limit for `load_stored_model` (`shunter.engine.table_files`); None if all tables fit, or can only be in memory.
+        Limit for `load_stored_model` (`shunter.engine.table_files`); None if all tables fit, or must be in memory.
 
     Raises:
         CheckpointError: The model is missing, or not of this version.
@@ -63,7 +63,7 @@ def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Mode
 
 
 def placement_of_tables(model: torch.nn.Module) -> list[str]:
-    """Return a sentence on the location of the tables of each model or member whose tables are not whole in memory."""
+    """Return a sentence on the location of tables for each model or member whose tables are not fully in memory."""
     tables = (one for one in model.modules() if isinstance(one, EmbeddingTables))
     return [one.placement for one in tables if one.placement]
 

@@ -93,7 +93,7 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
 
 
 def holds_sharded_checkpoint(directory: Path) -> bool:
-    """Return True if several processes have left a checkpoint in a folder."""
+    """Return True if a folder holds a checkpoint of a multi-process training."""
     return any(path.suffix != PARTIAL for path in directory.glob(f"{SHARDED}*"))
 
 
@@ -148,7 +148,7 @@ def _alterations(path: Path, description: Mapping[str, Any], members: int) -> li
     """Return the descriptions of the altered layers of each member, by the name of the alteration.
 
     Raises:
-        CheckpointError: The descriptions are not one for each member.
+        CheckpointError: The number of descriptions differs from the number of members.
     """
     found = {name: value for name, value in description.items() if name not in PLAIN and name in ALTERATIONS}
     if not all(isinstance(value, list) and len(value) == members for value in found.values()):
@@ -157,11 +157,13 @@ def _alterations(path: Path, description: Mapping[str, Any], members: int) -> li
 
 
 def _unreadable_alterations(path: Path, error: ValueError) -> CheckpointError:
-    return CheckpointError(f"The file {path} does not say how its models are computed ({error}): save the model again.")
+    return CheckpointError(
+        f"The file {path} has no valid description of altered layers ({error}): save the model again."
+    )
 
 
 def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_tables: bool) -> dict[str, Tensor]:
-    """Return the tensors to load into a model: memory-mapped if copied or left in the file, else read into memory."""
+    """Return the tensors to load into a model. Tensors that the model copies or reads in place are memory-mapped."""
     if is_packed(stored.head):
         return _unpacked(model, {name: stored.read(name) for name in stored.head})
     if copies_tables:
@@ -232,7 +234,7 @@ def build_described(
 
 @contextlib.contextmanager
 def describing_a_model(path: Path) -> Iterator[None]:
-    """Raise `CheckpointError` if the block cannot build what a description says.
+    """Raise `CheckpointError` if the block cannot build the model of a description.
 
     Args:
         path: Description that the block reads.
@@ -254,7 +256,7 @@ def describing_a_model(path: Path) -> Iterator[None]:
 def _named_bytes(specs: list[ModelSpec], features: Features, alterations: list[dict[str, Any]]) -> int:
     """Return the bytes of the weights by the description, computed without allocating any weights."""
     if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
-        raise ValueError("a history is longer than any")
+        raise ValueError("a history is too long")
     pairs = zip(specs, alterations, strict=True)
     return sum(count_parameter_bytes(spec, features, altered) for spec, altered in pairs)
 
@@ -289,7 +291,7 @@ def load_weights(
         source: File of the weights, for errors.
         assigned: Whether embedding tables use the given tensors instead of a copy. The layers are copied in any case:
             weights in a file have any alignment, and the rounding of a matrix product depends on it.
-        without_tables: Whether embedding tables stay unchanged because the tensors lack them.
+        without_tables: Whether to skip embedding tables, because the tensors do not contain them.
 
     Raises:
         CheckpointError: Names or shapes belong to another model.

@@ -54,7 +54,7 @@ class TensorFile:
         try:
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= LARGEST_HEAD_BYTES:
-                raise ValueError("its head has no length")
+                raise ValueError("its header has no length")
             head: dict[str, Any] = json.loads(file.read(length))
             self.head: dict[str, dict[str, Any]] = {
                 name: {**one, "start": 8 + length + int(one["data_offsets"][0])}
@@ -102,9 +102,9 @@ class TensorFile:
             dtype, shape = DTYPES[one["dtype"]], [int(size) for size in one["shape"]]
             size, start = prod(shape) * dtype.itemsize, int(one["start"])
             if min(shape, default=0) < 0 or size != int(one["data_offsets"][1]) - int(one["data_offsets"][0]):
-                raise ValueError(f"the size of {name} is not that of its shape")
+                raise ValueError(f"the size of {name} does not match its shape")
             if start < 0 or start + size > os.fstat(self._file.fileno()).st_size:  # before memory is allocated
-                raise ValueError(f"{name} is outside of it")
+                raise ValueError(f"{name} is outside of the file")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise self._damaged(error) from error
         return dtype, shape, size, start

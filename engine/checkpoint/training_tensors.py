@@ -29,12 +29,12 @@ def tables_of(model: nn.Module) -> EmbeddingTables | None:
 
 
 def bags_of(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return the function that turns ids and offsets of a batch into those of its table lookups: equal, or id by id."""
+    """Return the function from ids and offsets of a batch to those of its table lookups: unchanged, or id by id."""
     return model.bags_of if isinstance(model, Recommender) else lambda values, offsets: (values, offsets)
 
 
 def weights_beside_tables(module: nn.Module, path: str = "") -> dict[str, Tensor]:
-    """Return the state dict without the tables, whose values are not accessed: no table file is read."""
+    """Return the state dict without the tables; no table file is read."""
     if isinstance(module, EmbeddingTables):
         return {}
     if not any(isinstance(one, EmbeddingTables) for one in module.modules()):

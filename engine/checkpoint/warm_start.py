@@ -36,7 +36,7 @@ class SharedRows:
     former: np.ndarray
 
     def of_tables(self, rows: int, former_rows: int) -> "SharedRows":
-        """Return the same for rows of tables in which ids may share rows: the first id of a row decides its former row.
+        """Convert matched ids to matched table rows; if ids share a row, the first id determines the former row.
 
         Args:
             rows: Rows of the new table.
@@ -52,7 +52,7 @@ class TransferredWeights:
 
     Attributes:
         rows: Number of embedding rows.
-        layers: Whether all weights above the tables were taken; otherwise none was.
+        layers: Whether the weights of all layers were taken over; otherwise those of none.
     """
 
     rows: int
@@ -98,7 +98,7 @@ class WarmStart:
             )
         if self.member >= len(members):
             raise CheckpointError(
-                f"The model in {self.directory} has {len(members)} members and none of number {self.member}."
+                f"The model in {self.directory} has {len(members)} members, but no member number {self.member}."
             )
         return members[self.member]
 
@@ -149,7 +149,7 @@ def _owners(model: Model) -> list[str]:
 
 
 def _without_sizes(features: Features) -> Features:
-    """Return the features without the sizes of their tables: the properties that a layer's input depends on."""
+    """Return the features without table sizes, which are the properties that determine a layer's input."""
     return replace(features, categorical=tuple(replace(field, rows=0) for field in features.categorical))
 
 

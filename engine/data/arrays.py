@@ -135,7 +135,7 @@ def _array_bytes(archive: zipfile.ZipFile, name: str) -> int:
             raise ValueError(f"{name} is of the version {version}")
         shape, _, dtype = read_header[version](member)
     if min(shape, default=0) < 0 or dtype.hasobject:
-        raise ValueError(f"{name} is no array of numbers")
+        raise ValueError(f"{name} is not an array of numbers")
     return math.prod(shape) * dtype.itemsize
 
 
@@ -203,4 +203,4 @@ def damage_reported(path: Path) -> Iterator[None]:
 
 
 def _remedy(path: Path) -> str:
-    return f"remove the folder {path.parent} and run the command again, which reads the log anew"
+    return f"remove the folder {path.parent} and run the command again, which reads the log again"

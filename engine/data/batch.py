@@ -46,7 +46,7 @@ class Batch:
         groups: int32 `[batch]`, group of each sample for a loss that compares groups, -1 for none; None otherwise.
         labels: float32 `[batch]`, or `[batch, tasks]` with several tasks; 0 for a missing label.
         shares: float32 like `labels`: share of each label in the mean loss of its task, 0 for a missing label. The
-            shares sum to one over the whole batch, of which other processes may hold parts. None: all shares are equal.
+            shares sum to one over the whole batch, including parts in other processes. None: all shares are equal.
         totals: Total weight of the samples that have a label, over the whole batch, for each task; None with `shares`.
     """
 
@@ -224,7 +224,7 @@ def _weights_of(features: Features, bags: Sequence[Bags], rows: int) -> np.ndarr
     for field in features.categorical:
         bag = next(of_bags) if field.multi_valued else None
         weights = None if bag is None else bag.weights
-        assert field.is_weighted == (weights is not None), f"the field {field.name} has weights where it names some"
+        assert field.is_weighted == (weights is not None), f"the field {field.name} weighted bags have weights"
         pieces.append(np.ones(rows if bag is None else len(bag.values), np.float32) if weights is None else weights)
     return np.concatenate(pieces)
 

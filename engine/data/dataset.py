@@ -107,7 +107,7 @@ class Dataset:
         fields: Statistics of each field, dense fields first.
         quarantined_rows: Rows rejected while reading.
         user: Name of the user field, for graph models; None if the schema does not name it.
-        item: Name of the item field.
+        item: Name of the item field; None if the schema does not name it.
         group: Name of the field whose rows compete, such as a session; None if the schema does not name it.
         is_weighted: Whether samples have weights.
         time_range: First and last time of all rows, in the unit of the time column (dates in microseconds since 1970);
@@ -117,7 +117,7 @@ class Dataset:
         is_in_order_of_time: Whether the log is sorted by time; None if that is unknown.
         unmatched_rows: Rows without a partner, by the file of each joined table.
         varying_columns: Kinds of the columns that differ between the files of the log, by column; `absent` is one kind.
-        derived_from: Columns of raw rows that features are derived from and that are no fields themselves.
+        derived_from: Columns of raw rows from which features are derived, and which are not fields themselves.
         left_out_rows: Rows that the schema leaves out, by `where`, `min_rows`, `k_core` or `negatives`.
         where: Predicate that chose the rows; None for all rows.
         negative_rate: Share of the negatives that were drawn for a log of positives; None for a log with negatives.

@@ -1,4 +1,4 @@
-"""Given vectors of a data set: initial embeddings for some ids of a table, instead of random ones."""
+"""Pretrained vectors of a data set: initial embeddings for some ids of a table, instead of random ones."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -20,11 +20,11 @@ class GivenVectors:
     Attributes:
         field: Field that owns the table.
         table: Number of the table.
-        width: Numbers of a vector.
+        width: Number of floats in a vector.
         is_frozen: Whether the table is not trained.
         given: Number of ids that have a vector.
         ids: Number of ids of the table without id 0, which has no vector.
-        unused: Number of vectors of values that have no id.
+        unused: Number of vectors whose values have no id.
     """
 
     field: str
@@ -39,8 +39,8 @@ class GivenVectors:
     def words(self) -> str:
         """Sentence that reports the coverage."""
         share = self.given / max(self.ids, 1)
-        unused = f"; {self.unused:,} vectors are of values that training does not hold" if self.unused else ""
-        others = "stay as they are drawn" if self.is_frozen else "begin as usual"
+        unused = f"; {self.unused:,} vectors belong to values that do not occur in training" if self.unused else ""
+        others = "keep their random initial values" if self.is_frozen else "begin as usual"
         known = f"{self.given:,} of {self.ids:,} ids of {self.field} ({share:.1%}) have a given vector"
         return f"{known}, the others {others}{unused}."
 

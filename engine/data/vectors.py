@@ -14,7 +14,7 @@ from shunter.models.spec import ModelSpec
 
 @torch.no_grad()
 def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Dataset) -> None:
-    """Copy the given vectors into the rows of initialised tables, in any sharding; other rows keep their random values.
+    """Copy the pretrained vectors into the rows of initialised tables, in any sharding; other rows stay random.
 
     A vector wider than the table is projected onto the main directions of all given vectors (`projected`). A narrower
     vector fills the first numbers of the row. Model families whose rows are weights instead of vectors are skipped.

@@ -66,8 +66,9 @@ def fit_line(
 def fit_steps(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -> tuple[tuple[float, float], ...]:
     """Fit an isotonic regression, as the points of a line through log odds (Zadrozny and Elkan, KDD 2002).
 
-    Each block of equal probabilities is level, and between two blocks the line rises. A block of one label only would
-    have infinite log odds. Each block is therefore assumed to hold one more row, with the base rate as its label.
+    The function is constant on each block of equal probabilities, and rises linearly between blocks. A block with only
+    one label would have infinite log odds. Each block is therefore assumed to hold one more row, with the base rate as
+    its label.
 
     Args:
         labels: 0 or 1, `[rows]`.

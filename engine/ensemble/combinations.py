@@ -1,4 +1,4 @@
-"""Comparison of ways to weight, combine and calibrate members, each evaluated on rows outside of its fit."""
+"""Comparison of methods to weight, combine and calibrate members, each evaluated on rows outside of its fit."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -75,7 +75,7 @@ class CombinationComparison:
     """Result of a comparison.
 
     Attributes:
-        winner: Candidate that replaces the present way; None if no candidate is significantly better.
+        winner: Candidate that replaces the present combination; None if no candidate is significantly better.
         ne: NE of each candidate by its label, over both halves, each predicted by the fit on the other half; the
             present way as `PRESENT`.
     """
@@ -99,8 +99,8 @@ def compare_combinations(
         rows: All rows.
         first: Row numbers of the half whose fit is returned.
         second: Row numbers of the other half.
-        present: Log odds of the present way, `[rows]`, each half by the fit on the other half.
-        single: Number of the best member, which is a candidate alone.
+        present: Log odds of the present combination, `[rows]`; each half is predicted by the fit on the other half.
+        single: Index of the best member, which alone is also a candidate.
         seed: Seed of the quarters.
         most: Largest number of members with a weight; None is no limit.
     """
@@ -180,7 +180,7 @@ class _Fit:
         return weights
 
     def _stacked(self, fitted: np.ndarray) -> Iterator[TriedCombination]:
-        """Yield candidates of a logistic regression on the members with a fitted weight."""
+        """Yield stacking candidates: a logistic regression on the members that `fitted` weights."""
         used = np.flatnonzero(fitted)
         weights = np.zeros(len(fitted))
         weights[used], intercept = fit_line(self.weighed.labels, self.weighed.logits[used], self.weighed.weights)

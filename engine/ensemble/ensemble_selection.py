@@ -1,4 +1,4 @@
-"""Selection between an ensemble and its best member, and of the way to combine, from predictions and labels alone."""
+"""Choice between an ensemble and its best member, and of the combination method, from predictions and labels."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class EnsembleSelection:
         best_single: Number of the best member on all rows.
         ensemble: Quality of the ensemble on rows that did not fit its weights. Each half is predicted by the fit on the
             other half; if another way to combine won, only the second half counts. None if there is nothing to combine.
-        single: Quality of the best single on the same rows, picked for each half on the other half.
+        single: Quality of the best single member on the same rows, selected for each half on the other half.
         scale: float64, factor of the result's log odds, 1 if no scale is worthwhile; `[tasks]` with several tasks.
         combination: Combination that replaces the weighted mean of log odds; None if no other way is better.
         ne: NE of each tried way to combine, by its label; see `shunter.engine.ensemble.combinations`.
@@ -169,7 +169,7 @@ def _best_single(
 
 
 class _Means(NamedTuple):
-    """Fit of each half: the weighted mean of log odds, or the best single if it is no worse.
+    """Fit of each half: the weighted mean of log odds, or the best single member if it is no worse.
 
     Attributes:
         by_first: Fit of the first half.
@@ -219,7 +219,7 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
 
 
 def _picked(given: _Given, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the log odds of the single that is best on the other half, `[rows]` or `[rows, tasks]`.
+    """Return for each half the log odds of the member that is best on the other half, `[rows]` or `[rows, tasks]`.
 
     If AUC decides, it is the best single on all rows, because two members have no common order. With picked singles,
     the single is selected less often; in the manual experiment at `PULLS`, the NE of the result falls by 0 to .0003.
@@ -260,7 +260,7 @@ def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, s
 
 @dataclass(frozen=True)
 class _Halves:
-    """Two halves of rows: one fits a scale of log odds and the other evaluates it; other outputs have no scale."""
+    """Two halves of rows: one to fit a scale of log odds, one to evaluate it; only log odds have a scale."""
 
     labels: np.ndarray
     row_weights: np.ndarray | None

@@ -1,4 +1,4 @@
-"""Confidence bounds on a model's quality: distribution-free, on rows that were used for no fit and no selection.
+"""Distribution-free confidence bounds on a model's quality, from rows that no fit and no selection used.
 
 The bounds come from the bootstrap. It assumes nothing about scores and labels except that units (rows, or all rows of a
 user or of a day) are drawn independently. With few units percentiles are too narrow, so they are widened by Student's t
@@ -7,7 +7,7 @@ Statistician 69(4), 2015).
 
 The bound of the AUC is checked against DeLong's variance (DeLong, DeLong and Clarke-Pearson, Biometrics 44(3), 1988) on
 the log odds of the AUC. The rows of a unit are taken together as in Obuchowski (Biometrics 53(2), 1997). The wider of
-the two bounds counts.
+the two bounds is used.
 """
 
 import math
@@ -25,7 +25,7 @@ LEAST_DEFINED = 0.95  # share of the resamples that must hold both classes
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Bounds of AUC and NE; each bound by itself holds with the confidence.
+    """Bounds of AUC and NE; each single bound holds with the stated confidence.
 
     Attributes:
         auc: AUC of the rows.
@@ -118,7 +118,7 @@ def _quantile(confidence: float, units: int) -> float:
 
 
 def _shares(quantile: float) -> tuple[float, float]:
-    """Return the shares of resamples below a lower bound and below an upper bound."""
+    """Return the percentiles (as shares) of the resamples that give the lower and the upper bound."""
     from scipy.stats import norm
 
     return float(norm.cdf(-quantile)), float(norm.cdf(quantile))
@@ -146,7 +146,7 @@ class _Ranked:
         """Return AUC and NE of resamples, `[2, resamples]`.
 
         Args:
-            counts: Number of times that each resample has each unit, `[resamples, units]`.
+            counts: Number of times that each resample contains each unit, `[resamples, units]`.
         """
         from scipy.special import xlogy
 

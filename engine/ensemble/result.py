@@ -110,8 +110,8 @@ class MemoryFit(Frozen):
             return ""
         by_count = ", ".join(f"{one.ne_under_errors:.4f} with {one.members}" for one in self.tried)
         return (
-            f" Where a bit in {1 / self.error_rate:,.0f} flips, check bits correct a part of them and damaged members "
-            f"are left out, NE is (by members) {by_count} on the half of validation that fitted no weights."
+            f" If one bit in {1 / self.error_rate:,.0f} flips, check bits correct a part of them and damaged members "
+            f"are left out, NE is (by members) {by_count} on the half of validation that was not used to fit weights."
         )
 
     @property
@@ -143,7 +143,7 @@ class EnsembleResult(Frozen):
     judged_single: Metrics | None = Field(description="Metrics of the best single member on the same rows.")
     validation: Metrics = Field(description="Metrics of the result on the whole validation part.")
     test: Metrics = Field(description="Metrics of the result on the test part, which is scored once.")
-    reason: str = Field(description="Reason for `kept`, in one sentence.")
+    reason: str = Field(description="Reason for the kind of the result (`kept`), in one sentence.")
     run_id: str = Field(description="MLflow run.")
     tasks: tuple[str, ...] = Field(default=(), description="Names of the tasks, main task first; empty if single.")
     scale: float = Field(
@@ -161,7 +161,7 @@ class EnsembleResult(Frozen):
 
     memory: MemoryFit | None = Field(default=None, description="Effect of --ensemble-memory; None without this option.")
     serving: tuple[Serving, ...] = Field(
-        default=(), description="Cost of a prediction with each member, then with the result."
+        default=(), description="Serving cost of each member, followed by that of the result."
     )
 
     @property

@@ -2,8 +2,8 @@
 
 Weights w of the members minimise `w e - balance * w K w` with w >= 0 and sum 1. e is the error of each member. K is the
 disagreement of each pair, clipped so that extreme disagreement adds nothing. The members with the largest weights are
-selected (SEERL; Saphal et al., AAMAS 2021). The module needs neither torch nor knowledge of the members: policies are
-selected by it, too.
+selected (SEERL; Saphal et al., AAMAS 2021). The module does not depend on torch or on the kind of members; it also
+selects scheduling policies.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,9 +56,9 @@ def normalised(errors: np.ndarray, differing: np.ndarray) -> tuple[np.ndarray, n
 def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:
     """Return the members with the largest weights in the quadratic program, in their order.
 
-    The program is not convex: it is solved from the middle and from each member, and the best result counts. Equal
-    weights instead of the solved weights lose some of the objective. Members are therefore exchanged as long as that
-    regains it.
+    The program is not convex: it is solved from the middle and from each member, and the best result counts. The
+    ensemble has equal weights instead of the solved weights, which worsens the objective. Members are therefore
+    exchanged as long as this improves the objective.
 
     Args:
         errors: Error of each member, `[members]`.

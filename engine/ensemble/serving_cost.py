@@ -55,7 +55,7 @@ class ServingLimits:
         return self.milliseconds is not None or self.joules is not None
 
     def are_kept_by(self, costs: Sequence[ServingCost]) -> bool:
-        """Return True if models that predict one after the other keep the limits together."""
+        """Return True if models that predict one after the other keep the limits in total."""
         is_fast = self.milliseconds is None or sum(one.milliseconds for one in costs) <= self.milliseconds
         drawn = [one.joules for one in costs]
         return is_fast and (self.joules is None or (None not in drawn and sum(filter(None, drawn)) <= self.joules))
@@ -151,7 +151,8 @@ def affordable(
     if not within:
         what = "uses the least" if option.endswith("joules") else "is the fastest"
         raise InfeasibleError(
-            f"No model predicts a row within {option} {limit:g}: the one that {what} takes {min(costs):.3g}; raise the "
+            f"No model predicts a row within {option} {limit:g}: the model that {what} takes "
+            f"{min(costs):.3g}; raise the "
             "limit or try a smaller model."
         )
     dearest, total, together = sorted((costs[index] for index in within), reverse=True), 0.0, 0

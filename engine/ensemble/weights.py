@@ -23,7 +23,7 @@ def task_rows(
 
 
 def _fit_tasks(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, pull: float) -> np.ndarray:
-    """Return the weights of each task, `[members]` or `[members, tasks]`; the main task's if no row has the label."""
+    """Return the weights of each task, `[members]` or `[members, tasks]`; tasks without labels get the main task's."""
     if labels.ndim == 1:
         return fit_weights(labels, logits, row_weights, pull)
     found: list[np.ndarray] = []

@@ -1,7 +1,7 @@
 """Adaptation of the thread count during training: if steps leave their predicted interval, other counts are tried.
 
-The training itself is measured: nothing runs beside it, and every trial step is a training step. The result stays the
-same except for rounding, because another number of threads sums in another order.
+The training itself is measured: every trial step is a training step, and nothing else runs. The result is the same
+except for rounding, because another number of threads sums in another order.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -24,12 +24,12 @@ class Change:
     """Result of trying other thread counts once.
 
     Attributes:
-        step: number of training steps before the first step with another thread count.
-        before: placement until then.
-        after: placement from then on; equal to `before` if nothing better was found.
-        expected: predicted interval of the step time that was left, in seconds.
-        observed: median step time outside of the interval, in seconds.
-        tried: step seconds measured at each placement.
+        step: Number of training steps before the first step with another thread count.
+        before: Placement before the trial.
+        after: Placement after the trial; equal to `before` if nothing better was found.
+        expected: Predicted interval of the step time, which the steps have left, in seconds.
+        observed: Median step time, outside of the interval, in seconds.
+        tried: Measured step seconds at each placement.
     """
 
     step: int
@@ -40,7 +40,7 @@ class Change:
     tried: Mapping[Placement, float]
 
     def explain(self) -> str:
-        """Return one sentence for the user."""
+        """Return the result as one sentence for the user."""
         low, high = (f"{1e3 * bound:.3g}" for bound in self.expected)
         head = (
             f"After step {self.step} the steps took {1e3 * self.observed:.3g} ms, outside of the {low} to {high} ms "
@@ -49,7 +49,7 @@ class Change:
         if len(self.tried) == 1:
             return f"{head}; there is no other number of threads to try."
         tried = ", ".join(f"{placement.threads}: {1e3 * seconds:.3g} ms" for placement, seconds in self.tried.items())
-        done = f"{self.after.threads} thread(s) take over from {self.before.threads}"
+        done = f"{self.after.threads} thread(s) replace {self.before.threads}"
         if self.after == self.before:
             done = f"{self.before.threads} thread(s) stay"
         return f"{head}, so other numbers of threads were tried ({tried}): {done}."
@@ -62,11 +62,11 @@ class Adaptation:
     all times are passed in.
 
     Args:
-        placement: Placement in force at the start.
+        placement: Placement at the start.
         expected: 90 % interval of the step time at the placement, in seconds.
-        choices: placements that may take over, in the order of their threads, including `placement`.
-        decide: called with the placement in force and the step seconds of each placement tried; returns the best one.
-        on_change: called each time that other thread counts have been tried.
+        choices: Alternative placements in the order of their threads, including `placement`.
+        decide: Called with the current placement and the step seconds of each tried placement; returns the best one.
+        on_change: Called each time that other thread counts have been tried.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Adaptation:
         return observed
 
     def _trial(self, observed: float) -> Generator[int, float, None]:
-        """Try the neighbouring placements in turn with the current one, and further neighbours while they improve."""
+        """Alternate between the current and neighbouring placements; try further neighbours while they improve."""
         before, expected, step = self.placement, self.expected, self._step
         times: dict[Placement, list[float]] = {before: []}
         best, fresh = before, self._neighbours(before)

@@ -25,11 +25,11 @@ class Compilation(Frozen):
     """Choice whether to compile, with the reason and the measurements; values that were not measured are None.
 
     Attributes:
-        compiled: the choice.
+        compiled: Whether to compile.
         reason: Reason, for the user.
         steps: Steps of the longest training that the schedule allows.
-        eager_step_seconds: measured median without compiling.
-        compiled_step_seconds: measured median of compiled steps.
+        eager_step_seconds: Measured median of uncompiled steps.
+        compiled_step_seconds: Measured median of compiled steps.
         compile_seconds: Measured duration of compiling; for the training itself most of the result is cached.
     """
 
@@ -55,8 +55,8 @@ class Trial:
     """Method of measuring the steps of a training run where it runs.
 
     Attributes:
-        measure: Runs some steps of a training run, compiled or not as its execution says; raises HardwareError on
-            failure.
+        measure: Runs some steps of a training run, compiled if its execution settings request it; raises HardwareError
+            on failure.
         fewest_steps: Training runs with fewer steps are not measured.
         seconds: Overhead of a measurement beyond compiling and steps; the gain must exceed it.
     """
@@ -73,7 +73,7 @@ def choose_compilation(
     eager_because: str | None = None,
     trial: Trial = Trial(),
 ) -> Compilation:
-    """Choose whether to compile, or read the choice of an earlier attempt, so that a resumed run computes alike.
+    """Choose whether to compile, or read the choice of an earlier attempt, so that a resumed run computes the same.
 
     Args:
         job: The training.
@@ -113,14 +113,16 @@ def _measured(job: ClickJob, steps: int, trial: Trial) -> Compilation:
     try:
         eager = trial.measure(job).step_seconds
         if not may_pay(steps, eager, trial.seconds):
-            reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short a training run"
+            reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short for compiling to pay off"
             return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
         timing = trial.measure(replace(job, execution=replace(job.execution, compiled=True)))
     except HardwareError as error:
         reason = f"its steps could not be measured ({error})"
         return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
     if timing.compile_seconds is None:
-        return Compilation(compiled=False, reason="no compiler works here", steps=steps, eager_step_seconds=eager)
+        return Compilation(
+            compiled=False, reason="no compiler works on this machine", steps=steps, eager_step_seconds=eager
+        )
     eager = timing.eager_step_seconds or eager  # measured at the same time, if both were measured together
     compiled = timing.step_seconds
     gain = f"{1e3 * eager:.1f} ms a step become {1e3 * compiled:.1f} ms, over {steps} steps"

@@ -17,7 +17,7 @@ class EnergyRecord:
     """Sum of the energy of this attempt and of earlier attempts, which is saved with the checkpoints.
 
     Args:
-        path: file of the sum so far.
+        path: File of the sum of earlier attempts.
         meter: Entered meter of this attempt.
     """
 

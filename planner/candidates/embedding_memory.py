@@ -1,4 +1,4 @@
-"""Memory of embedding tables that do not fit into that of one process: in several processes, or in fp16."""
+"""Placement of embedding tables that do not fit into the memory of one process: several processes, or fp16."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ GIB, MIB = 2**30, 2**20
 
 
 def need_several_processes(table_bytes: int, processes: int) -> bool:
-    """Return True if several processes must hold the tables, because one process cannot; then nothing is probed."""
+    """Return True if the tables need the memory of several processes; probes are then not possible."""
     return processes > 1 and table_bytes > LARGEST_SHARE * free_memory_bytes()
 
 
@@ -50,14 +50,15 @@ def half_table_hints(
 
 
 def half_table_notes(spec: ModelSpec | GraphSpec, features: Features) -> list[str]:
-    """Return a note for the user if tables are kept in fp16."""
+    """Return a note for the user if tables are stored in fp16."""
     if isinstance(spec, GraphSpec) or spec.table_precision == "fp32":
         return []
     half, full = (
         EmbeddingTables.count_bytes(one.tables(features)) for one in (spec, replace(spec, table_precision="fp32"))
     )
     return [
-        "The embedding tables are kept in fp16 and learn in fp32, rounded by chance (table_precision): their rows take "
+        "The embedding tables are stored in fp16 and trained in fp32 with stochastic rounding "
+        "(table_precision): their rows take "
         f"{half.weights / MIB:,.3g} MiB instead of {full.weights / MIB:,.3g}, beside {half.optimizer / MIB:,.3g} of "
         "the optimiser's sums in fp32."
     ]

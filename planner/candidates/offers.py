@@ -21,10 +21,12 @@ class Offer(Frozen):
     """One accelerator at a price."""
 
     profile: HardwareProfile
-    is_here: bool = Field(description="Whether it is in this machine; else its figures are the catalogue's.")
+    is_here: bool = Field(
+        description="Whether the accelerator is in this machine; else its figures come from the catalogue."
+    )
     price_per_hour: float | None = None
     price_source: PriceSource | None = None
-    note: str | None = Field(default=None, description="Doubtful figures of its row, as text.")
+    note: str | None = Field(default=None, description="Doubtful figures of the catalogue row, as text.")
 
     @property
     def name(self) -> str:
@@ -71,11 +73,11 @@ def catalogue_offers(
     """Return the requested catalogue accelerators that are not in this machine.
 
     Args:
-        asked: Accelerators to offer: `local` for none, `all` for those of kinds and vendors that were tried, or names
-            with commas.
+        asked: Accelerators to offer: `local` for none, `all` for tested kinds and vendors, or names separated by
+            commas.
         profiles: Profiles of this machine; `all` leaves out the accelerators of this machine.
         catalogue: Catalogue to search; if None, the shipped one with the user's rows.
-        today: Day to judge the age of a row by; if None, the current one.
+        today: Reference day for the age of a row; None for the current day.
 
     Raises:
         RequestError: a name is unknown, the message suggests the nearest; or the user's catalogue is damaged.
@@ -101,7 +103,7 @@ def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
     limits: Limits = request.limits
     priced = [(offer.price_per_hour, offer.name) for offer in offers if offer.price_per_hour is not None]
     if request.needs_price and not priced:
-        raise RequestError(f"{request.needs_price} needs a price, and none is known: add --price-per-hour.")
+        raise RequestError(f"{request.needs_price} needs a price, but no price is known: add --price-per-hour.")
     if limits.max_cost_per_hour is not None and min(priced)[0] > limits.max_cost_per_hour:
         price, name = min(priced)
         raise RequestError(
@@ -112,7 +114,7 @@ def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
     if limits.max_watts is not None and len(idle) == len(offers) and min(idle)[0] >= limits.max_watts:
         watts, name, source = min(idle)
         raise RequestError(
-            f"--max-watts {limits.max_watts:g} is below what every accelerator takes at rest, the least being "
+            f"--max-watts {limits.max_watts:g} is below the idle power of every accelerator, the lowest being "
             f"{watts:.3g} W ({source}) of {name}: raise it."
         )
 
@@ -140,13 +142,13 @@ def _asked_rows(asked: str, local: LocalRows, catalogue: Catalogue) -> list[Acce
 
 
 def _offer(row: AcceleratorRow, profile: HardwareProfile, *, today: datetime.date, newest: datetime.date) -> Offer:
-    """Return the offer of a row; its price counts only beside prices of the same kind and time."""
+    """Return the offer of a row; its price is used only if comparable in kind and date with other prices."""
     price = row.comparable_price(newest)
-    notes = [] if row.kind in TRAINED_ON else [f"{row.name} is no device that Shunter trains on yet"]
+    notes = [] if row.kind in TRAINED_ON else [f"{row.name} is not a device on which Shunter can train"]
     if row.kind in TRAINED_ON and not row.tried:
         notes = [f"Shunter has not been tried on {row.name}"]
     if row.price_per_hour is not None and price is None:
-        notes.append(f"the price of {row.name} is not comparable with the others and is left out")
+        notes.append(f"the price of {row.name} is not comparable with the others and is ignored")
     return Offer(
         profile=profile,
         is_here=False,

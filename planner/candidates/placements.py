@@ -23,7 +23,7 @@ def placements(
     """Return all candidate placements on the profiled accelerators; memory and limits are checked later.
 
     Other settings are chosen by other modules. Depth and readers of the prefetch follow the measured times during
-    training (`shunter.engine.data.pipeline.plan_prefetch`). A GPU's power limit is tried at the leader alone
+    training (`shunter.engine.data.pipeline.plan_prefetch`). A GPU's power limit is tried only for the leading candidate
     (`shunter.planner.predict.power`). Interop threads are left to torch, because eager training does not use them.
     `benchmarks/knobs.py` measures each.
 
@@ -61,7 +61,7 @@ def thread_counts(profile: HardwareProfile) -> list[int]:
 
 
 def precisions(profile: HardwareProfile) -> list[Precision]:
-    """Return fp32, and bf16 if its measured matrix product is faster; a slower bf16 would only cost quality."""
+    """Return fp32, and bf16 if its measured matrix product is faster."""
     rates = profile.matmul_flops_per_second
     return ["fp32", "bf16"] if "bf16" in rates and rates["bf16"].value > rates["fp32"].value else ["fp32"]
 

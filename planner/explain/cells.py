@@ -5,7 +5,7 @@ from shunter.planner.assessment import Interval
 
 
 def how_sure(level: float | None) -> str:
-    """Return the suffix of an interval: its probability, or that none is promised."""
+    """Return the suffix of an interval: its probability, or a note that the probability is unknown."""
     return " unpromised" if level is None else f" with {100 * level:.0f} %"
 
 
@@ -57,10 +57,10 @@ def _digits(value: float) -> str:
 
 
 def format_difference(ratio: float) -> str:
-    """Format how much more or less a candidate needs than another one, as `8.2% more`, `1.7% less` or `as much`.
+    """Format the difference of a figure between two candidates, as `8.2% more`, `1.7% less` or `as much`.
 
     Args:
-        ratio: What the candidate needs over what the other one needs.
+        ratio: Ratio of the candidate's figure to that of the other candidate.
     """
     share = f"{abs(ratio - 1):.1%}"
     return "as much" if share == "0.0%" else f"{share} {'more' if ratio > 1 else 'less'}"

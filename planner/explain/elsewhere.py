@@ -20,16 +20,16 @@ def saving(row: Assessment, best: Assessment, terms: Terms) -> float:
     Args:
         row: Candidate on an accelerator of the catalogue.
         best: Best candidate of this machine.
-        terms: Objective, and the seconds of the command beside its training runs.
+        terms: Objective, and the seconds of the command outside its training runs.
     """
     less = 1 - _of_command(row, terms) / _of_command(best, terms)
     return less if less >= LEAST_GAIN and less * _hours(best, terms) * 3600 >= LEAST_SECONDS else 0.0
 
 
 def clearly_better(best: Assessment, absent: Sequence[Candidate], terms: Terms) -> list[Candidate]:
-    """Return the candidates on accelerators that are worth a move; all if this machine keeps no limit.
+    """Return the candidates on accelerators that are worth a move; all if this machine cannot keep the limits.
 
-    Of the accelerators that count as equally good, only the preferred one stays.
+    Of equally good accelerators, only the preferred one is returned.
 
     Args:
         best: Best candidate of this machine.
@@ -87,7 +87,7 @@ def _equals(rows: Sequence[Assessment], terms: Terms) -> list[Assessment]:
 
 
 def _preferred(rows: Sequence[Assessment], terms: Terms) -> Assessment:
-    """Return the cheapest of the rows as good as the first, and of these the one with the fewest watts."""
+    """Return the cheapest of the rows that are as good as the first; on ties, the row with the fewest watts."""
 
     def known(value: float | None) -> float:
         return math.inf if value is None else value
@@ -100,7 +100,7 @@ def _name(row: Assessment) -> str:
 
 
 def _of_command(row: Assessment, terms: Terms) -> float:
-    """Return the objective of the whole command: all quantities grow with the time beside the training runs."""
+    """Return the objective of the whole command; all quantities grow with the time outside training runs."""
     used = terms.weights.used
     power = sum(used.values()) if len(used) > 1 else 1.0
     return row.score(terms.weights) * (_hours(row, terms) / row.hours) ** power

@@ -34,10 +34,12 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
         second = ranking.table[1]
         runner_up = f" ({second.candidate.placement.label} needs {_more(second, best, weights)})"
     within = "" if feasible == ranking.considered else f" that keep the limits (of {ranking.considered})"
-    binding = "no limit binds" if binds is None else f"without the limit on {binds} another would have won"
+    binding = "no limit binds" if binds is None else f"without the limit on {binds} another placement would have won"
     if ranking.shortened_by:
         binding = f"{' and '.join(miss.option or '' for miss in ranking.shortened_by)} will end it early"
-    quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
+    quality = (
+        "" if limits.min_auc is None else f", and the requested AUC of {limits.min_auc:g} is checked after training"
+    )
     return (
         f"{best.candidate.placement.label} needs the least {format_objective(weights)} of {feasible} placement(s)"
         f"{within}{runner_up}: {' and '.join(amounts)} for {_epochs(best, terms)}{_searched(best)}; {binding}{quality}."
@@ -61,7 +63,7 @@ def explain(ranking: Ranking, terms: Terms) -> str:
 def explain_infeasible(ranking: Ranking, relaxations: Sequence[Relaxation]) -> str:
     """Return the nearest candidates with the limits they break, and the remedy, in one sentence."""
     nearest = "; ".join(f"{row.candidate.placement.label} ({_misses(row)})" for row in ranking.table[:NEAREST_SHOWN])
-    remedy = "use a machine with more memory or one whose energy and price are known"
+    remedy = "use a machine with more memory, or with known energy and price"
     if terms_of_quality := [miss for miss in ranking.table[0].excluded_by if miss.at_least]:
         remedy = f"require less than {terms_of_quality[0].limit.removeprefix('probability of ')}"
     if relaxations:
@@ -95,7 +97,7 @@ def format_totals(row: Assessment) -> str:
 
 
 def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) -> list[str]:
-    """Describe the runner-up with how sure the order is, and the best candidates on three other accelerators."""
+    """Describe the runner-up, the certainty of the order, and the best candidates on three other accelerators."""
     if not losers:
         return []
     runner_up, *_ = losers
@@ -121,7 +123,7 @@ def _best_here(best: Assessment, table: Sequence[Assessment], weights: Weights) 
         return []
     label = here.candidate.placement.label
     if here.excluded_by:
-        return [f"Nothing in this machine is within the limits, the nearest is {label} ({_misses(here)})."]
+        return [f"No placement on this machine is within the limits, the nearest is {label} ({_misses(here)})."]
     return [f"In this machine {label} is best, with {_more(here, best, weights)}: {format_totals(here)}."]
 
 
@@ -130,21 +132,24 @@ def _misses(row: Assessment) -> str:
 
 
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
-    """Describe how sure the order of two candidates is, without a probability, because no record supports one."""
+    """Describe the certainty of the order of two candidates without a probability, which past runs cannot support."""
     if _mixes_energies(best, loser, weights):
-        return "the certainty is unknown, because the power of one is measured and that of the other estimated"
+        return "the certainty is unknown, because power is measured for one and estimated for the other"
     spreads = [candidate.prediction.step_seconds_spread for candidate in (best.candidate, loser.candidate)]
     if spreads[0] is None or spreads[1] is None:
         return "the certainty is unknown, because the spread of the steps is unknown for one of them"
     pair = (best.candidate, loser.candidate)
     is_one_model = all(candidate.prediction.step_seconds_source == "estimated" for candidate in pair)
     if is_one_model and pair[0].placement.accelerator == pair[1].placement.accelerator:
-        return "both are estimates for one accelerator with similar errors, so their order is surer than their figures"
+        return (
+            "both are estimates for one accelerator with similar errors, so their order is more certain "
+            "than their figures"
+        )
     exponent = sum(weights.used.values()) if len(weights.used) > 1 else 1.0
     best_at_most = best.score(weights) * spreads[0][1] ** exponent
     if loser.score(weights) * spreads[1][0] ** exponent > best_at_most:
-        return "that is beyond what their steps vary"
-    return "that is within what their steps vary, so their order may turn out otherwise"
+        return "more than the variation of their step times"
+    return "within the variation of their step times, so the order is uncertain"
 
 
 def percent(chance: float) -> str:
@@ -179,7 +184,7 @@ def _kept(best: Assessment, terms: Terms) -> list[str]:
             continue
         chance = None if ratios is None else ratios.chance_below(bound / value * ratios.centre)
         if ratios is None or chance is None:
-            kept.append(f"that on {name} by the likeliest figure")
+            kept.append(f"that on {name} by the expected value")
         else:
             kept.append(f"that on {name} with probability {percent(chance)} by {ratios.runs} past jobs")
     return [f"Of the limits it keeps {_listed(kept)}; training stops at them in any case."] if kept else []
@@ -192,12 +197,12 @@ def _binding(best: Assessment, next_best: Sequence[Assessment], barred: Assessme
         ratio = next_best[0].score(weights) / best.score(weights) if next_best else 1.0
         if ratio > 1:
             gap = format_difference(ratio)
-            change = f"; it would change if this one needed {gap} than expected and the next no more"
-        return f"No limit binds: without any, the choice would be the same{change}."
+            change = f"; it would change if this placement needed {gap} than expected, and the next one not"
+        return f"No limit binds: without limits, the choice would be the same{change}."
     less = 1 - barred.score(weights) / best.score(weights)
     return (
         f"What binds: {barred.candidate.placement.label} would need {less:.1%} less {format_objective(weights)}, "
-        f"but is excluded ({_misses(barred)}); a limit that lets it in would change the choice."
+        f"but is excluded ({_misses(barred)}); a limit that permits it would change the choice."
     )
 
 
@@ -230,7 +235,7 @@ def _amount(row: Assessment, quantity: Objective) -> str:
 
 
 def _epochs(row: Assessment, terms: Terms) -> str:
-    """Return the expected epochs; the plan only if nothing says how many of them are needed."""
+    """Return the expected epochs; if the needed number is unknown, return the planned epochs."""
     if row.candidate.work_log_deviation is None:
         return f"at most {terms.job.epochs:.3g} epochs"
     return f"~{terms.job.epochs * row.candidate.work_share:.3g} of at most {terms.job.epochs:.3g} epochs"

@@ -72,7 +72,7 @@ def lost_because(row: Assessment, chosen: Assessment, weights: Weights) -> str |
         return "; ".join(miss.text for miss in row.excluded_by)
     ratio = row.score(weights) / chosen.score(weights)
     if ratio == 1:
-        return "needs as much, but is slower or takes more of the machine"
+        return "equal objective, but slower or uses more of the machine"
     return f"needs {format_difference(ratio)} {format_objective(weights)}"
 
 

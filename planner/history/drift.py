@@ -149,7 +149,7 @@ class _Sum:
 
 
 def _session_deviation(values: np.ndarray, configurations: Sequence[Hashable], places: Sequence[list[int]]) -> float:
-    """Return the standard deviation between sessions, from successive differences, which hardly see a level change."""
+    """Return the standard deviation between sessions, from successive differences, robust to level changes."""
     last: dict[Hashable, float] = {}
     differences = []
     for place in places:

@@ -3,7 +3,7 @@
 Every accelerator is slower than its data sheet promises, by a factor that depends on the accelerator and the kind of
 work. The factor is learned from measured steps: a step's time over the prediction of that accelerator's catalogue
 profile. `transfer` carries it over to similar accelerators and workloads. Without measured steps on a catalogue
-accelerator the prediction stays.
+accelerator the prediction is unchanged.
 """
 
 import math
@@ -38,9 +38,9 @@ def with_fleet(
         predictions: Predictions for placements on catalogue accelerators, under their catalogue names.
         steps: Steps measured on any machine.
         catalogue: Catalogue of accelerators.
-        core_factor: Slowdown of a step on a placement's threads relative to perfect scaling; the predictions already
-            include it.
-        here: Profiles of this machine, for the least time of a launch.
+        core_factor: Slowdown of a step on a placement's threads relative to perfect scaling, which the predictions
+            already include.
+        here: Profiles of this machine, for the minimum launch time.
     """
     promises = _Promises(catalogue, core_factor, here)
     seen = [
@@ -71,7 +71,7 @@ def with_fleet(
 def _no_slower_without_evidence(
     log_seconds: Sequence[float], asked: Sequence[Situation], seen: Sequence[Situation]
 ) -> list[float]:
-    """Return the times, where an accelerator that publishes higher rates than another one is no slower.
+    """Return the times, corrected so that an accelerator with higher published rates is not slower than another one.
 
     Other workloads teach that an accelerator is slow. Whether it is slower than an older one is specific to a workload,
     and is believed only if an alike workload was measured on both.
@@ -119,7 +119,7 @@ class _Promises:
     def known_row(self, name: str) -> AcceleratorRow:
         """Return the row of an accelerator that is in the catalogue."""
         row = self.row(name)
-        assert row is not None, f"{name} is not of the catalogue"
+        assert row is not None, f"{name} is not in the catalogue"
         return row
 
     def step_seconds(self, workload: Workload, placement: Placement, row: AcceleratorRow) -> float:

@@ -162,7 +162,7 @@ def similarity(first: np.ndarray, second: np.ndarray, length: float) -> np.ndarr
 
 
 QUANTILES = ndtri((np.arange(50) + 0.5) / 50)
-"""Of a standard normal, evenly likely: the mean over them stands for the integral."""
+"""Quantiles of the standard normal at equal probabilities; means over them approximate integrals."""
 
 
 def knowledge_gradient(belief: Posterior) -> np.ndarray:

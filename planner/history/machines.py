@@ -23,21 +23,21 @@ class Drift(Frozen):
     host: str
     accelerator_model: str
     since: str = Field(description="UTC time of the first step at the new speed, ISO 8601.")
-    step_ratio: float = Field(description="Step time now over step time before.")
-    adjusted: int = Field(description="Older observations that are taken at the new speed.")
+    step_ratio: float = Field(description="Ratio of the present to the former step time.")
+    adjusted: int = Field(description="Number of older observations that are scaled to the new speed.")
 
     @property
     def text(self) -> str:
-        """Return one sentence for the user."""
+        """Return the change of speed as one sentence for the user."""
         change = f"{abs(self.step_ratio - 1):.0%} {'longer' if self.step_ratio > 1 else 'shorter'}"
         return (
             f"Since {self.since} a step on {self.accelerator_model} of {self.host} takes {change}: "
-            f"{self.adjusted} older observation(s) are taken to do so too, with less certainty."
+            f"{self.adjusted} older observation(s) are scaled in the same way, with more uncertainty."
         )
 
 
 Found = tuple[str, StepObservation]
-"""A step time, and the command's run, within which trials and members measured it."""
+"""Pair of a step observation and the command's run in which a trial or member measured it."""
 
 
 def inspect_machines(
@@ -46,8 +46,8 @@ def inspect_machines(
     """Return the observations at the current level of their machine, the changes, and the outliers.
 
     Args:
-        steps: Step times of any machines; records that do not name their machine count by its kind. All of one
-            command's run are one session.
+        steps: Step times of any machines; records without a machine id are grouped by the kind of machine. All
+            observations of one command's run are one session.
     """
     machines: dict[tuple[str, str], list[Found]] = {}
     for run_id, step in sorted(steps, key=lambda found: found[1].measured_at):
@@ -68,7 +68,7 @@ def inspect_machines(
         outliers += [
             Exclusion(
                 run_id=own[index][0],
-                reason=f"its step time at {own[index][1].placement.label} is unlike those of similar placements",
+                reason=f"its step time at {own[index][1].placement.label} differs from those of similar placements",
             )
             for index in found.outliers
         ]

@@ -49,7 +49,8 @@ class History:
         unread: Reason if the store could not be read.
         job_kind: Kind of runs comparable with the current job. A nightly run, which continues from a champion, needs
             another share of its plan than a full training run.
-        training_overhead_seconds: Median seconds of a trial or member beside its training; 0 without past ones.
+        training_overhead_seconds: Median overhead of a trial or member in seconds, outside of its training; 0 if
+            unknown.
         interruptions: Time lost to checkpoints and interruptions, over all training runs.
         backward_speedups: Speed-up of the job's backward pass on accelerators that skip zeros, by kind of skipping.
     """
@@ -70,7 +71,7 @@ class History:
         """Apply the admission rules, then detect machines whose speed has changed.
 
         Args:
-            tracked: Runs of any kind that teaches.
+            tracked: Runs of all kinds that contain information to learn from.
             now: Seconds since 1970.
         """
         parents = {run.run_id: run for run in tracked}
@@ -231,7 +232,7 @@ class History:
             runs = "1 past run is" if len(names) == 1 else f"{len(names)} past runs are"
             sentences.append(f"{runs} left out ({shown}): {reason}.")
         others = sum(len(names) for _, names in said[MOST_SENTENCES:])
-        return sentences + ([f"{others} more are left out for other reasons."] if others else [])
+        return sentences + ([f"{others} more are excluded for other reasons."] if others else [])
 
 
 def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
@@ -245,11 +246,11 @@ def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
         runs = [*read(KINDS, limit=limit), *read(("trial",), limit=min(limit, NEWEST_TRIALS))]
         return History.of(runs, time.time())
     except TrackingError as error:
-        return History(unread=f"Nothing was learned from past runs, for they could not be read: {error}")
+        return History(unread=f"Past runs could not be read, so nothing was learned from them: {error}")
 
 
 def _training_overhead_seconds(tracked: Sequence[TrackedRun]) -> float:
-    """Return the median time of finished trials and members that is no step, validation or checkpoint: their records.
+    """Return the median overhead of finished trials and members: time outside of steps, validations and checkpoints.
 
     Args:
         tracked: Admitted runs of any kind.
@@ -265,7 +266,7 @@ def _training_overhead_seconds(tracked: Sequence[TrackedRun]) -> float:
 def _teaches(run: TrackedRun) -> bool:
     """Return True if the run contains information to learn from.
 
-    Trials without an evidence record are used only by searches. A member that was a trial is already counted as that
+    Trials without an evidence record are used only by searches. A member that was a trial is already counted as a
     trial.
     """
     return TRIAL_OF_MEMBER not in run.tags and (run.kind != "trial" or EVIDENCE in run.tags)

@@ -137,7 +137,7 @@ def _broken_rule(run: TrackedRun, now: float, evidence: Evidence | None) -> str 
     if run.status == UNFINISHED:
         return "it never ended"
     if run.status != "FINISHED" and evidence is None:
-        return f"it ended as {run.status} ({run.tags.get('run.reason', 'no reason was kept')})"
+        return f"it ended as {run.status} ({run.tags.get('run.reason', 'no reason was recorded')})"
     if run.ended_at is None or run.ended_at < run.started_at:
         return "its clock ran backwards: it ended before it began"
     if run.ended_at > now + CLOCK_TOLERANCE_SECONDS:
@@ -199,7 +199,7 @@ def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
 
 
 def _ended_at(run: TrackedRun) -> str:
-    assert run.ended_at is not None, "a rule keeps out what never ended"
+    assert run.ended_at is not None, "an earlier rule excludes runs that never ended"
     return datetime.fromtimestamp(run.ended_at, UTC).isoformat(timespec="seconds")
 
 
@@ -228,7 +228,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
 
 
 def _work_share(run: TrackedRun) -> float | None:
-    """Return the time of tuning and training over the planned time; None for an interrupted run, which counted less."""
+    """Return the ratio of measured to planned time of tuning and training; None for an interrupted run."""
     planned = run.metrics.get("prediction.plan_seconds", run.metrics.get("prediction.job_seconds"))
     steps = {name: value for name, value in run.metrics.items() if re.fullmatch(r"time\.\w+_step_seconds", name)}
     worked = steps.get("time.tune_step_seconds", 0.0) + steps.get("time.train_step_seconds", 0.0)
@@ -237,7 +237,7 @@ def _work_share(run: TrackedRun) -> float | None:
 
 
 def _was_cut(run: TrackedRun) -> bool:
-    """Return True if the flow came close to a limit that ends the work."""
+    """Return True if the flow came close to a limit, so that the limit may have ended it."""
     limits = {"request.max_hours": (TOTAL_SECONDS, 3600.0), "request.max_kwh": (JOULES, JOULES_PER_KWH)}
     return any(
         run.metrics.get(metric, 0.0) > NEARLY_ALL * run.metrics[name] * unit
@@ -256,7 +256,7 @@ def _placement(run: TrackedRun) -> Placement | None:
 def admit_step(run: PastRun, step: StepObservation) -> Exclusion | None:
     """Return why an observation of an admitted run is excluded; None if it is not."""
     if not _is_utc(step.measured_at):
-        return Exclusion(run_id=run.run_id, reason="the time of one of its measurements is no time in UTC")
+        return Exclusion(run_id=run.run_id, reason="a measurement has no valid UTC time")
     error = step.measured_seconds / step.predicted_seconds
     if math.isfinite(error) and 1 / MOST_ERROR <= error <= MOST_ERROR:
         return None

@@ -1,8 +1,9 @@
 """Scaling of a training step with CPU cores, measured on this machine and applied to processors of the catalogue.
 
-A data sheet counts every core in full. A training step gains less: part of it runs on one thread, and threads wait for
-each other and for memory. The serial share, derived from the gain of all threads over one thread at the same batch
-size, is assumed to be equal on other processors (Amdahl, "Validity of the single processor approach", AFIPS 1967).
+Data sheets assume perfect scaling with cores. A training step gains less: part of it runs on one thread, and threads
+wait for each other and for memory. The serial share, derived from the gain of all threads over one thread at the same
+batch size, is assumed to be equal on other processors (Amdahl, "Validity of the single processor approach", AFIPS
+1967).
 """
 
 import math
@@ -64,12 +65,12 @@ class CoreScaling:
 
 
 def serial_share(ratio: float, few: int, many: int) -> float:
-    """Return the share `f`, in [0, 1], for which `f + (1 - f) / threads` has this ratio of many to few threads.
+    """Return the serial share `f`, in [0, 1], for which `f + (1 - f) / threads` has the measured ratio of step times.
 
     Args:
-        ratio: Time with many threads over that with few.
-        few: Number of threads.
-        many: A larger number.
+        ratio: Step time with `many` threads divided by step time with `few` threads.
+        few: Smaller number of threads.
+        many: Larger number of threads.
     """
     divisor = (1 - 1 / many) - ratio * (1 - 1 / few)
     if divisor <= 0:

@@ -12,7 +12,7 @@ from shunter.planner.assessment import Candidate
 from shunter.planner.candidates.placements import kind
 
 MeasurePlacement = Callable[[Placement, int], Measurement | None]
-"""Measures a number of steps at a placement; None when the memory did not suffice."""
+"""Function that measures a number of steps at a placement; returns None if memory did not suffice."""
 
 Probe = tuple[Candidate, Measurement]
 
@@ -29,8 +29,8 @@ def corrected(
 ) -> list[Candidate]:
     """Return candidates with measured figures where available, and with corrected estimates otherwise.
 
-    The cost model's errors at neighbouring placements are alike in two terms: the constant time of a step, and the time
-    of each sample. Two probes that differ only in batch size separate the terms; the nearest probe then scales the
+    The cost model's errors at neighbouring placements are similar in two terms: the constant time of a step, and the
+    time of each sample. Two probes that differ only in batch size separate the terms; the nearest probe then scales the
     second term. Without such a pair the whole step is scaled. The memory error is additive, from loaded libraries.
 
     Args:
@@ -72,7 +72,8 @@ def _corrected(
 def _fixed_seconds(probes: Sequence[Probe], accelerator: str) -> FixedSeconds:
     """Return the predicted and measured constant step time: intercepts of lines through two probes.
 
-    The probes differ only in batch size. Of several pairs the widest span is used; without a pair both are 0.
+    The probes differ only in batch size. Of several pairs, the pair with the widest span is used; without a pair both
+    values are 0.
     """
     here = [probe for probe in probes if probe[0].placement.accelerator == accelerator]
     pairs = [
@@ -188,7 +189,7 @@ def _predicted_watts(candidate: Candidate) -> float | None:
 
 
 def _measured(candidate: Candidate, measurement: Measurement, workload: Workload) -> Prediction:
-    """Return the prediction with the probe's figures; estimated power stays the cost model's, for comparability."""
+    """Return the prediction with the probe's figures; estimated power is that of the cost model, for comparability."""
     prediction = with_step_seconds(candidate.prediction, measurement.step_seconds)
     update: dict[str, object] = {
         "step_seconds_source": "measured",

@@ -1,13 +1,14 @@
 """Ratio of step times in training to those of short probes, by number of threads.
 
-A probe has the machine for some milliseconds and measures an undisturbed step. During training there is other work:
+A probe runs for some milliseconds and measures an undisturbed step. During training there is other work:
 reading batches, writing records, serving. A step on one thread is hardly affected. A step on all cores waits, in each
 parallel loop, for a thread that other work has displaced. The ratio depends on the machine and its load, so it is
 learned from past training runs, which store their mean step time beside the prediction.
 
 The log ratio is the sum of a common term and a term for each number of threads, both normal with mean 0 (a Bayesian
-linear model; Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3). A number of threads without
-training runs thus takes part of the other numbers' ratio, and keeps its uncertainty.
+linear model; Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3). The ratio for a number of threads
+without
+training runs is thus estimated from the other numbers of threads, with more uncertainty.
 """
 
 import math
@@ -34,7 +35,7 @@ class _Ratio:
     """One training run compared with the nearest probe.
 
     Attributes:
-        threads: Threads of both.
+        threads: Number of threads of the training run and of the probe.
         log_ratio: log(step time in training / in the probe), each relative to its prediction.
         deviation: Standard deviation of `log_ratio`.
     """
@@ -143,7 +144,10 @@ class InTraining:
                 said.append(f"{math.exp(mean):.2g} times as long on {threads} thread(s)")
         if not said:
             return ""
-        return f"Steps of past training runs on {name} took {' and '.join(said)} as short probes, which is allowed for."
+        return (
+            f"Steps of past training runs on {name} took {' and '.join(said)} as short probes, which the "
+            "prediction includes."
+        )
 
 
 def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:

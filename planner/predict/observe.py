@@ -113,7 +113,7 @@ def step_observation(
         dataset: Data of the training.
         spec: Architecture of the model.
         placement: Placement of the training.
-        profile: Profile of the accelerator there.
+        profile: Profile of the placement's accelerator.
         measured_seconds: Mean wall-clock seconds of a step, including the wait for its batch.
         compiled: Whether the step was compiled.
         measured_watts: Mean power during training; None if not measured.
@@ -135,7 +135,7 @@ def expect(
         dataset: Data of the training.
         spec: Architecture of the model.
         placement: Placement of the training.
-        profile: Profile of the accelerator there.
+        profile: Profile of the placement's accelerator.
         observations: Observations of steps on this machine.
     """
     workload = describe(dataset, spec)

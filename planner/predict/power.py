@@ -23,7 +23,7 @@ LIMITS_TRIED = 5
 MOST_STEPS, LEAST_STEPS, PROBE_SECONDS = 50, 8, 0.5  # a power limit takes effect within some tens of milliseconds
 
 PowerLimits = Callable[[str], Sequence[float]]
-"""Gives the power limits, in watts, that are worth trying on an accelerator; none where it takes none."""
+"""Function that returns the power limits (in watts) worth trying on an accelerator; empty if limits are unsupported."""
 
 
 def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
@@ -40,7 +40,7 @@ def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
 
 
 def device_power_limits(accelerator: str) -> list[float]:
-    """Return limits in watts from below the device's highest to its lowest; empty if it is not accessible."""
+    """Return power limits in watts, from below the device's highest to its lowest; empty if inaccessible."""
     from shunter.hardware.devices.power_limit import GpuPowerLimit
 
     try:

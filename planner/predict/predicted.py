@@ -38,7 +38,7 @@ def predicted_candidates(
         workload: Demand of the training.
         offers: Accelerators.
         residual: Learned correction of the cost model; None for no correction.
-        sizes: Batch sizes; if None, those that suit the number of samples.
+        sizes: Batch sizes; if None, sizes that suit the number of samples.
         searched: Demand of architectures that the search tries; empty if all have the demand of the workload.
         embedding_memory_bytes: Memory for the embedding tables; see `shunter.planner.candidates.placements.placements`.
     """
@@ -70,7 +70,7 @@ def predicted_candidates(
 def searched_share(
     workload: Workload, searched: Sequence[Workload], profile: HardwareProfile, placement: Placement
 ) -> float:
-    """Return the mean step time of the searched architectures over that of the predicted one; 1 without any.
+    """Return the searched architectures' mean step time divided by that of the predicted one; 1 without any.
 
     Args:
         workload: Demand of the predicted architecture.
@@ -101,7 +101,7 @@ def absent_candidates(
         workload: Demand of the training.
         offers: Accelerators of the catalogue.
         history: Past runs.
-        sizes: Batch sizes; if None, those that suit the number of samples.
+        sizes: Batch sizes; if None, sizes that suit the number of samples.
         scaling: Scaling of processors with their cores.
         searched: Demand of architectures that the search tries; empty if all have the demand of the workload.
         here: Profiles of this machine.
@@ -170,7 +170,7 @@ def with_quality(
 
 
 def with_quality_loss(candidates: Sequence[Candidate], runs: Sequence[PastRun], most: float | None) -> list[Candidate]:
-    """Return the candidates with what their batch size and precision cost in NE, from past runs.
+    """Return the candidates with the NE loss of their batch size and precision, from past runs.
 
     Args:
         candidates: Candidates without the loss.
@@ -189,7 +189,8 @@ def with_parallel_trials(candidates: Sequence[Candidate], trials: int, cores: in
     """Return the candidates with the number of trials that could run at the same time.
 
     Args:
-        candidates: Candidates; only one process on this machine's processor, with its tables in memory, leaves room.
+        candidates: Candidates; parallel trials are possible only for one CPU process of this machine with tables in
+            memory.
         trials: Trials of the search.
         cores: Cores of this machine.
     """

@@ -59,7 +59,7 @@ class Probes:
         self._is_allowed, self._deadline = seconds > 0, time.monotonic() + seconds
 
     def candidates(self) -> list[Candidate]:
-        """Return all candidates under training conditions, corrected by all measurements, and those at power limits."""
+        """Return all candidates (also at power limits) under training conditions, corrected by all measurements."""
         unlimited = {where: what for where, what in self.found.items() if where.power_limit_watts is None}
         found = corrected(self._candidates, unlimited, self._workload)
         limits = {where: what for where, what in self.found.items() if where.power_limit_watts is not None}

@@ -95,6 +95,7 @@ def power_notes(profiles: Sequence[HardwareProfile], observations: Sequence[Step
         notes.append(f"The power of {name} is learned from {power.measurements} measured training(s){sure}.")
     if notes and estimated:
         notes.append(
-            f"That of {', '.join(estimated)} is estimated from a design power: energies of the two kinds are no equals."
+            f"That of {', '.join(estimated)} is estimated from a design power: energies of the two "
+            "kinds are not comparable."
         )
     return notes

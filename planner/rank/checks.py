@@ -1,8 +1,8 @@
 """Check of every limit for every candidate, and the smallest relaxation that makes a candidate feasible.
 
-A limit applies to the likeliest figure, or to a quantile with a stated confidence. The quantile follows from past
+A limit applies to the expected figure, or to a quantile with a stated confidence. The quantile follows from past
 predictions of such jobs. With too few past jobs the step time is taken as log-normal about its point estimate, with the
-spread of its prediction. A figure without a spread is checked as it is.
+spread of its prediction. A figure without a spread is checked unchanged.
 """
 
 import math
@@ -39,14 +39,14 @@ class Check:
 
     @property
     def broken(self) -> NDArray[np.bool_]:
-        """Return where the limit is broken or the figure is unknown; an unknown figure breaks no lower bound."""
+        """Return the mask of candidates that break the limit; an unknown figure breaks only upper limits."""
         if self.at_least:
             return self.values < self.bounds
         return ~(self.values <= self.bounds)
 
     @property
     def excess(self) -> Column:
-        """Return the excess as `Miss.excess`, by candidate."""
+        """Return the excess over the limit as a share of the limit, by candidate (`LimitViolation.excess`)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             share = self.bounds / self.values - 1 if self.at_least else self.values / self.bounds - 1
         return np.where(np.isnan(share), np.inf, share)
@@ -129,13 +129,13 @@ class Relaxation(Frozen):
 
 
 def nearest_relaxations(table: Sequence[Assessment]) -> tuple[Relaxation, ...]:
-    """Return the smallest relaxation of each single limit that suffices, and the smallest of several limits together.
+    """Return the smallest sufficient relaxation of each single limit, and of several limits together.
 
     Args:
         table: Candidates that all break a limit, the nearest first.
 
     Returns:
-        The smallest change first; empty if no limit of the user would help.
+        Relaxations, the smallest first; empty if relaxing the user's limits would not help.
     """
     possible = [row for row in table if all(_can_be_set(miss) for miss in row.excluded_by)]
     alone: dict[str, Assessment] = {}

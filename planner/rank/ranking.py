@@ -40,8 +40,8 @@ class Ranking:
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     """Rank all candidates: feasible ones by the objective, then excluded ones, the nearest first.
 
-    Of those within `EQUAL` of the best objective, the one with the lowest expected NE comes first. If no NE is known,
-    the one within `NOISE` that leaves cores for the most parallel trials of the search comes first. Ties go to the
+    Of the candidates within `EQUAL` of the best objective, that with the lowest expected NE comes first. If no NE is
+    known, the candidate within `NOISE` that permits the most parallel trials of the search comes first. Ties go to the
     faster candidate, then to fewer machines, fewer threads, less memory.
 
     Args:
@@ -77,7 +77,7 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
 
 
 def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
-    """Return the ranking of a job that its limits on time, energy and cost end early, the nearest candidate first.
+    """Return the ranking for a job that limits on time, energy and cost will end early, the nearest candidate first.
 
     Args:
         ranking: Ranking in which no candidate keeps the limits.
@@ -111,7 +111,7 @@ def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
 
 
 def _loss_of_equals(totals: Totals, scores: Column, is_excluded: NDArray[np.bool_]) -> Column:
-    """Return the loss of NE of those as good as the best in the objective, and infinity for all others."""
+    """Return the NE loss of candidates whose objective equals the best, and infinity for all others."""
     return np.where(_within(EQUAL, scores, is_excluded), np.nan_to_num(totals.quality_loss), np.inf)
 
 

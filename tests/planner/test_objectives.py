@@ -58,9 +58,9 @@ def test_no_order_is_called_sure_where_a_counters_joules_meet_a_models() -> None
     placement = there.placement.model_copy(update={"accelerator": "cuda:0"})
     there = there.model_copy(update={"placement": placement})
     terms = Terms.of(Limits(), "energy", TEN_EPOCHS)
-    assert "what their steps vary" in decide([ours, there], terms).explanation
+    assert "the variation of their step times" in decide([ours, there], terms).explanation
     mixed = decide([measured, there], terms).explanation
-    assert "the power of one is measured and that of the other estimated" in mixed
-    assert "what their steps vary" not in mixed
+    assert "power is measured for one and estimated for the other" in mixed
+    assert "the variation of their step times" not in mixed
     by_time = decide([measured, there], Terms.of(Limits(), "time", TEN_EPOCHS)).explanation
-    assert "is measured and that of the other estimated" not in by_time
+    assert "is measured for one and estimated for the other" not in by_time

@@ -51,7 +51,7 @@ def test_tells_of_a_tensor_that_lies_outside_of_the_file(place: tuple[int, int],
     with path.open("rb") as file:
         stored = TensorFile(file, path)
         for take in (stored.read, stored.mapped):
-            with pytest.raises(CheckpointError, match="weight is outside of it"):
+            with pytest.raises(CheckpointError, match="weight is outside of the file"):
                 take("weight")
 
 

@@ -63,7 +63,7 @@ def test_a_lasting_one_tries_the_neighbours_and_takes_the_better() -> None:
     assert machine.threads == 1
     assert machine.adaptation.expected == pytest.approx((0.12, 0.1875)), "as wide as predicted, about what was measured"
     assert "outside of the 80 to 125 ms that were predicted" in change.explain()
-    assert "1 thread(s) take over from 2" in change.explain()
+    assert "1 thread(s) replace 2" in change.explain()
 
 
 def test_while_more_is_better_it_goes_on() -> None:

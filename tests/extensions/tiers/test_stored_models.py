@@ -91,10 +91,10 @@ def test_weights_of_another_model_or_cut_off_are_refused(tmp_path: Path) -> None
     save_model(model_of(), tmp_path / "one")
     save_model(model_of(seed=1), tmp_path / "other")
     (tmp_path / "other" / "model.safetensors").replace(tmp_path / "one" / "model.safetensors")
-    with pytest.raises(CheckpointError, match="as of another model"):
+    with pytest.raises(CheckpointError, match="as for the file of another model"):
         load_stored_model(tmp_path / "one", MEMORY)
     os.truncate(tmp_path / "one" / "model.safetensors", 100_000)
-    with pytest.raises(CheckpointError, match="as of another model"):
+    with pytest.raises(CheckpointError, match="as for the file of another model"):
         load_stored_model(tmp_path / "one", MEMORY)
 
 

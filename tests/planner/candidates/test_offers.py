@@ -49,7 +49,7 @@ def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
 
 def test_what_is_not_trained_on_yet_is_compared_when_it_is_named_and_says_so() -> None:
     (tpu,) = catalogue_offers("TPU v5e", LOCAL)
-    assert tpu.note == "Google TPU v5e is no device that Shunter trains on yet"
+    assert tpu.note == "Google TPU v5e is not a device on which Shunter can train"
 
 
 def test_prices_of_another_time_or_kind_are_not_compared() -> None:
@@ -159,12 +159,12 @@ class TestLimitsThatNothingCanKeep:
 
     def test_power_below_rest(self) -> None:
         assert self.message(SelectRequest(limits=Limits(max_watts=5))).startswith(
-            "--max-watts 5 is below what every accelerator takes at rest, the least being "
+            "--max-watts 5 is below the idle power of every accelerator, the lowest being "
         )
 
     def test_cost_without_any_price(self) -> None:
         request = SelectRequest(objective="cost")
-        with pytest.raises(RequestError, match=r"^--objective cost needs a price, and none is known: add --price"):
+        with pytest.raises(RequestError, match=r"^--objective cost needs a price, but no price is known: add --price"):
             check_limits(request, local_offers(LOCAL, None))
 
     def test_limits_that_something_can_keep_are_let_through(self) -> None:

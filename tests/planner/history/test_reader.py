@@ -121,7 +121,7 @@ def test_many_reasons_are_not_all_told() -> None:
     sentences = History.of(runs, NOW).notes()
     assert len(sentences) == 6
     assert sentences[0].startswith("4 past runs are left out (killed-0, killed-1, killed-2, ...): it ended as KILLED")
-    assert sentences[-1] == "5 more are left out for other reasons."
+    assert sentences[-1] == "5 more are excluded for other reasons."
 
 
 def test_run_without_its_duration_is_left_out() -> None:
@@ -162,7 +162,7 @@ def test_step_of_no_known_time_is_left_out(stamp: str) -> None:
     odd = step(0.012).model_copy(update={"measured_at": stamp})
     history = History.of([tracked(tags=step_tags([step(0.012), odd]))], NOW)
     assert len(history.steps) == 1
-    assert "no time in UTC" in history.excluded[0].reason
+    assert "no valid UTC time" in history.excluded[0].reason
 
 
 def test_slow_node_does_not_touch_what_its_equals_have_taught() -> None:

@@ -78,7 +78,7 @@ def test_slow_trainings_make_their_threads_slow_and_leave_others_their_doubt() -
     assert high / low > 0.011 / 0.009
     assert one.notes() == [
         f"Steps of past training runs on cpu took {math.exp(tried[0]):.2g} times as long on 2 thread(s) as short "
-        "probes, which is allowed for."
+        "probes, which the prediction includes."
     ]
 
 

@@ -282,7 +282,7 @@ def test_steps_that_leave_their_predicted_time_let_other_threads_take_over_and_t
     run = MlflowClient(tracking_uri()).get_run(str(trained.run_id))
     assert run.data.metrics["adaptation.threads"] == 1
     assert run.data.metrics["adaptation.step_seconds"] > 0
-    assert "1 thread(s) take over from 2" in run.data.tags["adaptation.reason"]
+    assert "1 thread(s) replace 2" in run.data.tags["adaptation.reason"]
     assert run.data.params["placement.threads"] == "2", "what was chosen before the training"
 
 
