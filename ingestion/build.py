@@ -20,11 +20,10 @@ from shunter.ingestion.encoding.value_statistics import OutOfFold
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.progress import ProgressReporter
-from shunter.ingestion.row_filter import tables_of, with_negatives, with_row_filter
+from shunter.ingestion.row_filter import count_sessions, tables_of, with_negatives, with_row_filter, with_sessions
 from shunter.ingestion.sample import merged_in
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_by, encode_here
-from shunter.ingestion.sessions import with_sessions
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
 from shunter.ingestion.sources.evolution import varying_columns
@@ -120,7 +119,7 @@ def build(
         is_in_order_of_time=by_time and by_time.is_in_order,
         unmatched_rows=dict(found.unmatched),
         left_out_rows=found.left_out,
-        sessions=0 if source.schema.sessions is None else tables_of(source)[0].session_count,
+        sessions=count_sessions(source),
         where=source.schema.where,
         negative_rate=None if source.schema.negatives is None else float(np.exp(encoder.log_odds_shift)),
         varying_columns=varying_columns(source),

@@ -209,7 +209,7 @@ def _with_sessions(source: FileSource, chunks: list[Any]) -> tuple[FileSource, l
     if isinstance(source, CriteoSource) or schema.sessions is None or schema.time is None or not chunks:
         return source, []
     unit = see_all([see_times(chunk, schema.time) for chunk in chunks]).microseconds_per_unit(source.reading)
-    sessions = fit_sessions(schema, [user_times(chunk, schema, source.reading) for chunk in chunks], unit)
+    sessions = fit_sessions(schema, [user_times(chunk, schema, source.reading) for chunk in chunks], unit, source.name)
     return replace(source, sessions=sessions), [counted_sessions(sessions.count, sessions.rows)]
 
 

@@ -409,6 +409,12 @@ class SessionGaps(Frozen):
         exclude_if=is_default,
     )
 
+    within_day: bool = Field(
+        default=False,
+        description="Whether a new day in UTC begins anew, so that no value depends on an earlier day; nights need it.",
+        exclude_if=is_default,
+    )
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""

@@ -1,4 +1,4 @@
-"""Passes over a few columns before ingestion, for `min_rows`, `k_core` and `negatives` of the schema."""
+"""Passes over a few columns before ingestion, for `sessions`, `min_rows`, `k_core` and `negatives`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shunter.errors import DataError
 from shunter.ingestion.batch import MISSING_KEY, RawBatch, Source
 from shunter.ingestion.encoding.frequent import Keys, fit_filter
 from shunter.ingestion.encoding.negatives import fit_sampler
@@ -14,6 +15,45 @@ from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.days import DaysSource, arrange
 from shunter.ingestion.sources.parts import PartsSource
 from shunter.ingestion.sources.tabular import TableSource, only_time
+
+
+def with_sessions(source: Source, max_bad_share: float) -> Source:
+    """Return the source with the sessions of its schema; each day has sessions of its own.
+
+    Args:
+        source: The log.
+        max_bad_share: Largest accepted share of unreadable times, 0 to 1.
+
+    Raises:
+        DataError: The source cannot be read, or its times are unclear or have no known unit.
+    """
+    if not source.schema.session_columns:
+        return source
+
+    is_of_days = isinstance(source, DaysSource)
+
+    def found(table: TableSource) -> TableSource:
+        if not table.schema.session_columns:  # a day without users
+            return table
+        sessions, reading = table.find_sessions(max_bad_share)
+        if is_of_days and sessions.rows_of_other_days > max_bad_share * sessions.rows:
+            raise DataError(
+                f"{table.name} holds {sessions.rows_of_other_days:,} of {sessions.rows:,} rows of other days in UTC, "
+                "whose sessions may be in other files: write one day in UTC to its files, or leave `sessions` out."
+            )
+        return replace(table, sessions=sessions, reading=reading)
+
+    if is_of_days:
+        return replace(source, days=tuple(replace(day, source=found(day.source)) for day in source.days))  # pyright: ignore[reportArgumentType] - tables
+    assert isinstance(source, TableSource), "given parts are refused"
+    return found(source)
+
+
+def count_sessions(source: Source) -> int:
+    """Return the number of sessions of a source that `with_sessions` returned."""
+    if not source.schema.session_columns:
+        return 0
+    return sum(table.sessions.count for table in tables_of(source) if table.sessions is not None)
 
 
 def with_row_filter(source: Source) -> Source:

@@ -160,7 +160,8 @@ def _lacking(
     if schema.label.column not in kinds:
         inspected.report(day, "column gone", f"{day} has no column {schema.label.column}, the label, and is left out.")
         return None
-    gone = {name for name in schema.feature_columns if name not in kinds and holder_of(name, kinds) is None}
+    features = {*schema.feature_columns} - {*schema.session_columns}
+    gone = {name for name in features if name not in kinds and holder_of(name, kinds) is None}
     for name in sorted(gone):
         inspected.report(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
     for name in sorted(kinds.keys() - usual.keys() - set(schema.read_columns)):
@@ -169,7 +170,7 @@ def _lacking(
         )
     multi = {field.column for field in schema.multi_valued}
     numbers = {*schema.numeric, *(field.column for field in schema.categorical if field.buckets is not None)}
-    for name in sorted(set(schema.feature_columns) - gone):
+    for name in sorted(features - gone):
         kind = kinds.get(name, "number")  # a place of a list
         if kind == "empty":
             continue

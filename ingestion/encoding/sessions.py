@@ -21,6 +21,7 @@ from shunter.ingestion.time_format import TimeReading
 
 UserTimes = tuple[NDArray[np.uint64], NDArray[np.float64]]
 _MICROSECONDS = 1e6
+_DAY_MICROSECONDS = 86_400 * _MICROSECONDS
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,14 @@ class Sessions:
         values: Value of each session column at each moment, [moments], by name.
         count: Number of sessions.
         rows: Number of rows with a user and a time.
+        rows_of_other_days: Number of these whose day in UTC is not the most frequent one; 0 unless days begin anew.
     """
 
     moments: NDArray[np.uint64]
     values: Mapping[str, NDArray[Any]]
     count: int
     rows: int
+    rows_of_other_days: int = 0
 
     def add_to(self, chunk: TableChunk, schema: Schema, reading: TimeReading) -> TableChunk:
         """Return a chunk with the session columns; they are null in rows without a user or a time."""
@@ -69,13 +72,16 @@ def user_times(chunk: TableChunk, schema: Schema, reading: TimeReading) -> UserT
     return read.text_keys(users, schema.key_kind(user)), times.moments(moments, reading)
 
 
-def fit_sessions(schema: Schema, pieces: Iterable[UserTimes], microseconds_per_unit: float | None) -> Sessions:
+def fit_sessions(
+    schema: Schema, pieces: Iterable[UserTimes], microseconds_per_unit: float | None, name: str
+) -> Sessions:
     """Return the sessions of a log.
 
     Args:
         schema: Schema with `sessions`.
         pieces: Key of the user and time of each row, in any order.
         microseconds_per_unit: Unit of the times; None if it is unknown.
+        name: Name of the log, for the error message.
 
     Raises:
         DataError: The unit of the times is unknown, or no row has a user and a time.
@@ -87,17 +93,26 @@ def fit_sessions(schema: Schema, pieces: Iterable[UserTimes], microseconds_per_u
             f"The numbers of {schema.time} have no known unit, and sessions end after minutes: write "
             f"`time: {{column: {schema.time}, format: seconds}}` in the schema, or another unit."
         )
-    users, moments = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
+    none = np.empty(0, np.uint64), np.empty(0, np.float64)
+    users, moments = (np.concatenate(arrays) for arrays in zip(none, *pieces, strict=True))
+    if not len(users):  # such as a day without rows
+        return Sessions(users, dict.fromkeys(schema.session_columns, moments), 0, 0)
     given = (users != MISSING_KEY) & ~np.isnan(moments)
     users, moments = users[given], moments[given]
+    of_days = np.zeros(1, int)
     if not len(users):
-        raise DataError(f"No row has a value of {gaps.by} and of {schema.time}, which sessions need: mend the schema.")
+        raise DataError(f"No row of {name} has a value of {gaps.by} and of {schema.time}, which sessions need.")
+    if gaps.within_day:
+        of_days = np.unique(moments * microseconds_per_unit // _DAY_MICROSECONDS, return_counts=True)[1]
     order = np.lexsort((moments, users))
     users, moments = users[order], moments[order]
     rows_before = np.flatnonzero(np.append(True, (np.diff(users) > 0) | (np.diff(moments) > 0)))
     users, moments = users[rows_before], moments[rows_before]
     seconds = np.diff(moments, prepend=np.nan) * (microseconds_per_unit / _MICROSECONDS)
     seconds[np.append(True, np.diff(users) > 0)] = np.nan
+    if gaps.within_day:
+        days = moments * microseconds_per_unit // _DAY_MICROSECONDS
+        seconds[np.append(True, np.diff(days) != 0)] = np.nan
     begins = np.isnan(seconds) | (seconds > gaps.gap_minutes * 60)
     first = np.maximum.accumulate(np.where(begins, np.arange(len(users)), 0))
     of_columns = {
@@ -108,7 +123,7 @@ def fit_sessions(schema: Schema, pieces: Iterable[UserTimes], microseconds_per_u
     hashes = _hashes(users, moments)
     order = np.argsort(hashes)
     values = {name: of_columns[name][order] for name in schema.session_columns}
-    return Sessions(hashes[order], values, int(begins.sum()), int(given.sum()))
+    return Sessions(hashes[order], values, int(begins.sum()), int(given.sum()), int(of_days.sum() - of_days.max()))
 
 
 def _hashes(users: NDArray[np.uint64], moments: NDArray[np.float64]) -> NDArray[np.uint64]:

@@ -92,7 +92,8 @@ def open_day(
         loss: Requested loss, see `shunter.ingestion.sources.number_label`.
 
     Raises:
-        DataError: The format is unknown, or the schema is missing, invalid, or names sequences or sessions.
+        DataError: The format is unknown, or the schema is missing, invalid, or names sequences or sessions that depend
+            on other days.
         RequestError: The loss does not suit the label.
     """
     schema_file = schema_file and local_path(schema_file)
@@ -102,12 +103,14 @@ def open_day(
         raise DataError(
             f"The schema {schema_file} names sequences, which nightly runs do not support: leave `sequences` out."
         )
-    if source.schema.sessions is not None:
+    if (sessions := source.schema.sessions) is not None and not sessions.within_day:
         raise DataError(
             f"The schema {schema_file} makes sessions, which may begin on an earlier day than a night reads: "
-            "give a column that holds them, and leave `sessions` out."
+            "add `within_day: true` to `sessions`, or give a column that holds them."
         )
-    schema = source.schema.model_copy(update={"time": None, "part": None})
+    schema = source.schema.without_time().model_copy(update={"part": None})
+    if sessions is not None and sessions.by in without:
+        without = {*without, *sessions.columns}
     left = schema.model_copy(
         update={
             "numeric": tuple(name for name in schema.numeric if name not in without),

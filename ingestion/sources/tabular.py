@@ -24,10 +24,11 @@ from shunter.ingestion.encoding.buckets import number_keys
 from shunter.ingestion.encoding.frequent import RowFilter
 from shunter.ingestion.encoding.labels import read_labels, read_weights
 from shunter.ingestion.encoding.negatives import NegativeSampler
-from shunter.ingestion.encoding.sessions import Sessions
+from shunter.ingestion.encoding.sessions import Sessions, UserTimes, fit_sessions, user_times
 from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.fields import UTF_8, MultiValued
 from shunter.ingestion.fields import Sequence as SequenceField
+from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.derived import Derived
 from shunter.ingestion.sources.files import open_text
@@ -171,16 +172,48 @@ class TableSource(ABC):
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Parse the columns of a chunk."""
-        if self.sessions is not None and self.schema.session_columns:
-            chunk = self.sessions.add_to(chunk, self.schema, self.reading)
-        batch = parse_table(chunk, self.schema, self.reading)
+        reading = self.reading
+        if self.schema.session_columns:
+            sessions, reading = self.found_sessions
+            chunk = sessions.add_to(chunk, self.schema, reading)
+        batch = parse_table(chunk, self.schema, reading)
         batch = batch if self.row_filter is None else self.row_filter.apply(batch, self.schema)
         return batch if self.negatives is None else self.negatives.apply(batch, self.schema)
 
-    @property
-    def session_count(self) -> int:
-        """Number of sessions of the log; 0 before they are found."""
-        return 0 if self.sessions is None else self.sessions.count
+    @cached_property
+    def found_sessions(self) -> tuple[Sessions, TimeReading]:
+        """Sessions of the log and the format of its times, found by a pass over user and time if they are not given.
+
+        Raises:
+            DataError: The files cannot be read, or their times are unclear or have no known unit.
+        """
+        return (self.sessions, self.reading) if self.sessions is not None else self.find_sessions()
+
+    def find_sessions(self, max_bad_share: float = 0.01) -> tuple[Sessions, TimeReading]:
+        """Find the sessions and the format of the times, with a share of unreadable times, see `found_sessions`."""
+        schema, reading = self.schema, self.reading
+        assert schema.time is not None, "the schema checks it"
+        if schema.time_format is not None:
+            reading = TimeReading(format=schema.time_format)
+        pieces, seen = self._users_and_times(reading)
+        if schema.time_format is None and (settled := seen.settle(schema.time, max_bad_share)) != reading:
+            reading = settled
+            pieces, _ = self._users_and_times(reading)
+        return fit_sessions(schema, pieces, seen.microseconds_per_unit(reading), self.name), reading
+
+    def _users_and_times(self, reading: TimeReading) -> tuple[list[UserTimes], TimesSeen]:
+        schema = self.schema
+        assert schema.sessions is not None
+        assert schema.time is not None
+        columns, time = [schema.sessions.by or "", schema.time], schema.time
+
+        def read_chunk(chunk: TableChunk) -> tuple[UserTimes, TimesSeen]:
+            return user_times(chunk, schema, reading), see_times(chunk, time)
+
+        budget = Budget.of_settings()
+        chunks = (chunk for path in self.paths for chunk in self.rows(path, columns, budget))
+        found = list(ordered_map(read_chunk, chunks))
+        return [piece for piece, _ in found], times.see_all([seen for _, seen in found])
 
     @classmethod
     def usual_schema(cls, paths: tuple[Path, ...]) -> dict[str, Any] | None:

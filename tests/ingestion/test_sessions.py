@@ -11,13 +11,15 @@ import yaml
 
 from shunter.engine.data.dataset import SPLITS, Dataset
 from shunter.errors import DataError
+from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.check import check
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.split import UserTimeSplit
 from shunter.ingestion.second_pass import ENCODER_FOLDER
-from shunter.ingestion.sources.days import open_day
+from shunter.ingestion.sources.days import DaysSource, open_day
 from shunter.ingestion.sources.open import open_source
 from shunter.reporting.card.facts import data_facts
+from shunter.retraining.figures import describe
 from shunter.serving.few_values import ValueEncoder
 from shunter.tracking.convention import data_params
 from tests.ingestion.conftest import Ingest
@@ -149,6 +151,37 @@ def test_sessions_are_users_of_histories_splits_and_floors(
     assert sum(lengths) == sum(earlier or 0 for _, earlier, _ in expected.values())
     encoder = Encoder.load(dataset.directory / ENCODER_FOLDER)
     assert "session" in encoder.columns  # a user is needed to rank
+
+
+def test_days_have_the_values_of_the_whole_log_if_each_begins_anew(
+    tmp_path: Path, ingest_file: Ingest, log: pl.DataFrame
+) -> None:
+    days = {name[0]: part for name, part in log.group_by(pl.from_epoch("at").dt.date()) if len(part) > 20}
+    log = pl.concat([*days.values()])
+    keys = {**SCHEMA, "sessions": {**SCHEMA["sessions"], "within_day": True}, "min_rows": {"session": 2}}
+    log.write_parquet(tmp_path / "log.parquet")
+    whole, _ = ingest_file(tmp_path / "log.parquet", keys)
+    schema = str(tmp_path / "schema.yaml")
+    logs = []
+    for day, part in days.items():
+        part.write_parquet(path := tmp_path / f"{day}.parquet")
+        logs.append(open_day(day, [path], None, schema))
+        assert describe(logs[-1]).rows == len(part)
+    source = DaysSource("days", tuple(logs))
+    found, _ = ingest_source(source, tmp_path / "days", 0, 0.01)
+    assert found.sessions == whole.sessions
+    first, other = ({number: values[1:] for number, values in values_of(data).items()} for data in (whole, found))
+    assert first == other
+    assert len(days) > 3
+    encoder = Encoder.load(found.directory / ENCODER_FOLDER)
+    read = logs[0].as_read_by(encoder).with_crosses_of(encoder)  # as for a champion
+    assert sum(len(batch.labels) for batch in read.batches()) == len(days[logs[0].day])
+    lacking = open_day(logs[0].day, logs[0].source.paths, None, schema, without={"user"})
+    assert np.isnan(next(iter(lacking.batches())).columns.numeric[1]).all()
+    log.write_parquet(tmp_path / "mixed.parquet")
+    mixed = DaysSource("days", (open_day(logs[0].day, [tmp_path / "mixed.parquet"], None, schema),))
+    with pytest.raises(DataError):
+        ingest_source(mixed, tmp_path / "mixed", 0, 0.01)
 
 
 def test_rows_to_be_scored_bring_positions_and_may_lack_the_session(

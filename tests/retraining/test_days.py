@@ -7,11 +7,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 
 from shunter.errors import DataError
 from shunter.retraining.days import choose_days
 from shunter.retraining.plan import NightPlan, yesterday
-from tests.retraining.conftest import Log, clicks, day
+from tests.retraining.conftest import SCHEMA, Log, clicks, day
 
 
 def planned(log: Log, number: int, kept: str = "kept", **options: object) -> NightPlan:
@@ -59,6 +60,21 @@ def test_day_that_is_not_over_and_files_without_a_date_are_left(log: Log) -> Non
     assert plan.held_out == day(3)
     assert [kind for kind, _ in told(plan, 4)] == ["not over"]
     assert [kind for kind, _ in told(plan, None)] == ["undated"]
+
+
+def test_days_make_sessions_of_their_own_and_do_not_lack_their_columns(log: Log) -> None:
+    sessions = {"gap_minutes": 30, "column": "visit", "position": "place", "within_day": True}
+    keys = {**SCHEMA, "user": "user", "numeric": ["price", "place"], "sessions": sessions}
+    (log.folder / "schema.yaml").write_text(yaml.safe_dump(keys))
+    log.write(1, 2, 3)
+    log.write(4, change=lambda frame: frame.head(0))
+    log.write(5, change=lambda frame: frame.drop("user"))
+    plan, logs = choose_days(log.request(), day(5), log.folder / "kept")
+    assert plan.training == (day(1), day(2), day(3))
+    assert [kind for kind, _ in told(plan, 4)] == ["empty"]
+    assert {kind for number in (1, 2, 3) for kind, _ in told(plan, number)} == set()
+    present = [~np.isnan(next(iter(logs[day(number)].batches())).columns.numeric[1]) for number in (3, 5)]
+    assert (present[0].all(), present[1].any()) == (True, False)
 
 
 def test_empty_truncated_and_rowless_days_are_left_out(log: Log) -> None:
