@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow import fs as pa_fs
+from pyarrow.lib import have_libhdfs
 
 from shunter.errors import RequestError
 from shunter.extensions.lake.store_errors import StoreError
@@ -49,7 +50,7 @@ class HadoopFiles(ArrowFSWrapper):
         try:
             files = pa_fs.HadoopFileSystem(host, int(port or 0))
         except OSError as error:
-            if "Unable to load lib" in str(error):
+            if not have_libhdfs():
                 raise MissingHadoopError(origin) from error
             raise StoreError(origin, 1, error) from error
         super().__init__(fs=files, skip_instance_cache=True)
