@@ -183,6 +183,7 @@ def submitted(page: Page, form: str, changes: dict[str, str], folded: Sequence[s
     pytest.fail(f"{TRIES} clicks have ordered nothing: {page.inner_text('body')}")
 
 
+GAIN_AND_TIME = ("quality/auc_gain_per_kilojoule", "time/total_seconds")
 SMALL = {"--trials": "1", "--max-epochs": "1", "--ensemble-size": "1"}
 OF_TRAINING, FURTHER = ("Advanced: training", "Ensemble"), ("Further options",)
 MODEL = {"--model": "synthetic/1"}
@@ -190,7 +191,11 @@ FORMS: dict[str, tuple[dict[str, str], Sequence[str]]] = {  # what is typed, and
     "predict": ({**MODEL, "--data": "rows.tsv"}, ()),
     "export": (MODEL, ()),
     "compress": (
-        {**MODEL, **dict.fromkeys(("--calibration-rows", "--fine-tune-rows", "--batch-rows"), "256")},
+        {
+            **MODEL,
+            "--min-auc": "0.5",
+            **dict.fromkeys(("--calibration-rows", "--fine-tune-rows", "--batch-rows"), "256"),
+        },
         FURTHER,
     ),
     "profile": ({}, ()),
@@ -312,7 +317,7 @@ def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, walked: d
     page.screenshot(path=PICTURES / "mlflow-runs.png")
     page.get_by_role("button", name="Compare").click()
     page.get_by_text("Comparing 2 Runs").first.wait_for()
-    for name in ("request.data", "placement.label", "energy/kilojoules"):
+    for name in (*("request.data", "placement.label", "energy/kilojoules"), *GAIN_AND_TIME):
         scroll_to(page, name)
     shown = page.inner_text("body")
     assert "synthetic:4000" in shown, "the first run's parameters"
