@@ -1,4 +1,4 @@
-"""Repeated decision during a training run, among placements that do not change what is learned."""
+"""Repeated decision during a training run, among placements that do not change the trained model."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ LEAST_GAIN = 0.05  # of the objective: a smaller gain is within the noise
 
 
 def alternatives(decision: Decision, placement: Placement) -> list[Placement]:
-    """Return candidates that differ from `placement` only in threads, including itself, fewest threads first.
+    """Return candidates that differ from `placement` only in threads, including `placement`, fewest threads first.
 
-    Batch size and precision would change what is learned. Interop threads cannot change after torch has started them.
+    Batch size and precision would change the trained model. Interop threads cannot change after torch has started them.
     Depth and readers of the prefetch follow the measured times.
     """
     same = {"threads": placement.threads}
@@ -35,7 +35,7 @@ def redecide(decision: Decision, placement: Placement, step_seconds: Mapping[Pla
     Args:
         decision: Decision before the training.
         placement: Current placement.
-        step_seconds: Step times measured now, for `placement` and other placements of the decision's table.
+        step_seconds: Step times measured during training, for `placement` and other placements of the decision's table.
     """
     rows = {row.candidate.placement: row.candidate for row in decision.table}
     candidates = [_measured(rows[tried], seconds) for tried, seconds in step_seconds.items() if tried in rows]
@@ -56,7 +56,7 @@ def _is_as_good(present: Assessment, again: Decision, weights: Weights) -> bool:
 
 
 def _measured(candidate: Candidate, step_seconds: float) -> Candidate:
-    """Return the candidate at a step time measured now, with the predicted power."""
+    """Return the candidate with a step time measured during training, and with the predicted power."""
     prediction: Prediction = candidate.prediction
     scale = step_seconds / prediction.step_seconds
     joules = prediction.epoch_joules

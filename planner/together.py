@@ -40,7 +40,7 @@ class Advice:
     Attributes:
         chosen: The chosen number, with predictions.
         tried: All compared numbers, in ascending order; empty if there was nothing to choose.
-        words: Reason for the choice, one sentence.
+        words: Reason for the choice, as one sentence.
     """
 
     chosen: ParallelJobs
@@ -72,7 +72,11 @@ def trainings_at_a_time(
     tried = tuple(_tried(decision, placement, trainings, epochs, most))
     alone = tried[0] if tried and tried[0].count == 1 else ParallelJobs(1, math.nan, None)
     if len(tried) < 2 or tried[0] is not alone:
-        return Advice(alone, (), "One training run at a time: there is no more room, or nothing to compare with.")
+        return Advice(
+            alone,
+            (),
+            "One training run at a time: memory does not permit more, or there is no prediction to compare with.",
+        )
     weights = Weights.parse(decision.objective)
     kept = [one for one in tried if one.fits and _keeps(one, left_joules)] or [alone]
     best = min(kept, key=lambda one: _score(one, weights))
@@ -111,8 +115,10 @@ def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
     alone, best = tried[0], min((one for one in tried if one.fits or one.count == 1), key=lambda one: one.seconds)
     gain = alone.seconds / best.seconds
     if gain < 1 + LEAST_TRIAL_GAIN:
-        return Advice(alone, tuple(tried), "One trial at a time: more would train little more in the same time.")
-    words = f"{best.count} trials at a time train {gain:.2g} times as much in the same minutes, as is expected of them."
+        return Advice(
+            alone, tuple(tried), "One trial at a time: parallel trials would train hardly more in the same time."
+        )
+    words = f"{best.count} trials at a time train {gain:.2g} times as much in the same time (predicted)."
     return Advice(best, tuple(tried), words)
 
 

@@ -10,7 +10,7 @@ from shunter.requests import Weights
 
 
 def is_better_now(decision: Decision, is_free: Callable[[Placement], bool], wait_hours: Mapping[str, float]) -> bool:
-    """Return True if the best free placement is no worse than the best placement in use, including the wait for it.
+    """Return True if starting on the best free placement is no worse than waiting for the best placement in use.
 
     The rule of a single-node scheduler: the wait counts as time of the job, in the job's objective. If time does not
     count, only the best placement is started.
@@ -18,7 +18,7 @@ def is_better_now(decision: Decision, is_free: Callable[[Placement], bool], wait
     Args:
         decision: Table of all placements, as if all were free.
         is_free: Whether a placement is available now.
-        wait_hours: Hours until an accelerator in use is free, by name; a missing name means now.
+        wait_hours: Hours until an accelerator in use becomes free, by name; accelerators without an entry are free now.
     """
     weights = Weights.parse(decision.objective)
 

@@ -96,7 +96,7 @@ class Endpoints:
         """Answer an inference request in the open inference protocol."""
         model = self._named(request)
         if "inference-header-content-length" in request.headers:
-            raise MediaTypeError("The binary extension is not spoken here: send the data as JSON.")
+            raise MediaTypeError("The binary extension is not supported: send the data as JSON.")
         rows = self._limits.max_request_rows
         table, asked = await self._read(
             request, lambda body: open_inference.read_table(body, rows, model.columns), is_json=True
@@ -160,7 +160,7 @@ class Endpoints:
             nonlocal counted
             more = max(length - SMALL_BYTES - counted, 0)
             if self._large_bytes + more > self._most_large_bytes:
-                raise BusyError("Too many large requests come at the same time: try again in a second.")
+                raise BusyError("Too many large requests arrive at the same time: try again in a second.")
             counted, self._large_bytes = counted + more, self._large_bytes + more
 
         try:
@@ -172,7 +172,7 @@ class Endpoints:
         """Receive the whole body within the limits of time and size; `reserve` counts the bytes received so far."""
         most = int(self._limits.max_request_mib * (1 << 20))
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise MediaTypeError("The body is compressed: send it as it is.")
+            raise MediaTypeError("The body is compressed: send it uncompressed.")
         told = request.headers.get("content-length", "")
         parts: list[bytes] = []
         length = int(told) if told.isdecimal() else 0
@@ -188,7 +188,9 @@ class Endpoints:
                         reserve(length)
                         parts.append(part)
         except TimeoutError:
-            raise SlowClientError(f"The body did not come within {seconds:g} seconds: send it at once.") from None
+            raise SlowClientError(
+                f"The body did not arrive within {seconds:g} seconds: send it without delay."
+            ) from None
         if length > most:
             raise TooLargeRequestError(
                 f"The body has {'at least ' if not told else ''}{length:,} bytes, at most {most:,} are taken: send "
@@ -202,7 +204,9 @@ class Endpoints:
             async with asyncio.timeout(seconds):
                 scored = await self._batcher.submit(table)
         except TimeoutError:
-            raise LateError(f"The rows were not scored within {seconds:g} seconds: send fewer at once.") from None
+            raise LateError(
+                f"The rows were not scored within {seconds:g} seconds: send fewer rows per request."
+            ) from None
         self._metrics.count(table.rows, scored.answer.counts)
         scored.answer.counts.check(self._limits.max_unknown)
         return scored
@@ -228,7 +232,7 @@ class Endpoints:
                 answer = refusal(RefusedError(str(error)), request.url.path)
             except Exception:
                 _log.exception("%s failed.", path)
-                answer = told("The server failed at this request, and says why in its log.", 500, request.url.path)
+                answer = told("The server failed at this request; its log has the reason.", 500, request.url.path)
             seconds.observe(time.perf_counter() - begin)
             self._metrics.requests.labels(path, str(answer.status_code)).inc()
             return answer

@@ -1,4 +1,4 @@
-"""Batching: concurrent requests are scored together, in a thread of their own next to the event loop."""
+"""Batching: concurrent requests are scored together, in a thread beside the event loop."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from shunter.serving.table import Table
 
 @dataclass(frozen=True)
 class Scored:
-    """Answer to one request, and the model that computed it."""
+    """Scores of one request, and the model that computed them."""
 
     answer: Answer
     model: ServedModel

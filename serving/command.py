@@ -37,7 +37,7 @@ def serve(**options: Any) -> None:
             )
 
         server.run(say_ready)
-        print_line("Stopped: every request that had come was answered.")
+        print_line("Stopped: every received request was answered.")
 
 
 def serving_token(where: Exposure) -> str | None:

@@ -79,7 +79,7 @@ class ImpatientProtocol(H11Protocol):
 
 
 def _close_some(connections: list[ImpatientProtocol]) -> bool:
-    """Close the least useful connections; return False if all are being answered."""
+    """Close the least useful connections; return False if all connections are being answered."""
     unfinished = [one for one in connections if one._is_unfinished]
     idle = unfinished or [one for one in connections if one._is_idle]
     oldest = sorted(idle, key=lambda one: one._waits_since)[: max(len(unfinished) // CLOSED_AT_ONCE, 1)]

@@ -129,7 +129,7 @@ class Keeper:
                 "version, or the folder of an exported model."
             )
         if not folder.is_dir():
-            raise RequestError(f"--increments {folder} is no folder: name the one that increments are put into.")
+            raise RequestError(f"--increments {folder} is not a folder: name the folder of the increments.")
 
     def _load(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
         return load(named, self._items, increments, self._memory_bytes, index=self._index)
@@ -200,8 +200,8 @@ def load(
         items: For a ranking model: log whose items are ranked for a user, except the items that the log has for this
             user. None ranks only the items of a request.
         increments: As in `open_model`. The served name stays that of the model that the increments are applied to.
-        memory_bytes: Memory for the embedding tables; rows beyond it are read from a file. None is as much as the
-            tables need, if it is free.
+        memory_bytes: Memory for the embedding tables; rows beyond it are read from a file. None loads all rows, if the
+            memory is free.
         index: Whether all items are scored, or only the items that an index of their vectors finds.
 
     Raises:
@@ -220,7 +220,9 @@ def load(
         if items is not None:
             model = replace(model, items=_best_of(model, items, index))
         elif index is IndexChoice.APPROXIMATE:
-            raise RequestError("--index approximate has no effect without --items, whose items it holds: add that.")
+            raise RequestError(
+                "--index approximate has no effect without --items, whose items it indexes: add --items."
+            )
         (scores,) = model.score([Table(1, {name: [None] for name in model.columns})])
         if isinstance(scores, Exception):
             raise scores

@@ -29,7 +29,8 @@ class Metrics:
         takeovers: Attempts to replace the served version by a new one, by result (`done` or `failed`).
         index_recall: Share of the exact best items that the index finds, by the length of the list.
         index_seconds: Time to build the index; 0 without an index.
-        tables: Returns how many embedding rows of the served model were found in memory and how many in the file.
+        tables: Function that returns the numbers of embedding rows that the served model found in memory and in the
+            file.
     """
 
     tables: Callable[[], LookupCounts] = LookupCounts
@@ -61,12 +62,12 @@ class Metrics:
         )
         self.score_seconds = Histogram(
             "shunter_score_seconds",
-            "Time of scoring what was scored together.",
+            "Time to score a batch of requests.",
             buckets=SECONDS,
             registry=registry,
         )
         self.waiting_rows = Gauge("shunter_waiting_rows", "Rows that wait to be scored.", registry=registry)
-        self.model = Gauge("shunter_model", "1 for the version that answers.", ("name", "version"), registry=registry)
+        self.model = Gauge("shunter_model", "1 for the version that is served.", ("name", "version"), registry=registry)
         self.takeovers = Counter(
             "shunter_takeovers", "Attempts to replace the served version, by result.", ("result",), registry=registry
         )
@@ -107,7 +108,7 @@ class _Tables(Collector):
         for place in ("pinned", "cached", "read"):
             rows.add_metric((place,), getattr(counts, place))
         yield rows
-        yield CounterMetricFamily("shunter_table_lists", "Lists of ids whose sum was known.", value=counts.pooled)
+        yield CounterMetricFamily("shunter_table_lists", "Lists of ids whose sum was cached.", value=counts.pooled)
         yield CounterMetricFamily(
             "shunter_table_read_bytes", "Bytes that were read from the file.", value=counts.read_bytes
         )

@@ -17,7 +17,7 @@ class BatchingRequest(Group, frozen=True, title="Requests scored together"):
         default=0.0,
         ge=0,
         le=10_000,
-        description="Longest wait of a request for others to be scored with it; 0: only what has come already.",
+        description="Longest wait of a request for others to be scored with it; 0: batch only waiting requests.",
     )
     max_batch_rows: int = Field(default=8_192, ge=1, description="Most rows that are scored together.")
     max_waiting_rows: int = Field(
@@ -25,7 +25,7 @@ class BatchingRequest(Group, frozen=True, title="Requests scored together"):
     )
 
 
-class ServingLimits(Group, frozen=True, title="What a request may be"):
+class ServingLimits(Group, frozen=True, title="Limits of a request"):
     """Limits of requests, so that one client cannot block the others."""
 
     max_request_rows: int = Field(default=10_000, ge=1, description="Most rows of one request.")
@@ -33,7 +33,7 @@ class ServingLimits(Group, frozen=True, title="What a request may be"):
     request_seconds: float = Field(
         default=30.0,
         gt=0,
-        description="Seconds that sending a request may take, and also those that scoring it may take.",
+        description="Largest number of seconds to receive a request, and also to score it.",
     )
     max_unknown: float | None = Field(
         default=None,
@@ -52,7 +52,7 @@ class ServeRequest(Request, frozen=True):
     )
     items: Path | None = Field(
         default=None,
-        description="Log whose items a ranking model ranks for a user that a request names.",
+        description="Log whose items a ranking model ranks for the users of a request.",
     )
     index: IndexChoice = Field(
         default=IndexChoice.AUTO,
@@ -66,13 +66,15 @@ class ServeRequest(Request, frozen=True):
         default=None,
         description="Memory for the embedding tables, such as 256MiB; the other rows are read from the file.",
     )
-    port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 chooses a free port.")
     follow_seconds: float = Field(
         default=15.0,
         ge=0,
-        description="Seconds between checks for a newer version or increment; 0 keeps the first.",
+        description="Seconds between checks for a newer version or increment; 0 never checks.",
     )
-    batching: BatchingRequest = Field(default=BatchingRequest(), description="Requests that are scored together.")
+    batching: BatchingRequest = Field(
+        default=BatchingRequest(), description="Batching of requests that arrive at the same time."
+    )
     bounds: ServingLimits = Field(default=ServingLimits(), description="Limits on requests.")
 
     @property

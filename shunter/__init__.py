@@ -7,7 +7,8 @@
     shunter.Recommender.load("shop@champion").predict(rows)
 
 The public names are imported when they are used. This folder is also the base package, which every other folder may
-import: errors for users, settings, requests, and helpers for files and statistics. It imports none but for these names.
+import: errors for users, settings, requests, and helpers for files and statistics. It imports other folders only for
+    these names.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name from `shunter.flows.api`, which is imported when the first of them is used."""
+    """Return a public name from `shunter.flows.api`, which is imported on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from shunter.flows import api

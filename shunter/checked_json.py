@@ -1,7 +1,7 @@
 """Small JSON files with a checksum, so that damage is detected when a file is read.
 
 The last key of a checked object is `"file_checksum"`, the CRC-32 of all bytes before that key. Readers of plain JSON
-see one more key. Files of former versions have no checksum; they are read as they are, if they are whole JSON.
+see one more key. Files of former versions have no checksum; they are read unchecked, if they are complete JSON.
 """
 
 import json
@@ -34,7 +34,7 @@ def unseal(content: bytes) -> bytes:
     """Return the text of a JSON object without its checksum; return a text that has no checksum unchanged.
 
     Raises:
-        ValueError: The content does not match its checksum, or is no JSON.
+        ValueError: The content does not match its checksum, or is not JSON.
     """
     head, tail = content[: -len(_TAIL)], content[-len(_TAIL) :]
     if len(tail) == len(_TAIL) and sum(tail[at] == _TAIL[at] for at in _FIXED) * 2 > len(_FIXED):
@@ -70,7 +70,7 @@ def read_checked(path: Path, parse: Callable[[bytes], Value]) -> Value:
 
 
 def read_or_quarantine(path: Path, parse: Callable[[bytes], Value]) -> Value | None:
-    """Read a checked JSON file that can be made again; None if it is missing, or was damaged and is now quarantined."""
+    """Read a checked JSON file that can be recreated; None if it is missing, or was damaged and is now quarantined."""
     try:
         return read_checked(path, parse)
     except OSError:
@@ -93,7 +93,7 @@ def json_object(text: bytes) -> dict[str, Any]:
     """Parse a JSON object; for `read_checked`.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The text is not a JSON object.
     """
     values = json.loads(text)
     if not isinstance(values, dict):

@@ -67,7 +67,7 @@ def copy_database(source: Path, target: Path, *, is_immutable: bool = False) -> 
 
 
 def template_path(library: str) -> Path:
-    """Return where this environment keeps the tables of the installed version of a library."""
+    """Return the path of this environment's template of tables for the installed version of a library."""
     return Path(sys.prefix) / "share" / "shunter" / f"{library}-{version(library)}.db"
 
 
@@ -103,10 +103,10 @@ def has_tables(database: Path) -> bool:
 
 
 def fault_of(database: Path, *, most_bytes: int | None = None) -> str | None:
-    """Return what SQLite finds wrong with a database, or None.
+    """Return the fault that SQLite finds in a database; None if it finds none.
 
     Args:
-        database: The file; one that is missing, empty or busy has no fault.
+        database: Database file; a missing, empty or busy file has no fault.
         most_bytes: Size above which only the schema is read; None checks every page.
     """
     try:
@@ -127,10 +127,10 @@ def fault_of(database: Path, *, most_bytes: int | None = None) -> str | None:
 
 
 def quarantine_database(database: Path, reason: str) -> Path | None:
-    """Move a damaged database that can be made again, with its log, into the quarantine.
+    """Move a damaged database that can be recreated, with its log, into the quarantine.
 
     Returns:
-        Where it is now; None if a process has it open, which must end first.
+        New path; None if a process has the database open, which must end first.
     """
     if users_of(database):
         return None

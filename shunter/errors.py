@@ -31,7 +31,7 @@ class ServerTimeoutError(ShunterError):
     Attributes:
         name: Name of the server.
         url: Address at which the server was expected.
-        waited_seconds: Time that it was given.
+        waited_seconds: Time that the server had to answer.
     """
 
     code = "server-timeout"
@@ -165,7 +165,7 @@ class ModelTooLargeError(TooLargeError):
         needed_bytes: Estimated peak of its solution.
         available_bytes: Memory that is left.
         sparse_form: Family with weights for some pairs of items only; empty if there is none.
-        low_rank_form: Family with vectors instead of weights of pairs; likewise.
+        low_rank_form: Family with vectors instead of weights of pairs; empty if there is none.
     """
 
     code = "model-too-large"
@@ -307,7 +307,7 @@ class TrainingError(ShunterError):
 
 
 class ProcessLostError(TrainingError):
-    """Error of a training process that was ended from outside, whatever it trained."""
+    """Error: a training process was ended from outside."""
 
     code = "process-lost"
 
@@ -320,7 +320,7 @@ class CheckpointError(ShunterError):
 
 
 class DamagedFileError(CheckpointError):
-    """A kept file does not match the checksum that was taken when it was written.
+    """Error: a stored file does not match the checksum that was computed when it was written.
 
     Attributes:
         path: The damaged file.
@@ -400,7 +400,7 @@ class OutputError(StorageError):
     """The standard output cannot be written.
 
     Attributes:
-        is_read_no_more: Whether its reader went away, as `head` does; a shell reports 141 for that.
+        is_read_no_more: Whether the reader has closed the pipe, as `head` does; a shell then reports 141.
     """
 
     code = "output"
@@ -413,7 +413,7 @@ class OutputError(StorageError):
 
     def __str__(self) -> str:
         """Return the message."""
-        return f"The output cannot be written ({self.reason}): direct it to where it can."
+        return f"The output cannot be written ({self.reason}): redirect it to a writable place."
 
 
 class Distrust(StrEnum):
@@ -425,7 +425,7 @@ class Distrust(StrEnum):
 
 
 class UntrustedModelError(TrackingError):
-    """A model that no key of this home has signed as it is now.
+    """Error: no key of this home has signed the model in its present state.
 
     Attributes:
         name: Name of the model in messages.

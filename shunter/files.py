@@ -54,7 +54,7 @@ def make_private(folder: Path) -> None:
 
 
 def check_room(folder: Path, least_bytes: int) -> None:
-    """Raise if a folder has no room for a new file of a size; a temporary file tests this.
+    """Raise if a folder has no space for a new file of this size, tested with a temporary file.
 
     Raises:
         OSError: The folder is read-only, the disk or a quota is full, or a limit of the process is below the size.
@@ -80,7 +80,7 @@ def path_of(file: BufferedReader) -> Path:
 
 
 def users_of(path: Path) -> list[int]:
-    """Return the visible processes that have a file, or a file below a folder, open or mapped."""
+    """Return the ids of visible processes that have a file, or a file below a folder, open or mapped."""
     path = path.absolute()
     return sorted({pid for pid, used in _used_files() if used == path or path in used.parents})
 

@@ -35,8 +35,8 @@ LOSSES = Registry(
 LABELS = {  # what a label of each kind has to be
     CLICK: "0 or 1",
     "number": "a finite number",
-    "count": "a whole number from 0 on",
-    "amount": "a finite number from 0 on",
+    "count": "a whole number of at least 0",
+    "amount": "a finite number of at least 0",
     "level": "a finite number",
 }
 
@@ -75,8 +75,8 @@ def parse_loss(text: str) -> LossName:
     except ValueError:
         parameter = math.nan
     if not usual or not 0 < parameter < math.inf:
-        expected = f"a positive number behind {name}:" if usual else f"{name} alone, which takes no number"
-        raise RequestError(f"The loss {text} does not suit: give {expected}.")
+        expected = f"a positive number behind {name}:" if usual else f"{name} without a parameter"
+        raise RequestError(f"The loss {text} has a wrong parameter: give {expected}.")
     return LossName(name, parameter)
 
 

@@ -48,9 +48,9 @@ def on_front(points: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def non_dominated(points: Sequence[Point]) -> list[int]:
-    """Indices of the points that no other one beats, by the first objective.
+    """Return the indices of the points that no other point dominates, ordered by the first objective.
 
-    Of points that are equal in both the first one counts.
+    Of equal points only the first one is returned.
     """
     marked = on_front(np.array(points, dtype=float).reshape(-1, 2))
     first_of: dict[Point, int] = {}

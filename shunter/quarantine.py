@@ -27,7 +27,7 @@ def quarantine(path: Path, reason: str) -> Path | None:
         path.rename(target)
     except OSError:
         return None
-    log.warning("%s is damaged (%s): moved to %s; it is made again.", path, reason, target)
+    log.warning("%s is damaged (%s): moved to %s; it will be recreated.", path, reason, target)
     return target
 
 
@@ -46,7 +46,7 @@ def _place(path: Path) -> Path:
 
 
 def _home() -> Path | None:
-    """Return the home; None on a machine that trains alone and has no settings."""
+    """Return the home folder; None on a machine where only the engine runs, without settings."""
     try:
         from shunter.settings import settings
     except ImportError:

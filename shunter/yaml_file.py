@@ -23,7 +23,7 @@ class YamlError(ValueError):
     """A text that cannot be loaded as YAML; the message is a predicate, such as `is nested too deeply`.
 
     Attributes:
-        remedy: What to do, if it is not to write YAML.
+        remedy: Advice for the user, if other than to write YAML.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -90,7 +90,7 @@ def load_yaml(text: str) -> Any:
     """Load a YAML or JSON document (JSON is YAML too).
 
     Raises:
-        YamlError: It is neither, repeats a key, or exceeds the bounds of this module.
+        YamlError: The document is neither YAML nor JSON, repeats a key, or exceeds the bounds of this module.
     """
     try:
         _check_bounds(text)
@@ -121,7 +121,7 @@ def yaml_text(path: Path) -> str:
 
 
 def _check_bounds(text: str) -> None:
-    """Raise a `YamlError` for a text that would take much time or memory; nothing of it is kept."""
+    """Raise a `YamlError` if loading a text would take much time or memory."""
     if len(text) > LARGEST_BYTES or _DIRECTIVE.search(text):
         raise YamlError(f"holds more than {LARGEST_BYTES >> 20} MiB, or directives (%)")
     total, known, unfinished = 0, dict[str, _Extent](), [_Extent(None)]
@@ -156,12 +156,12 @@ def read_yaml(path: Path, what: str, example: str, error_type: type[ShunterError
 
     Args:
         path: The file.
-        what: What it is, for messages: "schema file".
-        example: What such a file may hold.
+        what: Kind of the file for messages, such as "schema file".
+        example: Example content of such a file, for messages.
         error_type: Kind of the error.
 
     Raises:
-        ShunterError: It cannot be read, is neither, repeats a key or holds none.
+        ShunterError: The file cannot be read, is neither YAML nor JSON, repeats a key or has no keys.
     """
     told = f"The {what} {path}"
     try:
@@ -177,13 +177,13 @@ def parse_yaml(text: str, told: str, example: str, error_type: type[ShunterError
     """Read keys from YAML or JSON.
 
     Args:
-        text: What was written.
+        text: YAML or JSON text.
         told: Name of the file, as the beginning of a sentence.
-        example: What it may hold.
+        example: Example content, for messages.
         error_type: Kind of the error.
 
     Raises:
-        ShunterError: It is neither, repeats a key or holds none.
+        ShunterError: The text is neither YAML nor JSON, repeats a key or has no keys.
     """
     try:
         values = load_yaml(text)

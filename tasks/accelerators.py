@@ -35,7 +35,7 @@ MOVES = Registry(
     group="shunter.moves",
 )
 Estimate = Callable[[], Decision]
-"""What all placements of this machine are expected to take, without measuring any."""
+"""Function that predicts all placements of this machine without measurements."""
 
 
 def installed_move(name: str) -> Any:
@@ -93,7 +93,7 @@ def _accepting(estimate: Estimate) -> Accept:
 
 
 def holds_all(held: Reservation, profiles: Sequence[HardwareProfile]) -> bool:
-    """Return True if an accelerator of each model and all cores are reserved: nothing better can become free."""
+    """Return True if all cores and an accelerator of each model are reserved, so nothing better can become free."""
     models = {profile.accelerator.model for profile in profiles}
     here = held.of(profiles)
     cores = {one.accelerator.name: one.accelerator.cores for one in profiles}
@@ -107,7 +107,7 @@ def _is_held(held: Reservation, placement: Placement) -> bool:
 
 
 def _wait_hours(leases: Sequence[Lease]) -> float | None:
-    """Return the hours until all leases should end; None if one states no end.
+    """Return the expected hours until all leases end; None if a lease states no end.
 
     A lease that is late by some hours is expected to last as many hours again.
     """
@@ -122,7 +122,7 @@ def _wait_hours(leases: Sequence[Lease]) -> float | None:
 def keep_chosen(
     held: Reservation, decision: Decision, request: TrainRequest, profiles: Sequence[HardwareProfile]
 ) -> None:
-    """Release what the chosen placement does not use, and record the memory and time that it needs.
+    """Release the accelerators and cores that the chosen placement does not use; record its memory and time.
 
     A single training run of a click model shares the processor with other flows: it keeps as many cores as it has
     threads. Training runs in several processes, parallel trials and graph models keep all cores.
@@ -144,7 +144,7 @@ def keep_chosen(
 
 
 def holder() -> str:
-    """Return the name of the flow run, which other waiting flows see."""
+    """Return the name of the flow run, as shown to other waiting flows."""
     return flow_run.get_name() or flow_run.get_flow_name() or "a flow"
 
 
@@ -163,7 +163,7 @@ def free(profiles: Sequence[HardwareProfile]) -> Iterator[bool]:
     reservation = Reservation()
     used = reservation.take_if_free(wanted(profiles), holder())
     if used:
-        get_run_logger().warning("%s: steps are predicted, none is measured.", used)
+        get_run_logger().warning("%s: step times are predicted, not measured.", used)
     try:
         yield not used
     finally:

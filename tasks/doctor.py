@@ -1,4 +1,4 @@
-"""Check of a home: compare every stored file with its checksum, and quarantine files that can be made again."""
+"""Check of a home: compare every stored file with its checksum, and quarantine files that can be recreated."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ HOME_PARTS = Registry(
 
 
 class Action(StrEnum):
-    """Repair of one part of a home."""
+    """Function that repairs one part of a home."""
 
     NONE = "none"
     QUARANTINED = "quarantined"
@@ -72,7 +72,7 @@ class Finding:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if there is no damage left to repair."""
+        """Return True if no damage remains to be repaired."""
         return self.fault is None or self.action in {Action.QUARANTINED, Action.ENDED}
 
 
@@ -84,7 +84,7 @@ class Part:
         name: Name of the part.
         path: Folder or file of the part.
         compare: Compares the files of the part.
-        advice: Advice about damage that cannot be repaired; empty if the files can be made again.
+        advice: Advice about damage that cannot be repaired; empty if the files can be recreated.
         lock: Returns the lock that a command holds while it works on a file; None if there is none.
         move: Moves a damaged file into the quarantine.
     """
@@ -101,7 +101,7 @@ def examine(*, mends: bool = True) -> list[Finding]:
     """Compare every stored file of the home with its checksum, and find runs that were killed.
 
     Args:
-        mends: Whether damaged files that can be made again are quarantined, and killed runs are ended in MLflow.
+        mends: Whether to quarantine damaged files that can be recreated, and to end killed runs in MLflow.
 
     Returns:
         Findings: one for each damaged file and each killed run, and one for each part without damage.
@@ -137,7 +137,7 @@ def parts(settings: Settings) -> list[Part]:
         Part("services", settings.services_directory),
         Part("leases", settings.locks),
         Part("power limits", home / "power_limits.json", advice="Compare the limits of the GPUs: nvidia-smi -q."),
-        Part("outbox", home / "outbox", advice="Deliver what is whole and set the rest aside: shunter sync."),
+        Part("outbox", home / "outbox", advice="Upload undamaged records and quarantine the others: shunter sync."),
         Part("Prefect", prefect, _databases, move=quarantine_database),
         Part("tracking store", store, _databases, advice=f"Restore {store} from a backup: it holds all runs."),
         Part(
@@ -153,7 +153,8 @@ def parts(settings: Settings) -> list[Part]:
             "registered models",
             settings.tracking_root / "artifacts" / "models",
             lambda folder: (Compared(path, fault=fault) for path, fault in faults_of_models(folder)),
-            advice="Put another version back with `shunter rollback`, train it again, or accept it with --accept.",
+            advice="Return to another version with `shunter rollback`, train the model again, or accept it "
+            "with --accept.",
         ),
     ]
 
@@ -189,7 +190,7 @@ def _ended(folder: Path, run_id: str, *, mends: bool) -> Finding:
 
 
 def _mended(part: Part, damaged: Compared, finding: Finding) -> Finding:
-    """Quarantine a damaged file if it can be made again and no command uses it; return the updated finding."""
+    """Quarantine a damaged file if it can be recreated and no command uses it; return the updated finding."""
     lock = part.lock(damaged.path)
     try:
         with contextlib.nullcontext() if lock is None else FileLock(lock, timeout=0):
@@ -197,10 +198,14 @@ def _mended(part: Part, damaged: Compared, finding: Finding) -> Finding:
                 return replace(finding, action=Action.IN_USE, advice=f"Again when process {users[0]} has ended.")
             moved = part.move(damaged.path, str(damaged.fault))
     except (Timeout, OSError):
-        return replace(finding, action=Action.IN_USE, advice="Again when the command that works on it has ended.")
+        return replace(
+            finding, action=Action.IN_USE, advice="Check again when the command that uses this file has ended."
+        )
     if moved is None:
-        return replace(finding, advice="It cannot be moved: remove it, and it is made again.")
-    return replace(finding, action=Action.QUARANTINED, advice=f"It is made again; the damaged one is {moved}.")
+        return replace(finding, advice="The file cannot be moved: remove it, and it will be recreated.")
+    return replace(
+        finding, action=Action.QUARANTINED, advice=f"The file will be recreated; the damaged file is {moved}."
+    )
 
 
 def _lock_of(path: Path, folder: Path, locks: Path) -> Path | None:

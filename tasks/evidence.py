@@ -25,9 +25,9 @@ from shunter.tracking.history import read_children
 
 
 def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
-    """Record the limit that ended one of the training runs.
+    """Record the limit that ended a training run, if any.
 
-    The planned end of the search's minutes does not count, nor does the bound of an exploring trial beside its partner.
+    The planned end by the minutes of the search is not recorded, and neither is the bound of an exploring trial.
     """
     reasons = [one.stop_reason for one in trained if limit_of(one.stop_reason) not in (None, "search")]
     reasons = [reason for reason in reasons if not (notes.pair and reason.is_exploration)]

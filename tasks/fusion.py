@@ -1,4 +1,4 @@
-"""Ensemble of graph models: members are selected on the validation part and stored as trained on both parts."""
+"""Ensemble of graph models: members are selected on the validation part; stored members are trained on both parts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,6 +89,6 @@ def _energy(members: Sequence[RankedBaseline]) -> EnergyReading:
     joules = [one.joules for one in members if one.joules is not None]
     if len(joules) < len(members) or first.method == "unavailable":
         return EnergyReading(
-            joules=None, seconds=seconds, mean_watts=None, method="unavailable", source="not counted for every member"
+            joules=None, seconds=seconds, mean_watts=None, method="unavailable", source="not measured for every member"
         )
     return EnergyReading.of(sum(joules), seconds, first.method, first.source)

@@ -15,7 +15,8 @@ class ProcessEnergy:
     Accelerators other than the processor are not counted.
 
     Args:
-        before: Seconds that the process spent before; with 0, earlier processor time is that of other work.
+        before: Seconds that the process has spent for this run so far; 0 if its earlier processor time belongs to other
+            work.
         core_seconds: Returns the core-seconds of the process so far.
         now: Clock in seconds.
     """
@@ -32,7 +33,7 @@ class ProcessEnergy:
         self._used = 0.0 if before else self._core_seconds()
 
     def restart(self) -> None:
-        """Leave out what the process has used so far."""
+        """Exclude the energy that the process has used so far."""
         self._since, self._used = self._now(), self._core_seconds()
 
     def take(self) -> EnergyReading:

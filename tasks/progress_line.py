@@ -19,7 +19,7 @@ _active: list["ProgressLine"] = []  # lines on the terminal; the last one is mov
 
 
 class ProgressLine:
-    """Progress line of a step; most updates are not drawn, because they can come fast.
+    """Progress line of a step; updates in quick succession are not drawn.
 
     Args:
         progress: Rich progress that draws the line.
@@ -109,7 +109,7 @@ def progress_line(name: str, console: Console | None = None, *, is_shown: bool =
     Args:
         name: Name of the step or of its part.
         console: Console to draw on instead of standard error.
-        is_shown: Whether to draw the line; of several parallel training runs only one does.
+        is_shown: Whether to draw the line; only one of several parallel training runs draws it.
     """
     if _active and is_shown and console is None:
         with _active[-1].within(name) as line:

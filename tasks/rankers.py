@@ -223,8 +223,8 @@ def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: boo
 def learn_again(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> TrainedRanker:
     """Train the chosen setting again on the training and validation parts together, for the best number of epochs.
 
-    All selection is done, so the latest interactions can be learned, too. If a limit is used up or ends the training,
-    the chosen model is returned unchanged.
+    The model is already selected, so the interactions of the validation part can be used for training, too. If a limit
+    is used up or ends the training, the chosen model is returned unchanged.
     """
     if purpose.should_stop():
         return chosen
@@ -247,7 +247,7 @@ def _try(
     *,
     ended: Callable[[Tried], StopReason | None],
 ) -> Tried:
-    """Train settings until there are enough or the search ends; the first one is trained in any case."""
+    """Train settings until there are enough trials or the search ends; at least one setting is trained."""
     schedule = _schedule(run, space)
     select_by = schedule.select_by
     search, tried = RankingSearch(space, trials, seed=schedule.seed), Tried()
@@ -280,12 +280,12 @@ def _try(
         tried.trained.append(trained)
         _call_on_trial(one, point, _outcome_of(trained), trained.run_id)
     if not tried.trained:
-        raise failure or TrainingError("No setting was tried: raise the limits.")
+        raise failure or TrainingError("The limits left no time to try a setting: raise them.")
     return tried
 
 
 def _call_on_trial(purpose: Purpose, point: Parameters, outcome: Outcome, run_id: str | None = None) -> None:
-    """Call the callbacks after a trial; the training runs of baselines are no trials."""
+    """Call the callbacks after a trial; training runs of baselines do not count as trials."""
     if purpose.kind == "trial":
         training = CalledTraining(purpose.name, purpose.kind, open_run(run_id) if run_id else None)
         call_on_trial(training, point, outcome)
@@ -352,7 +352,7 @@ class RankerRecipe(Recipe):
     """Recipe of graph models: search settings, train the best one on validation too, and combine it with baselines."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Raise if the data names no user and item, has no order that the model reads, or needs too much memory.
+        """Raise if the data lacks a user, an item or the row order that the model needs, or if memory is too small.
 
         Raises:
             RequestError: The request needs one of these, or the schema names no user and item.
@@ -418,7 +418,7 @@ def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBasel
     count, others = len(tried.trained), len(baselines)
     among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
     is_whole = best.name.endswith(WHOLE)
-    again = "; then learned again from the training and validation parts together" if is_whole else ""
+    again = "; then trained again on the training and validation parts together" if is_whole else ""
     by = "recall@20" if best.schedule.select_by == "recall@20" else "ndcg@20"
     figure = f"{FIGURES[by]} {best.validation.figure_by(by):.4f}"
     return f"{best.spec.family} ranks the validation part best of {among} ({figure}){again}."

@@ -65,7 +65,7 @@ class TrainingOutcome(Frozen):
         noise: Variation of the metric of the search between seeds; None if no setting was trained twice.
         towers: Quality of a model with towers compared with a flat model, in one sentence; None without towers.
         promise: Quality that the version guarantees; None if none was requested.
-        minutes: Use of the minutes of the search, as text; None without a limit.
+        minutes: Text on how the minutes of the search were used; None without a limit.
         stop_reason: Reason that ended the search early; None if there is none.
         quality: Metrics of click models on the test part, with their intervals.
         training_joules: Joules of search and training; None without a meter.
@@ -244,7 +244,7 @@ def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Pl
 
 
 def check_label(request: JobRequest, dataset: Dataset) -> None:
-    """Raise if the requested loss does not suit the data, or an option the loss by which the label is a number.
+    """Raise if the requested loss does not suit the data, or if an option does not suit the loss of a numeric label.
 
     Raises:
         RequestError: An option needs a probability, the model ranks items, or the loss needs groups.

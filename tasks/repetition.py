@@ -1,7 +1,7 @@
-"""Repetition of a training run with the request of a finished run and its choices from measurements or past runs.
+"""Repetition of a finished training run, with its request and with the choices it made from measurements or past runs.
 
-Everything else follows from the request and its seeds. The choices are the files from which an interrupted training run
-resumes, so a repeated run reads them as a resumed run does.
+Everything else follows from the request and its seeds. The choices are stored in the files from which an interrupted
+run resumes, so a repeated run reads them like a resumed run.
 """
 
 import hashlib

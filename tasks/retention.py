@@ -53,7 +53,7 @@ def find_unused(min_age_seconds: float) -> list[Leftover]:
 
 
 def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield interrupted runs that were not resumed, and remains of finished runs that a kill has left."""
+    """Yield interrupted runs that were not resumed, and folders of finished runs that a kill left behind."""
     finished = Settings().runs_directory.glob(f"*{FINISHED}")
     for folder in (*unfinished_runs(), *finished):
         lock = FileLock(folder.with_name(f"{folder.name.removesuffix(FINISHED)}.lock"), timeout=0)
@@ -109,7 +109,8 @@ def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:
 
 def _unreadable(database: Path, error: Exception) -> ShunterError:
     return ShunterError(
-        f"Prefect's database {database} cannot be tidied up ({first_line(error)}): try again when nothing writes to it."
+        f"Prefect's database {database} cannot be tidied up ({first_line(error)}): try again when no "
+        "process writes to the database."
     )
 
 

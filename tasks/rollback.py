@@ -24,7 +24,7 @@ class Rollback(Frozen):
     def explanation(self) -> str:
         """Sentence for the user."""
         if self.replaced is None:
-            return f"Version {self.champion} of {self.name!r} is the champion now; there was none before."
+            return f"Version {self.champion} of {self.name!r} is now the champion; there was no champion before."
         return f"Version {self.champion} of {self.name!r} is the champion again, in place of version {self.replaced}."
 
 

@@ -55,11 +55,11 @@ class RunContext:
         decision: Decision on the placement, with its reason.
         directory: Folder of the run's state.
         run_id: Parent run in MLflow.
-        budget: Rest of the limits.
+        budget: Remaining time, energy and cost within the limits.
         stop: Conditions that end the search and the training runs.
         cluster: Nodes that train instead of this machine.
         notes: Notes for the record of the run.
-        better: Compute target that moves a training job to a better accelerator of this machine when one becomes free.
+        better: Compute target that moves a training job when a better accelerator of this machine becomes free.
             None if no move is possible or allowed.
     """
 

@@ -1,4 +1,4 @@
-"""Log of a run in Prefect: the trials, the decision, the quality beside baselines, and links to more."""
+"""Log of a run in Prefect: trials, decision, quality compared with baselines, and links."""
 
 import contextlib
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def log_outcome(
     run_id: str,
     baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> None:
-    """Log the result of a training run beside baselines and champion, its registered version, and a link to MLflow.
+    """Log the result of a training run compared with baselines and champion, its version, and an MLflow link.
 
     Args:
         result: Resulting model.
@@ -71,7 +71,7 @@ def outcome_sentences(
 
 
 def _champion_sentence(registered: RegisteredModel, fingerprint: str) -> list[str]:
-    """Return a sentence on the other model that was or is the champion, with its metrics on its own test part."""
+    """Return a sentence on the previous or present champion, with its metrics on its own test part."""
     rival = rival_of(registered.name, registered.version)
     if rival is None:
         return []

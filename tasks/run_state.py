@@ -125,7 +125,7 @@ class StateFolder:
         write_json(self.directory / f"{name}.json", value.model_dump_json())
 
     def recall(self, name: str, model: type[State]) -> State | None:
-        """Return the value stored under `name`; None if there is none or it does not match the class `model`."""
+        """Return the value stored under `name`; None if it is missing or does not match the class `model`."""
         text = read_or_quarantine(self.directory / f"{name}.json", bytes)
         try:
             return None if text is None else model.model_validate_json(text)
@@ -177,7 +177,7 @@ class RunState(StateFolder):
         dataset: Data set.
         host: Kind of the machine.
         fresh: Whether to delete the state of an earlier attempt.
-        purpose: Purpose of the run; each has a folder of its own.
+        purpose: Purpose of the run; each purpose has a separate folder.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class RunState(StateFolder):
 
 
 def end_given_up(folder: Path) -> None:
-    """End the MLflow run of an unfinished run whose folder is about to be removed; nothing if MLflow is away."""
+    """End the MLflow run of an unfinished run whose folder will be removed; do nothing if MLflow is unreachable."""
     run_id = read_or_quarantine(folder / IDENTITY, _run_of)
     if run_id is not None:
         with contextlib.suppress(TrackingError):
@@ -233,7 +233,7 @@ def check_copies(request: TrainRequest) -> None:
 
     Raises:
         RequestError: The address cannot be written to.
-        MissingExtensionError: Nothing installed copies checkpoints.
+        MissingExtensionError: No installed extension copies checkpoints.
     """
     if request.checkpoints.checkpoint_copy is not None:
         CHECKPOINT_COPIES.load_part("remote", "check")(request.checkpoints.checkpoint_copy)

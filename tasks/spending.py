@@ -36,7 +36,7 @@ class Spent(BaseModel):
     Attributes:
         energy: Time and energy of the work.
         start: Time and energy before the work; None if they were not counted.
-        forgiven_joules: Joules that limits no longer count, because a limit ended an attempt without a result.
+        forgiven_joules: Joules of attempts that a limit ended without a result, which limits no longer count.
     """
 
     energy: EnergyReading
@@ -98,9 +98,9 @@ class Spending:
 
 @contextmanager
 def limits_begun_anew(state: StateFolder, clock: RunClock) -> Iterator[None]:
-    """Let the limits of the next attempt count from its start if a limit ends the block without a result.
+    """Let limits count from the start of the next attempt if a limit ends the block without a result.
 
-    What was trained is a head start for the same command; its time and energy stay in the totals.
+    The next attempt reuses what was trained; time and energy of the ended attempt stay in the totals.
     """
     try:
         yield
@@ -137,7 +137,7 @@ def check_time(request: JobRequest, clock: RunClock, needed_seconds: float) -> N
 
 
 def require_room(budget: Budget) -> None:
-    """Raise if the time that a budget reserves leaves none for a training run.
+    """Raise if a budget has no time for a training run, apart from reserved time.
 
     Raises:
         StoppedError: A limit is expected to be reached.
@@ -149,7 +149,7 @@ def require_room(budget: Budget) -> None:
 
 
 def affordable_cost(limit: float | None, pricing: Pricing) -> float | None:
-    """Return the cost by exact time up to which a bill in whole units of time keeps the limit."""
+    """Return the largest cost by exact time for which the bill in whole units of time keeps the limit."""
     if limit is None or pricing.price_per_hour is None:
         return limit
     return affordable_seconds(limit, pricing.price_per_hour, pricing.billing) * pricing.price_per_hour / 3600
@@ -171,7 +171,7 @@ def charged(request: Asked, decision: Decision | None = None) -> Asked:
         return request
     price = decision.given_price_per_hour if decision else _dearest_here(Prices.read(path))
     if price is None and request.needs_price:
-        raise RequestError(f"{request.needs_price} needs a price, and {path} has none for this machine: add it.")
+        raise RequestError(f"{request.needs_price} needs a price, and {path} has no price for this machine: add it.")
     return request.model_copy(update={"price_per_hour": price})
 
 
@@ -194,7 +194,7 @@ def spending(
         state: Folder of the run.
         clock: Clock of the command; the block is its `WORK`.
         cluster: Nodes that train instead of this machine; their reported energy is added to that of this process.
-        outside: Energy of this process outside the block; it leaves the block out.
+        outside: Energy of this process outside the block; the energy of the block is excluded from it.
     """
     before = outside.take() if outside else None
     with measure_energy() as meter, watching(meter.count_only), clock.counting(WORK):

@@ -28,7 +28,7 @@ class PlannedTraining(Protocol):
 
     @property
     def place(self) -> ComputeTarget:
-        """Machines that train, with the tables divided as planned."""
+        """Compute target of the training run, with its tables divided by the plan."""
         ...
 
 
@@ -75,10 +75,10 @@ def planner() -> Planner:
 
 
 def check_is_installed(request: TrainRequest) -> None:
-    """Raise if what a request needs is not installed, before anything is read.
+    """Raise if a request needs something that is not installed, before anything is read.
 
     Raises:
-        MissingExtensionError: They belong to an extension that is not installed.
+        MissingExtensionError: The request needs an extension that is not installed.
         MissingPackageError: The request needs several processes, and TorchRec is not installed.
         RequestError: The plan cannot be read.
     """

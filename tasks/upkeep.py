@@ -26,7 +26,7 @@ def tidy() -> None:
         for leftover in [*find_leftovers(LEFTOVER_AGE_SECONDS), *find_unused(UNUSED_DAYS * DAY_SECONDS)]:
             leftover.remove()
     except (ShunterError, OSError) as error:
-        log.warning("Nothing more was tidied up in this nightly run: %s", error)
+        log.warning("The cleanup of this nightly run stopped early: %s", error)
 
 
 def rotate(path: Path, largest_bytes: int = LARGEST_LOG_BYTES) -> None:

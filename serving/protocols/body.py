@@ -39,7 +39,7 @@ def read_object(body: bytes) -> dict[str, Any]:
             except orjson.JSONDecodeError:
                 found = _as_python_reads(body)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(f"The body is no JSON ({error}): send one JSON object.") from None
+        raise RefusedError(f"The body is not JSON ({error}): send one JSON object.") from None
     if not isinstance(found, dict):
         raise RefusedError(f"The body is a JSON {_kind(found)}: send one JSON object.")
     return found

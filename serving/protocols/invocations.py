@@ -87,11 +87,11 @@ def _of_json(values: dict[str, Any]) -> Table:
 
 def _of_split(split: dict[str, Any]) -> Table:
     if strange := sorted(split.keys() - {"columns", "data", "index"}):
-        raise RefusedError(f"`dataframe_split` has {strange[0][:60]!r}: give columns, data and, if you like, index.")
+        raise RefusedError(f"`dataframe_split` has {strange[0][:60]!r}: give columns, data and optionally index.")
     names = unique(expect(split.get("columns"), list, "columns"), "dataframe_split")
     rows = expect(split.get("data"), list, "data")
     if wrong := [place for place, row in enumerate(rows) if not isinstance(row, list) or len(row) != len(names)]:
-        raise RefusedError(f"Row {wrong[0]} of `data` is no list of {len(names)} values: give one for each column.")
+        raise RefusedError(f"Row {wrong[0]} of `data` is not a list of {len(names)} values: give one for each column.")
     return Table(len(rows), columns_of_rows(names, rows))
 
 

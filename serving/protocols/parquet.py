@@ -1,4 +1,4 @@
-"""Parquet bodies, which may decode to far more bytes: the decoded size is checked before memory is allocated."""
+"""Parsing of Parquet bodies, whose decoded size is checked before memory is allocated."""
 
 import tempfile
 from io import BufferedReader
@@ -51,7 +51,7 @@ def read_parquet(body: bytes, max_rows: int) -> pl.DataFrame:
             file.flush()
             return _read(stream, max_rows, RequestBudget(max(LARGEST_EXPANSION * len(body), LEAST_BYTES), max_rows))
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, DataError) as error:
-        raise RefusedError(f"The body cannot be read as Parquet ({first_line(error)}): send a whole file.") from None
+        raise RefusedError(f"The body cannot be read as Parquet ({first_line(error)}): send a complete file.") from None
 
 
 def _read(body: BufferedReader, max_rows: int, budget: Budget) -> pl.DataFrame:

@@ -28,7 +28,7 @@ def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
     parts = [entry.partition("=") for entry in entries]
     for entry, (name, equals, _) in zip(entries, parts, strict=True):
         if not (name.strip() and equals):
-            raise ValueError(f"--set {entry} names no value: write it as field=value, such as batch_norm=true")
+            raise ValueError(f"--set {entry} has no value: write it as field=value, such as batch_norm=true")
     names = [name.strip() for name, *_ in parts]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"--set gives {twice} twice: leave one of them out")

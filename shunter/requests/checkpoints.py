@@ -44,10 +44,10 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
         description="Table rows in a checkpoint: full (all), or only those changed since an earlier one.",
     )
     keep_checkpoints: int = Field(
-        default=2, ge=1, le=1000, description="Checkpoints to keep, in case the newest is damaged."
+        default=2, ge=1, le=1000, description="Number of checkpoints to keep, in case the newest is damaged."
     )
     checkpoint_rate: float | None = Field(
-        default=None, gt=0, description="Most that checkpoints write, in MiB per second; if omitted, no limit."
+        default=None, gt=0, description="Largest write rate of checkpoints, in MiB per second; if omitted, no limit."
     )
     checkpoint_copy: str | None = Field(
         default=None,

@@ -19,7 +19,7 @@ from shunter.requests.source import DataRequest
 
 def _check_name(name: str) -> str:
     if not name.strip() or name.startswith(".") or any(letter in name for letter in "/:@"):
-        raise ValueError("give a name without / and : and @, which does not begin with a full stop")
+        raise ValueError("give a name without /, : and @ that does not begin with a full stop")
     return name
 
 
@@ -50,7 +50,7 @@ class JobRequest(Request, frozen=True):
     limits: Limits = Field(default=Limits(), description="Hard limits.")
     pricing: Pricing = Field(default=Pricing(), description="Price of time on this machine.")
     search: SearchBudget = Field(default=SearchBudget(), description="Search before the training.")
-    training: Effort = Field(default=Effort(), description="How much is trained.")
+    training: Effort = Field(default=Effort(), description="Amount of training.")
     ensemble: EnsembleRequest = Field(default=EnsembleRequest(), description="Models that the result combines.")
     seed: int = Field(
         default=0,
@@ -58,7 +58,7 @@ class JobRequest(Request, frozen=True):
         le=2**32 - 1,  # the largest that NumPy takes
         description="Seed of the split, the initial weights, the order of batches and the search.",
     )
-    placement: PlacementRequest = Field(default=PlacementRequest(), description="Placements among which is chosen.")
+    placement: PlacementRequest = Field(default=PlacementRequest(), description="Placements to choose from.")
 
     @property
     def data(self) -> str:

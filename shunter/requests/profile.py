@@ -13,7 +13,7 @@ class StallRequest(Group, frozen=True, title="Advanced: stalls"):
     """Training whose stalls are measured."""
 
     accelerator: Literal["cpu", "cuda"] | None = Field(
-        default=None, description="Where to measure stalls; if omitted, on the GPUs if there are any."
+        default=None, description="Accelerator on which to measure stalls; if omitted, GPUs if there are any."
     )
     batch_size: int = Field(default=512, ge=1, description="Samples per step of each device.")
     precision: Literal["fp32", "bf16"] = Field(
@@ -23,9 +23,7 @@ class StallRequest(Group, frozen=True, title="Advanced: stalls"):
         default=None, ge=1, description="Processes that train together; if omitted, all GPUs, or two processes."
     )
     network_gbit: float = Field(default=10.0, gt=0, description="Network of each simulated machine, in Gbit/s.")
-    seconds: float = Field(
-        default=45.0, gt=0, description="Seconds after which measurements are not repeated any more."
-    )
+    seconds: float = Field(default=45.0, gt=0, description="Seconds after which measurements are no longer repeated.")
 
 
 class ProfileRequest(Request, frozen=True):
@@ -57,5 +55,5 @@ class ProfileRequest(Request, frozen=True):
     @model_validator(mode="after")
     def _check_data(self) -> Self:
         if self.model is not None and self.data is None:
-            raise ValueError("the stalls of a model are found on data: add --data, for instance --data ml-100k")
+            raise ValueError("measuring the stalls of a model needs data: add --data, for instance --data ml-100k")
         return self

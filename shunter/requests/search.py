@@ -95,7 +95,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     )
     search_space: SearchSpaceName | None = Field(
         default=None,
-        description="What is searched: settings, wide, or the architecture of a dlrm.",
+        description="Search space: settings, wide, or architecture (of a dlrm).",
     )
     search_cost: SearchCost | None = Field(
         default=None,
@@ -107,7 +107,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     )
     cold_start: bool = Field(
         default=False,
-        description="Ignore what earlier searches found.",
+        description="Ignore the results of earlier searches.",
     )
     parallel_trials: int | None = Field(
         default=None,

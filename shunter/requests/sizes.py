@@ -9,14 +9,14 @@ def parse_bytes(text: str) -> int:
     """Parse a size such as `64MiB` or `2GB`: 2**20 bytes a MiB, 10**6 a MB.
 
     Raises:
-        ValueError: It is no positive number with a unit.
+        ValueError: The text is not a positive number with a unit.
     """
     try:
         size = int(_SIZE.validate_python(text))
     except ValidationError:
         size = 0
     if size < 1:
-        raise ValueError(f"{text!r} is no size: write a number with its unit, such as 512MiB or 2GiB")
+        raise ValueError(f"{text!r} is not a size: write a number with its unit, such as 512MiB or 2GiB")
     return size
 
 
@@ -24,7 +24,7 @@ def checked_bytes(text: str | None) -> str | None:
     """Return the text of a size option unchanged; None if the option is absent.
 
     Raises:
-        ValueError: The text is no size.
+        ValueError: The text is not a size.
     """
     if text is not None:
         parse_bytes(text)

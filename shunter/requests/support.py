@@ -156,7 +156,7 @@ class UnsuitableOptionError(ValueError):
     """An option does not suit the model or another option of the same request.
 
     Attributes:
-        uses: The options that contradict each other; a single one if it contradicts the model or lacks a partner.
+        uses: Options that contradict each other; a single option if it contradicts the model or lacks a partner.
         trait: Property that the model lacks; None if the model is not the cause.
         partners: Alternative options; one of them is required.
     """

@@ -52,7 +52,7 @@ class TrainRequest(JobRequest, frozen=True):
         default=CheckpointRequest(), description="Checkpoints of an unfinished training run."
     )
     promise: PromiseRequest = Field(default=PromiseRequest(), description="Quality that a registered model guarantees.")
-    nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")
+    nodes: ClusterRequest = Field(default=ClusterRequest(), description="Cluster that trains instead of this machine.")
     register_as: RegisteredName | None = Field(
         default=None, description="Name of the registered model in MLflow; if omitted, the name of the data."
     )

@@ -81,9 +81,9 @@ def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[Tr
     """Train each requested baseline with the data and training loop of the model; return the better of two runs.
 
     A baseline that an earlier run has trained on the same data, with the same settings and code, is reused. Each other
-    baseline is trained with two learning rates. The second training run is stopped once its validation loss is worse
-    than that of the first after as many samples. A baseline of the model's own family is left out, because the search
-    covers it. Baselines beyond a limit are left out, too.
+    baseline is trained with two learning rates. The second training run is stopped when its validation loss is worse
+    than that of the first run after the same number of samples. A baseline of the model's own family is left out,
+    because the search covers it. Baselines that a limit does not permit are left out, too.
 
     Args:
         run: Context of the run.
@@ -127,12 +127,12 @@ def baseline_spec(family: str, features: Features, table_precision: TablePrecisi
 
 
 def baseline_epochs(dataset: Dataset, max_epochs: int) -> int:
-    """Return the maximum number of epochs: as many as `MOST_SAMPLES` allows, at least 1 and at most `max_epochs`."""
+    """Return the maximum number of epochs: as many as `MOST_SAMPLES` permits, at least 1 and at most `max_epochs`."""
     return max(1, min(max_epochs, MOST_SAMPLES // max(1, dataset.splits["train"].rows)))
 
 
 def baseline_checks(dataset: Dataset) -> tuple[float, ...]:
-    """Return the shares of the first epoch after which the rates are compared; empty if an epoch is short."""
+    """Return the shares of the first epoch after which learning rates are compared; empty if an epoch is short."""
     rows = dataset.splits["train"].rows
     return tuple(share for share in CHECKS if share * rows >= LEAST_SAMPLES)
 

@@ -46,10 +46,10 @@ Kept = TypeVar("Kept", bound=BaseModel)
 
 
 class BaselineChoice(Frozen):
-    """Choice of a run whether it reuses a baseline; a resumed or repeated run makes the same choice.
+    """Record of whether a run reuses a stored baseline, so that a resumed or repeated run does the same.
 
     Attributes:
-        reused_of: Placement of the reused training; None if the run trains the baseline.
+        reused_of: Placement of the reused training run; None if this run trains the baseline.
     """
 
     reused_of: Placement | None = None
@@ -85,7 +85,7 @@ def key_of(jobs: Sequence[ClickJob]) -> str:
 
 
 def digest_key(fingerprint: str, *determinants: Any) -> str:
-    """Return the digest of a data set, of what else determines a baseline, and of the code that trains it."""
+    """Return a digest of a data set, of all other inputs of a baseline, and of the code that trains it."""
     whole = json.dumps([fingerprint, determinants, torch.__version__, _digest_of_code()], default=str, sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
@@ -102,7 +102,7 @@ def reuse(key: str) -> TrainedBaseline | None:
 
 
 def reuse_ranking(key: str) -> RankedBaseline | None:
-    """Return the stored ranking baseline; None as `reuse`."""
+    """Return the stored ranking baseline; None in the same cases as `reuse`."""
     found = _read(key, RankedBaseline, MODELS)
     if found is None:
         return None
@@ -182,6 +182,6 @@ def _write(
 
 
 def _digest_of_code() -> str:
-    """Return the digest of the source code that trains, so that baselines of other code are trained anew."""
+    """Return the digest of the source code that trains, so that baselines of other code versions are trained again."""
     floors = Path(__file__).parents[2]
     return digest_of_sources(floors / "engine", floors / "models", Path(__file__).parent)

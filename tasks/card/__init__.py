@@ -53,7 +53,7 @@ def write_card(
 ) -> ModelCard:
     """Write the model card and log it to the run; `describe_version` links it from the registry.
 
-    `notes` are sentences that the training adds to the warnings of the card.
+    `notes` are warnings of the training run for the card, one sentence each.
     """
     from shunter.reporting.card.facts import gather
 

@@ -35,9 +35,9 @@ build_ensemble = task(name="ensemble", cache_policy=NO_CACHE)(combine_members)
 
 
 def champions_before(run: RunContext, placement: Placement) -> list[TrainedModel]:
-    """Return the members of earlier champions of `--register-as` on the same data; empty if they are not requested.
+    """Return members of earlier champions (`--register-as`) that were trained on the same data; empty if not requested.
 
-    A tag of the run names the versions that are used and those that are left out.
+    A tag of the run lists the used and the omitted versions.
 
     Raises:
         TrackingError: The store cannot be read.

@@ -310,7 +310,7 @@ def _calibration(selection: EnsembleSelection) -> str:
         ne = selection.ne
         return (
             f" {text_of(selection.combination.label)}: NE {ne[selection.combination.label]:.4f} against "
-            f"{ne[PRESENT]:.4f} without that, where each half of validation is predicted by what the other has fitted."
+            f"{ne[PRESENT]:.4f} without calibration (each half of validation predicted by the fit on the other half)."
         )
     main = float(selection.scale.flat[0])
     if main == 1:
@@ -322,16 +322,16 @@ def _calibration(selection: EnsembleSelection) -> str:
 def _choice(selection: EnsembleSelection, names: Sequence[str], select_by: SelectBy) -> str:
     single = names[selection.best_single]
     if selection.ensemble is None or selection.single is None:
-        return f"{single} is the result: nothing was combined with it."
+        return f"{single} is the result, without an ensemble."
     ensemble, alone = (getattr(one, select_by) for one in (selection.ensemble, selection.single))
     figure = figure_name(select_by, is_number=selection.single.rmse is not None)
     figures = (
         f"{figure} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "
-        f"{selection.single.rows:,} validation rows, by weights that these have not fitted"
+        f"{selection.single.rows:,} validation rows that were not used to fit the weights"
     )
     if selection.is_ensemble:
         return f"The ensemble of {len(selection.chosen)} models is kept: {figures}."
-    return f"The single model {single} is kept, because the ensemble does not beat it: {figures}."
+    return f"The single model {single} is the result, because the ensemble is not better: {figures}."
 
 
 def _log_details(run: Run, result: EnsembleResult, placement: Placement, members: Sequence[TrainedModel]) -> None:

@@ -22,7 +22,7 @@ NAME = "distilled"
 def distil(
     run: RunContext, tuned: TuneResult, members: Sequence[TrainedModel], placement: Placement
 ) -> list[TrainedModel]:
-    """Train the best setting on the predictions of the ensemble of all members, if this is requested or may pay.
+    """Train the best setting on the predictions of the ensemble of all members, if requested or likely useful.
 
     The teacher is the ensemble that would be selected without limits on prediction cost and memory.
 
@@ -33,8 +33,8 @@ def distil(
         placement: Placement of the scoring.
 
     Returns:
-        The distilled model; empty if none is requested, if the best choice is no ensemble, or if a limit of the run is
-        reached.
+        The distilled model; empty if it is not requested, if the best result is a single model, or if a limit of the
+        run is reached.
     """
     wanted, limits = run.request.ensemble.distill, EnsembleLimits.of(run.request.ensemble)
     is_limited = limits.memory_bytes is not None or limits.serving.is_set

@@ -1,4 +1,4 @@
-"""Estimate of the time that a command needs beside its training runs, by past runs and the pace of this run."""
+"""Estimate of the time that a command needs outside its training runs, from past runs and the pace of this run."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -43,31 +43,31 @@ def reserve_ending(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
 def expected_ending(
     dataset: Dataset, request: TrainRequest, clock: StepClock, steps: Sequence[str] = STEPS
 ) -> tuple[float, str]:
-    """Return the expected seconds of the end of the command, and their source: the longest of the latest similar runs.
+    """Return the expected seconds of the command's end (the longest of the latest similar runs) and their source.
 
-    The end of a past run is scaled by the pace of this run: the ratio of the two beginnings, if this one took longer.
-    Without such a run, the end takes as long as the beginning without its measurements.
+    The end of a past run is scaled by the pace of this run: the ratio of the durations of both beginnings, at least 1.
+    Without a similar run, the end is assumed to take as long as the beginning without its measurements.
 
     Args:
         dataset: Data set of the run.
         request: Request of the run.
         clock: Clock with the seconds of the first steps.
-        steps: Steps that count beside the end of the training runs and the end of the process.
+        steps: Steps to count in addition to the training runs' end and the end of the process.
     """
     known = _past_runs(dataset, request, steps)
     if known:
         source = f"by {len(known)} earlier run{'s' if len(known) > 1 else ''} on this data"
         return _longest(known, steps, clock.seconds), source
     beginning = clock.command.attempt_seconds - sum(clock.seconds.get(step, 0.0) for step in MEASURED)
-    return SHARE_OF_BEGINNING * beginning, "as much as the beginning took"
+    return SHARE_OF_BEGINNING * beginning, "the same time as the beginning"
 
 
 def _longest(
     known: Sequence[Mapping[str, float]], steps: Sequence[str], now: Mapping[str, float] | None = None
 ) -> float:
-    """Return the seconds of steps, the end of the training runs and that of the process: of the longest past run.
+    """Return the seconds of the longest past run for the given steps, the end of training runs and the process end.
 
-    Steps that measure take as long as in the newest run, because what a run has measured is not measured again.
+    Steps with measurements are counted as in the newest run, because later runs reuse measurements.
 
     Args:
         known: Seconds by step of past runs, the newest first.
@@ -84,7 +84,7 @@ def _longest(
 
 
 def _pace(now: Mapping[str, float], account: Mapping[str, float]) -> float:
-    """Return how many times as long as a past run this one takes, by the beginnings; at least 1."""
+    """Return the ratio of the durations of this run's and a past run's beginning, at least 1."""
     ours, theirs = (sum(one.get(step, 0.0) for step in BEGINNING) for one in (now, account))
     return min(MOST_PACE, max(1.0, ours / theirs)) if theirs > 0 else 1.0
 
@@ -103,10 +103,10 @@ def _past_runs(dataset: Dataset, request: TrainRequest, steps: Sequence[str]) ->
 
 
 def _after_trainings(run: TrackedRun, account: Mapping[str, float]) -> float:
-    """Return the seconds that a run needed after its training runs: for a trial, the search and the members.
+    """Return the seconds that a run needed after the last steps of trials, search and members.
 
-    A trial is validated and logged after its last step; the first one also loads libraries before it, so the shortest
-    counts. A search is logged after its trials, and a trial that becomes a member is copied and logged.
+    A trial is validated and logged after its last step. The first trial also loads libraries, so the shortest time of a
+    trial is used. A search is logged after its trials, and a trial that becomes a member is copied and logged.
     """
     trials, members = (read_children(run.run_id, kind) for kind in ("trial", "member"))
     of_a_trial = min((_seconds(one) - one.metrics.get(TRAINED_SECONDS, 0.0) for one in trials), default=0.0)

@@ -43,7 +43,7 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
     """Train the best settings to completion; with fewer settings than members, repeat settings with other seeds.
 
     The first training run of a setting has the seed of the search, so that a trial that was trained to its end becomes
-    a member without another training run. The training runs that this saves go to further seeds of the best setting, as
+    a member without another training run. The saved training runs are used for further seeds of the best setting, as
     far as `--search-minutes` leaves time. If no size of the ensemble is requested, further finished trials become
     members, too, because they need no training. `--parallel-trials` limits the number of parallel training runs; the
     selector chooses the number.
@@ -101,12 +101,12 @@ def trainings_after(request: TrainRequest) -> int:
 
 
 def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
-    """Return the run with a later limit: the minutes end a training run only after the duration of its trial."""
+    """Return the run with a later time limit: the minutes end a training run only after the duration of its trial."""
     return run.within(time_limit(run.stop.clock, PAST_MINUTES, setting.seconds, minutes.exhausted))
 
 
 def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel]:
-    """Run training runs one after the other, or in parallel in the number that the selector chooses."""
+    """Execute training runs one after the other, or in parallel if the selector chooses so."""
     return [one for one in _side_by_side(run, trainings) if one is not None]
 
 
@@ -203,7 +203,7 @@ def _adopted(run: RunContext, setting: Setting, job: ClickJob, directory: Path, 
 def train_one(
     run: RunContext, job: ClickJob, placement: Placement, expected: Expectation, directory: Path, *, name: str
 ) -> TrainedModel:
-    """Run a planned training to its end; a finished one is returned at once."""
+    """Execute a planned training run to its end; return a finished one at once."""
     fixed_threads = run.request.training.fixed_threads or run.cluster is not None
     # Tables in files are divided by rows, without a plan.
     is_planned = run.processes > 1 and placement.embedding_memory_bytes is None

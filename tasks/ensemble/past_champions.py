@@ -32,7 +32,7 @@ class PastChampions:
     Attributes:
         members: Members of the champions, each in a folder of its own; a member of several champions is taken from the
             newest.
-        left_out: Versions that learned other data, or whose files are not available.
+        left_out: Versions that were trained on other data, or whose files are not available.
     """
 
     members: list[TrainedModel]
@@ -43,11 +43,11 @@ class PastChampions:
         """Return a summary in one sentence."""
         versions = sorted({member.name.split("-")[1] for member in self.members}, key=int)
         taken = f"Members of past champions: {len(self.members)}" + (
-            f", of version {', '.join(versions)}." if versions else ", for none learned these data in this split."
+            f", of version {', '.join(versions)}." if versions else ", because none was trained on this data and split."
         )
         if not self.left_out:
             return taken
-        return f"{taken} Version {', '.join(map(str, self.left_out))} learned others, or is not to be had."
+        return f"{taken} Version {', '.join(map(str, self.left_out))} was trained on other data, or is not available."
 
 
 def past_champions(
@@ -57,7 +57,7 @@ def past_champions(
 
     Args:
         name: Name of the registered model.
-        dataset: Data that the champions must have learned.
+        dataset: Data on which the champions must have been trained.
         placement: Placement of the scoring.
         execution: Execution of the scoring.
         folder: Folder for the fetched models.
@@ -87,7 +87,7 @@ def past_champions(
 
 
 def _models_of(version: Version, dataset: Dataset, folder: Path, *, is_mapped: bool) -> tuple[Model, ...]:
-    """Return the members of a registered version; empty if it learned other data or is not available."""
+    """Return the members of a registered version; empty if it was trained on other data or is not available."""
     if fingerprint_of(version) != dataset.fingerprint:
         return ()
     try:

@@ -24,8 +24,8 @@ def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> boo
 def positions_with_room(run: RunContext, tuned: TuneResult, size: int, most: int, minutes: Minutes) -> list[int]:
     """Return the positions of the members that fit into the minutes.
 
-    Positions follow the rank of the settings. Among the first `size`, a finished member takes no time, any other takes
-    `whole_seconds`. Further stored trials follow, up to `most` members.
+    Positions follow the rank of the settings. Among the first `size` positions, finished members take no time, and
+    other members take `whole_seconds`. Further stored trials follow, up to `most` members.
     """
     settings, left = tuned.winners, minutes.left_seconds
     found: list[int] = []
@@ -43,7 +43,7 @@ def positions_with_room(run: RunContext, tuned: TuneResult, size: int, most: int
 
 
 def whole_seconds(setting: Setting, best: Setting) -> float:
-    """Return the expected seconds to train a setting to its end: those of the best one, scaled by the time of a step.
+    """Return the expected seconds to train a setting to its end: those of the best setting, scaled by step time.
 
     The result is at least the seconds that the setting's trial took.
     """

@@ -1,4 +1,4 @@
-"""Parallel training runs of one job, each in a process, or on an accelerator or node, of its own."""
+"""Parallel training runs of one job, each in a separate process, or on a separate accelerator or node."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +19,13 @@ class Training(Protocol[Result_co]):
     """Function that runs one of several training runs."""
 
     def __call__(self, place: ComputeTarget | None = None) -> Result_co:
-        """Train with the executor of `place`, or in this run's own place if it is None."""
+        """Train with the executor of `place`; with None, use the compute target of the run."""
         ...
 
 
 @dataclass(frozen=True)
 class One:
-    """Target with one executor, which several training runs use one after the other."""
+    """Compute target with a single executor, which several training runs use one after the other."""
 
     own: Executor
 
@@ -47,7 +47,7 @@ def side_by_side(
     """Run training runs, at most `count` in parallel; return their results in order.
 
     Args:
-        trainings: Functions that train; each gets a place if several run in parallel.
+        trainings: Functions that train; if several run in parallel, each receives a compute target.
         placement: Placement of one training run; None runs them one after the other.
         count: Number of parallel training runs.
         place: Machines that train instead of this one.

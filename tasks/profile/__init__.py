@@ -65,7 +65,7 @@ def profile_hardware(model: str | None = None) -> list[HardwareProfile]:
     """Profile every accelerator of this machine, or read today's profile from its file.
 
     Args:
-        model: Family that is to be trained; for one that is solved in closed form, training steps are not measured.
+        model: Family to train; for families that are solved in closed form, training steps are not measured.
     """
     return local_profiles(training_costs=not is_solved(model), report=announce)
 

@@ -1,4 +1,4 @@
-"""Comparison of a new version with the champion of its name: same kind of data, and better on the same test rows."""
+"""Comparison of a new version with the champion of its name, for data of the same kind, on the same test rows."""
 
 import tempfile
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Difference(StrEnum):
     NAME = "the name of the data"
     COLUMNS = "the columns"
     LABELS = "the labels"
-    VALUES = "the values: the champion knows none of them"
+    VALUES = "the values: the champion knows none of the present values"
     KIND = "the kind of the model: one ranks items, and one gives probabilities"
 
 
@@ -54,7 +54,7 @@ class Refusal:
         champion: Version of the champion, which stays.
         difference: Property in which the data differ; None if they agree.
         judgement: Comparison on the test part; None if the data differ.
-        unreadable: Reason why this installation may not or cannot load the champion, which is none of its quality.
+        unreadable: Reason why this installation may not or cannot load the champion; None if it was loaded.
     """
 
     champion: int
@@ -72,12 +72,14 @@ class Refusal:
             )
         if self.unreadable is not None:
             return (
-                f"Not promoted: version {self.champion} stays the champion, for it cannot be compared here. "
+                f"Not promoted: version {self.champion} stays the champion, because it cannot be "
+                "compared on this machine. "
                 f"{self.unreadable} To replace it all the same, add --promote always, or run `shunter rollback --to "
                 "VERSION`."
             )
         return (
-            f"Not promoted: the champion, version {self.champion}, is of other data. They differ by {self.difference}. "
+            f"Not promoted: the champion, version {self.champion}, was trained on other data. The "
+            f"data differ in {self.difference}. "
             "Name another model with --register-as, or replace the champion with --promote always or `shunter rollback "
             "--to VERSION`."
         )
@@ -124,7 +126,10 @@ class Challenger:
             except (CheckpointError, DataError, TrackingError) as error:
                 if isinstance(error.__cause__, Exception) and is_passing(error.__cause__):
                     raise
-                announce(f"Champion {champion.version} cannot be scored any more, and is replaced uncompared: {error}")
+                announce(
+                    f"Champion {champion.version} can no longer be scored, and is replaced without a "
+                    f"comparison: {error}"
+                )
                 return None
 
     def _compared(self, champion: Version, files: ModelFiles) -> Refusal | None:
@@ -171,7 +176,8 @@ def why_ranker_not_promoted(promote: Promote, gain: tuple[float, float] | None) 
 
     Args:
         promote: Requested condition.
-        gain: 95 % interval of NDCG@20 on the test part, minus that of the order by popularity; None if not compared.
+        gain: 95 % interval of the difference in NDCG@20 on the test part to the popularity ranking; None if not
+            compared.
     """
     return _refusal(promote, doubt_of_ranker(gain))
 
@@ -189,7 +195,8 @@ def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
     """Return why a graph model may not beat the order by popularity; None if it does with 95 % confidence.
 
     Args:
-        gain: 95 % interval of NDCG@20 on the test part, minus that of the order by popularity; None if not compared.
+        gain: 95 % interval of the difference in NDCG@20 on the test part to the popularity ranking; None if not
+            compared.
     """
     if gain is None:
         return "it was not compared with the order by popularity"
@@ -204,7 +211,7 @@ def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
 def doubt_of(quality: Sequence[TaskQuality]) -> str | None:
     """Return why a model may not beat a constant prediction of the base rate; None if it does with 95 % confidence.
 
-    It does if the interval of its NE on the test part is below 1.
+    The model beats it if the interval of its NE on the test part is below 1.
     """
     name, baseline = "NE", "always predicting the base rate (NE 1)"
     if quality and quality[0].is_number:

@@ -84,12 +84,12 @@ def calibration_text(decision: Decision) -> str:
     ratios, jobs = decision.calibration.seconds, "known" if decision.calibration.known else "new"
     if decision.chosen.time_level is None:
         few = f"{FEWEST - ratios.runs} more {jobs} job(s) have run to their end" if ratios.runs < FEWEST else ""
-        tried = f"a placement like this was tried{' and ' if few else ''}" if decision.is_exploration else ""
+        tried = f"a similar placement was tried{' and ' if few else ''}" if decision.is_exploration else ""
         until = f"before {tried}{few}" if tried or few else "on another machine"
-        return f"Intervals are those of the step time alone: how far whole jobs are off is not known {until}."
+        return f"Intervals cover the step time only; the error of whole jobs is unknown {until}."
     return (
         f"Intervals hold with {100 * decision.chosen.time_level:.0f} % by how {ratios.runs} past predictions of {jobs} "
-        "jobs turned out, which corrected the figures."
+        "past jobs, whose errors also corrected the figures."
     )
 
 
@@ -124,7 +124,7 @@ def _tuning(job: JobSize) -> str:
         f"{job.tuning_joules / JOULES_PER_KWH:.4g} kWh" if job.tuning_joules is not None else "",
     )
     own = " or ".join(filter(None, budgets))
-    return f"{own} of tuning beside them" if own else f"{job.tuning_epochs:g} of tuning"
+    return f"{own} of tuning in addition" if own else f"{job.tuning_epochs:g} of tuning"
 
 
 DECISION_TABLE = "decision.json"

@@ -96,7 +96,7 @@ class ClickKind(Kind):
         return {**spec, "model.embedding_kernel": kernel, **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
-        """Return the job, compiled if that pays, and with the training passes that save time."""
+        """Return the job, compiled if that is faster, with the training passes that save time or memory."""
         job = self.job
         choice = choose_compilation(
             job, directory=checkpoints, eager_because=executor.eager_because, trial=executor.trial

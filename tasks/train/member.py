@@ -50,7 +50,7 @@ def train_model(
     watch: Callable[[Any], None] | None = None,
     is_shown: bool = True,
 ) -> Any:
-    """Train one model, or resume its training; a finished one is returned at once.
+    """Train one model, or resume its training; return a finished model at once.
 
     Args:
         job: Training job; its execution is that of the placement.
@@ -191,7 +191,7 @@ def log_result(run: Run, trained: Any, kind: Kind) -> None:
 
 
 def checkpointing_of(request: CheckpointRequest, directory: Path) -> Checkpointing:
-    """Return where, how often and how the checkpoints of a training run are written.
+    """Return folder, frequency and policy of the checkpoints of a training run.
 
     Args:
         request: Options of the checkpoints.

@@ -78,7 +78,7 @@ def front_markdown(result: TuneResult) -> str:
         "",
     ]
     if not rows:
-        return "\n".join([*lines, "No trial that keeps the limits came far enough for its costs to be known."])
+        return "\n".join([*lines, "No trial within the limits ran long enough to measure its costs."])
     titles = list(rows[0])
     lines += [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     lines += [f"| {' | '.join(map(_cell, row.values()))} |" for row in rows]
@@ -87,7 +87,7 @@ def front_markdown(result: TuneResult) -> str:
         [
             *lines,
             "",
-            f"No trial that keeps the limits beats one of these in both {result.figure} and {cost}.",
+            f"No trial within the limits is better than one of these in both {result.figure} and {cost}.",
         ]
     )
 

@@ -100,7 +100,7 @@ def test_markdown_holds_the_table_and_what_ended_the_search(result: TuneResult) 
     assert "are used up" in text
     assert text.endswith("in both NE and ms a step.")
     nothing = result.model_copy(update={"front": (), "settings": (setting(4, 0.95, None),)})
-    assert "No trial that keeps the limits" in front_markdown(nothing)
+    assert "No trial within the limits" in front_markdown(nothing)
 
 
 def test_figure_has_a_panel_for_each_known_cost_and_shows_every_trial(result: TuneResult) -> None:

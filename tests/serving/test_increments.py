@@ -72,7 +72,7 @@ def test_two_since_the_same_model_and_names_that_change_by_themselves_are_refuse
     assert "are both increments since" in caplog.text
     with pytest.raises(RequestError, match="follows the registry by itself"):
         Keeper("shop", Metrics(), increments=tmp_path / "came")
-    with pytest.raises(RequestError, match="is no folder"):
+    with pytest.raises(RequestError, match="is not a folder"):
         Keeper(str(model), Metrics(), increments=tmp_path / "nowhere")
 
 

@@ -119,7 +119,7 @@ def test_a_champion_larger_than_the_free_memory_is_loaded_with_its_tables_in_the
     assert tables.room.cached_rows < sum(tables.rows)
     assert np.array_equal(np.asarray(found.predict(some)), whole)
     assert Keeper("large", Metrics()).current().tables
-    with pytest.raises(RequestError, match=r"The memory 'half' is no size: .*512MiB"):
+    with pytest.raises(RequestError, match=r"The memory 'half' is not a size: .*512MiB"):
         load_champion("large", memory="half")
 
 

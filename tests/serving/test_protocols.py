@@ -128,14 +128,19 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
 @pytest.mark.parametrize(
     ("body", "headers", "status", "told"),
     [
-        ("{", JSON, 400, "The body is no JSON"),
-        (b"\xff", JSON, 400, "The body is no JSON"),
-        ("[" * 100_000, JSON, 400, "The body is no JSON"),
+        ("{", JSON, 400, "The body is not JSON"),
+        (b"\xff", JSON, 400, "The body is not JSON"),
+        ("[" * 100_000, JSON, 400, "The body is not JSON"),
         ("[1]", JSON, 400, "The body is a JSON list: send one JSON object"),
         ({"rows": []}, JSON, 400, "The body has none of dataframe_split"),
         ({"inputs": [], "instances": []}, JSON, 400, "The body has instances, inputs of"),
         ({"dataframe_split": []}, JSON, 400, "`dataframe_split` is a JSON list: give an object"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[1], [1, 2]]}}, JSON, 400, "Row 1 of `data` is no list of 1"),
+        (
+            {"dataframe_split": {"columns": ["a"], "data": [[1], [1, 2]]}},
+            JSON,
+            400,
+            "Row 1 of `data` is not a list of 1",
+        ),
         ({"dataframe_split": {"columns": ["a", "a"], "data": []}}, JSON, 400, "The column a is there more than once"),
         ({"dataframe_split": {"columns": ["a"], "rows": []}}, JSON, 400, "`dataframe_split` has 'rows'"),
         ({"dataframe_records": [1]}, JSON, 400, "`dataframe_records` holds a row that is not a JSON object"),
@@ -149,7 +154,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         ),
         ({"inputs": [{**ROW, "price": {}}]}, JSON, 400, "The column price holds a JSON object"),
         ({"inputs": [{**ROW, "price": [1]}]}, JSON, 400, "The column price holds lists: give one number"),
-        ({"inputs": [{**ROW, "item": "\ud800"}]}, JSON, 400, "The body is no JSON .*surrogates not allowed"),
+        ({"inputs": [{**ROW, "item": "\ud800"}]}, JSON, 400, "The body is not JSON .*surrogates not allowed"),
         ({"inputs": [{**ROW, "genres": nested(900)}]}, JSON, 400, "The column genres holds lists of lists"),
         (
             {"inputs": [{f"a{place}": 1} for place in range(1_100)]},

@@ -111,7 +111,7 @@ HEAD = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicat
         (b"", b""),
         (b"POST /invoc", b""),
         (HEAD, b"408"),
-        (HEAD + b'{"inputs"', b"The body did not come within 0.6 seconds: send it at once"),
+        (HEAD + b'{"inputs"', b"The body did not arrive within 0.6 seconds: send it without delay"),
     ],
     ids=["nothing", "half a head", "no body", "half a body"],
 )
@@ -232,7 +232,7 @@ def test_told_to_end_the_command_answers_what_has_come(home: Path, rows: pd.Data
             rest, errors = process.communicate(timeout=PATIENCE_SECONDS)
         finally:
             process.kill()
-    assert (process.returncode, rest, errors) == (0, "Stopped: every request that had come was answered.\n", "")
+    assert (process.returncode, rest, errors) == (0, "Stopped: every received request was answered.\n", "")
 
 
 def read_all(client: socket.socket) -> bytes:

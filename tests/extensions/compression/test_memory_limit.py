@@ -123,5 +123,5 @@ def test_fewer_bytes_than_any_form_takes_are_refused(
 
 def test_requests_that_cannot_be_packed_are_refused() -> None:
     assert TrainRequest(ensemble_memory="2MiB").ensemble.memory_bytes == 2 << 20
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         TrainRequest(ensemble_memory="much")

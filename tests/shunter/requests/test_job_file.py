@@ -106,7 +106,7 @@ def test_a_setting_beside_the_file_replaces_the_one_of_its_name_alone(tmp_path: 
     ("content", "given", "told"),
     [
         ("set: {dropout: 0.2}", ["dropout=0.1", "dropout=0.3"], "--set gives dropout twice"),
-        ("set: [dropout]", ["batch_norm=true"], "--set dropout names no value"),
+        ("set: [dropout]", ["batch_norm=true"], "--set dropout has no value"),
         ("set: [3]", ["batch_norm=true"], "entry 1 of set in architecture is 3: give a text"),
     ],
 )

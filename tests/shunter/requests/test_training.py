@@ -134,7 +134,7 @@ def test_set_is_the_same_from_a_command_line_and_a_job_file_in_any_order() -> No
 
 @pytest.mark.parametrize(
     ("entries", "words"),
-    [(["batch_norm"], "names no value: write it as field=value"), (["dropout=0", "dropout=1"], "gives dropout twice")],
+    [(["batch_norm"], "has no value: write it as field=value"), (["dropout=0", "dropout=1"], "gives dropout twice")],
 )
 def test_what_sets_nothing_or_twice_is_refused(entries: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -101,7 +101,7 @@ def test_what_follows_the_last_step_of_a_training_is_part_of_the_end(
 
 def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "read_runs", lambda *_, **__: [])
-    assert foreseen() == (42, "as much as the beginning took")
+    assert foreseen() == (42, "the same time as the beginning")
 
     def away(*_: Any, **__: Any) -> Any:
         raise TrackingError("away")
