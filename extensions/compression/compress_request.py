@@ -7,6 +7,7 @@ from pydantic import Field
 from shunter.requests.groups import Request
 
 TOLERATED_AUC_LOSS = 0.002
+TOLERATED_RMSE_RATIO = 1.01
 
 
 class CompressRequest(Request, frozen=True):
@@ -21,6 +22,11 @@ class CompressRequest(Request, frozen=True):
         ge=0.5,
         lt=1,
         description=f"Lowest acceptable validation AUC; if omitted, the AUC of the model minus {TOLERATED_AUC_LOSS:g}.",
+    )
+    max_rmse: float | None = Field(
+        default=None,
+        gt=0,
+        description="Highest acceptable validation RMSE of predicted numbers; if omitted, 1 % above that of the model.",
     )
     max_bytes: int | None = Field(
         default=None,

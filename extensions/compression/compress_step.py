@@ -1,5 +1,6 @@
 """Step `compress`: compress a registered model, compare the result with the original, and register a new version."""
 
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,13 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
 from shunter.errors import DataError, RequestError
 from shunter.extensions.compression.bench import Bench
-from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, CompressRequest
+from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, TOLERATED_RMSE_RATIO, CompressRequest
 from shunter.extensions.compression.compressed_versions import COMPRESSION_BY, COMPRESSION_OF, set_challenger_alias
 from shunter.extensions.compression.compression_card import CompressionCard, card_of
 from shunter.extensions.compression.fine_tune import FineTuning
 from shunter.extensions.compression.points import search_choices
 from shunter.extensions.compression.rivals import try_rivals
-from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, members_of
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit, members_of
 from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
 from shunter.models.altered_layers import is_altered
 from shunter.models.ensemble import Ensemble
@@ -60,18 +61,39 @@ def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -
     """Check that a model can be compressed.
 
     Raises:
-        RequestError: The model ranks items or predicts a number, is already compressed, or reads other features than
+        RequestError: The model ranks items, is already compressed, or reads other features than
             the data set has.
     """
     if isinstance(scorer, RankingScorer):
-        raise RequestError(f"{title} ranks items and has no hidden layers: only click models can be compressed.")
-    if scorer.model.features.number is not None:
-        raise RequestError(f"{title} predicts a number: only click models can be compressed.")
+        raise RequestError(
+            f"{title} ranks items and has no hidden layers: models of clicks or numbers can be compressed."
+        )
     if is_altered(scorer.model):
         raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
     if scorer.model.features != dataset.features:
         raise RequestError(f"{title} reads other features than its data set has: compress another version.")
     return Opened(title, scorer, dataset)
+
+
+def quality_limit(opened: Opened, request: CompressRequest, own: Metrics) -> QualityLimit:
+    """Return the limit on the quality of a compressed model, from the request or the quality of the original.
+
+    Raises:
+        RequestError: The limit is for the other kind of labels, or the original itself does not keep it.
+    """
+    if opened.dataset.features.number is None:
+        other, option, bound = request.max_rmse, "--min-auc", request.min_auc
+        limit = QualityLimit("auc", own.auc - TOLERATED_AUC_LOSS if bound is None else bound)
+    else:
+        other, option, bound = request.min_auc, "--max-rmse", request.max_rmse
+        limit = QualityLimit("rmse", TOLERATED_RMSE_RATIO * (own.rmse or 0.0) if bound is None else bound)
+    if other is not None:
+        raise RequestError(f"The quality of {opened.title} is measured by {limit.label}: give {option} instead.")
+    if not math.isnan(value := limit.of(own)) and not limit.is_kept(value):
+        raise RequestError(
+            f"{opened.title} itself has {limit.label} {value:.4f} on validation: change {option} {limit.bound:g}."
+        )
+    return limit
 
 
 def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
@@ -96,16 +118,13 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
 
     rows_of_bench = encoded_rows(opened.dataset, "validation", request.batch_rows)
     bench = Bench(opened.dataset, execution, score, rows_of_bench, batch_rows=request.batch_rows)
-    own = bench.quality(opened.scorer.model).auc
-    floor = own - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
-    if own < floor:
-        raise RequestError(f"{opened.title} itself has an AUC of {own:.4f} on validation: lower --min-auc {floor:g}.")
+    limit = quality_limit(opened, request, bench.quality(opened.scorer.model))
     shuffled = BatchLoader(opened.dataset, "train", rows, shuffle=True)
     subject = CompressionSubject(
         model=opened.scorer.model,
         bench=bench,
         calibration=next(iter(shuffled.batches())),
-        limits=CompressionLimits(min_auc=floor, max_bytes=request.max_bytes),
+        limits=CompressionLimits(limit, max_bytes=request.max_bytes),
         fine_tuning=FineTuning(rows=request.fine_tune_rows),
         search=search_choices,
     )
@@ -117,7 +136,7 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
         winner=rivals.winner,
         records=rivals.records,
         batch_rows=request.batch_rows,
-        min_auc=floor,
+        limit=limit,
         test=(before, after),
     )
     return Compressed(opened, card, model, bench.quality(model))

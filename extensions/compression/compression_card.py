@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from shunter.engine.metrics import Metrics
 from shunter.engine.passes.record import PassRecord
+from shunter.extensions.compression.subject import QualityLimit
 from shunter.reporting.card.document import Paragraph, Section, Table
 
 MILLISECONDS = "batch_milliseconds"  # figure of a compression
-COLUMNS = ("compression", "AUC", "NE", "ms a batch", "bytes", "outcome")
+COLUMNS = ("compression", "AUC or RMSE", "NE", "ms a batch", "bytes", "outcome")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class CompressionCard:
         winner: Best compression; None if the model is not compressed.
         records: Records of all compressions.
         batch_rows: Rows per batch of the time measurement.
-        min_auc: Lowest allowed AUC on validation.
+        limit: Limit on the quality on validation.
         test: Quality on the test part, of the original and of the best model.
     """
 
@@ -28,18 +29,19 @@ class CompressionCard:
     winner: str | None
     records: tuple[PassRecord, ...]
     batch_rows: int
-    min_auc: float
+    limit: QualityLimit
     test: tuple[Metrics, Metrics]
 
     @property
     def sentence(self) -> str:
         """Return the result in one sentence."""
+        limit, (before, after) = self.limit, map(self.limit.of, self.test)
         if self.winner is None:
-            return f"{self.title} is not compressed: no compression that keeps an AUC of {self.min_auc:.4f} is faster."
+            return f"{self.title} is not compressed: none that keeps {limit.label} {limit.bound:.4f} is faster."
         kept = next(record for record in self.records if record.name == self.winner)
         return (
-            f"{self.winner} makes {self.title} {kept.reason} on validation; on the test part the AUC goes from "
-            f"{self.test[0].auc:.4f} to {self.test[1].auc:.4f}."
+            f"{self.winner} makes {self.title} {kept.reason} on validation; on the test part the {limit.label} goes "
+            f"from {before:.4f} to {after:.4f}."
         )
 
 
@@ -63,15 +65,16 @@ def comparison(records: Sequence[PassRecord]) -> list[tuple[str, ...]]:
 def _cells(figures: dict[str, float], milliseconds: str) -> tuple[str, str, str, str]:
     if not figures:
         return "-", "-", milliseconds, "-"
-    return f"{figures['auc']:.4f}", f"{figures['ne']:.4f}", milliseconds, f"{figures['weight_bytes']:,.0f}"
+    quality = next(figures[name] for name in ("auc", "rmse") if name in figures)
+    return f"{quality:.4f}", f"{figures['ne']:.4f}", milliseconds, f"{figures['weight_bytes']:,.0f}"
 
 
 def card_of(card: CompressionCard) -> tuple[str, list[Section]]:
     """Return title and sections of the card."""
     how = (
-        f"AUC and NE on the validation part; milliseconds to score {card.batch_rows:,} rows as "
+        f"{card.limit.label} and NE on the validation part; milliseconds to score {card.batch_rows:,} rows as "
         "`shunter predict` and `shunter serve` do, in turns with the original model; bytes of the weights. The "
-        f"lowest allowed AUC is {card.min_auc:.4f}."
+        f"limit is {card.limit.label} {card.limit.bound:.4f}."
     )
     table = Table(COLUMNS, comparison(card.records))
     return f"Compression of {card.title}", [

@@ -34,7 +34,7 @@ class FineTuning:
 
 
 def fine_tune(layers: nn.Module, teacher: Model, dataset: Dataset, execution: Execution, how: FineTuning) -> None:
-    """Train layers to predict the probabilities of a model (Hinton et al., arXiv 1503.02531) from its own embeddings.
+    """Train layers to predict what a model predicts (Hinton et al., arXiv 1503.02531), from its own embeddings.
 
     Labels are not used, because a click model overfits rows that it sees again.
 
@@ -60,9 +60,14 @@ def fine_tune(layers: nn.Module, teacher: Model, dataset: Dataset, execution: Ex
             for batch in loader.batches(epoch=epoch):
                 with torch.no_grad():
                     inputs = teacher.layer_inputs(*batch.inputs)
-                    said = torch.sigmoid(teacher.layers(*inputs).float())
+                    said = teacher.layers(*inputs).float()
                 optimizer.zero_grad(set_to_none=True)
-                nn.functional.binary_cross_entropy_with_logits(layers(*inputs).float(), said).backward()
+                learned = layers(*inputs).float()
+                if teacher.features.number is None:
+                    loss = nn.functional.binary_cross_entropy_with_logits(learned, said.sigmoid())
+                else:
+                    loss = nn.functional.mse_loss(learned, said)
+                loss.backward()
                 optimizer.step()
                 rate.step()
                 step += 1
@@ -72,15 +77,19 @@ def fine_tune(layers: nn.Module, teacher: Model, dataset: Dataset, execution: Ex
 
 
 @torch.no_grad()
-def divergence(model: nn.Module, teacher: nn.Module, inputs: tuple[torch.Tensor, ...]) -> float:
-    """Return the mean Kullback-Leibler divergence of the predictions of some layers from those of others, in nats.
+def divergence(layers: nn.Module, teacher: Model, inputs: tuple[torch.Tensor, ...]) -> float:
+    """Return the mean divergence of the predictions of compressed layers from those of the original model.
+
+    It is the Kullback-Leibler divergence of clicks in nats, or the squared difference of the outputs for numbers.
 
     Args:
-        model: Compressed layers.
-        teacher: Original layers.
-        inputs: Inputs of both for a sample of rows (`Recommender.layer_inputs`).
+        layers: Compressed layers.
+        teacher: Original model.
+        inputs: Inputs of the layers for a sample of rows (`Recommender.layer_inputs`).
     """
-    said, other = (layers(*inputs).double() for layers in (teacher, model))
+    said, other = (one(*inputs).double() for one in (teacher.layers, layers))
+    if teacher.features.number is not None:
+        return float(nn.functional.mse_loss(other, said))
     log = nn.functional.logsigmoid
     found = said.sigmoid() * (log(said) - log(other)) + (-said).sigmoid() * (log(-said) - log(-other))
     return float(found.mean())

@@ -26,7 +26,7 @@ class Candidate:
 
 
 def fastest_that_keeps(subject: CompressionSubject, candidates: Sequence[Candidate]) -> CompressionSubject:
-    """Return the fastest candidate within the limits, by bisection; the candidate with the highest AUC if none is.
+    """Return the fastest candidate within the limits, by bisection; that of the best quality if none is.
 
     About `log2(n)` of `n` candidates are fine-tuned and measured. Slower candidates are assumed to be more accurate.
 
@@ -40,20 +40,20 @@ def fastest_that_keeps(subject: CompressionSubject, candidates: Sequence[Candida
     Raises:
         DataError: An array cannot be read.
     """
-    best, nearest, highest = None, None, float("-inf")
+    best, nearest, least = None, None, float("inf")
     first, end = 0, len(candidates)
     while first < end:
         middle = (first + end) // 2
         made = _fine_tuned(subject, candidates[middle])
-        auc = subject.bench.quality(made.model).auc
         limits = subject.limits
+        quality = limits.quality.of(subject.bench.quality(made.model))
         fits = limits.max_bytes is None or weight_bytes(made.model) <= limits.max_bytes
-        if auc >= limits.min_auc and fits:
+        if limits.quality.is_kept(quality) and fits:
             best, end = made, middle
         else:
             first = middle + 1
-        if auc > highest:
-            nearest, highest = made, auc
+        if (loss := limits.quality.loss(quality)) < least:
+            nearest, least = made, loss
     found = best or nearest
     assert found is not None, "there is a candidate"
     return found

@@ -118,7 +118,7 @@ class _Layers:
             _finish(layers, self._int8_places(point, number)) for number, layers in enumerate(self._learning(point))
         ]
         parts = zip(finished, self.members, self.inputs, strict=True)
-        apart = sum(divergence(one, member.layers, inputs) for one, member, inputs in parts)
+        apart = sum(divergence(one, member, inputs) for one, member, inputs in parts)
         seconds = sum(self.seconds[place, point[_named(place)]] for place in self.linears)
         size = sum(tensor.nbytes for layers in finished for tensor in layers.state_dict().values())
         return apart, seconds, float(size)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from shunter.engine.passes.record import PassRecord
 from shunter.engine.passes.registry import passes_of
@@ -10,7 +9,7 @@ from shunter.engine.passes.role import Tried
 from shunter.engine.passes.trial import try_pass
 from shunter.errors import InfeasibleError
 from shunter.extensions.compression.bench import weight_bytes
-from shunter.extensions.compression.subject import CompressionSubject
+from shunter.extensions.compression.subject import CompressionSubject, QualityLimit
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
         title: Display name of the model.
 
     Raises:
-        InfeasibleError: No compression reaches the lowest AUC within the size limit; the message names the nearest one.
+        InfeasibleError: No compression keeps the quality within the size limit; the message names the nearest one.
     """
     best, winner, least = subject, None, 1.0
     records: list[PassRecord] = []
@@ -58,22 +57,23 @@ def ratio_of(record: PassRecord, name: str) -> float:
 
 def _check_possible(subject: CompressionSubject, records: Sequence[PassRecord]) -> None:
     """Raise if neither the original model nor any compressed one keeps the limits."""
-    limits = subject.limits
+    limits, limit = subject.limits, subject.limits.quality
     found = {record.name: {one.name: one.after for one in record.figures} for record in records if record.figures}
-    keeping = {name: figures for name, figures in found.items() if figures["auc"] >= limits.min_auc}
+    keeping = {name: figures for name, figures in found.items() if limit.is_kept(figures[limit.metric])}
     if found and not keeping:
-        raise InfeasibleError(_nearest(found, "auc", f"No compression keeps an AUC of {limits.min_auc:.4f}"))
+        nearest = min(found, key=lambda name: limit.loss(found[name][limit.metric]))
+        raise InfeasibleError(_told(nearest, found, limit, f"No compression keeps {limit.label} {limit.bound:.4f}"))
     if limits.max_bytes is not None and (size := weight_bytes(subject.model)) > limits.max_bytes:
-        what = f"No compression that keeps the AUC fits {limits.max_bytes:,} bytes"
+        what = f"No compression that keeps the {limit.label} fits {limits.max_bytes:,} bytes"
         if keeping:
-            raise InfeasibleError(_nearest(keeping, "weight_bytes", what))
+            nearest = min(keeping, key=lambda name: keeping[name]["weight_bytes"])
+            raise InfeasibleError(_told(nearest, keeping, limit, what))
         raise InfeasibleError(f"{what}: the model has {size:,}, and it cannot be compressed ({records[0].reason}).")
 
 
-def _nearest(found: dict[str, dict[str, float]], by: Literal["auc", "weight_bytes"], what: str) -> str:
-    name = max(found, key=lambda one: found[one][by] * (1 if by == "auc" else -1))
-    figures = found[name]
+def _told(nearest: str, found: dict[str, dict[str, float]], limit: QualityLimit, what: str) -> str:
+    figures, option = found[nearest], "lower --min-auc" if limit.metric == "auc" else "raise --max-rmse"
     return (
-        f"{what}: the nearest is {name} with AUC {figures['auc']:.4f} and {figures['weight_bytes']:,.0f} bytes, so "
-        "nothing was registered; lower --min-auc or raise --max-bytes."
+        f"{what}: the nearest is {nearest} with {limit.label} {figures[limit.metric]:.4f} and "
+        f"{figures['weight_bytes']:,.0f} bytes, so nothing was registered; {option} or raise --max-bytes."
     )

@@ -20,22 +20,23 @@ class SmallerModel:
 
     def gain(self, before: CompressionSubject, after: CompressionSubject) -> Gain:
         """Return quality, time and bytes compared with the original, and whether the limits are kept."""
-        bench, limits = before.bench, before.limits
+        bench, limits, limit = before.bench, before.limits, before.limits.quality
         old, new = bench.quality(before.model), bench.quality(after.model)
+        was, now = limit.of(old), limit.of(new)
         times = bench.milliseconds([before.model, after.model])
         sizes = weight_bytes(before.model), weight_bytes(after.model)
         figures = (
-            GainFigure(name="auc", before=old.auc, after=new.auc, source="measured"),
+            GainFigure(name=limit.metric, before=was, after=now, source="measured"),
             GainFigure(name="ne", before=old.ne, after=new.ne, source="measured"),
             GainFigure(name="batch_milliseconds", before=times[0], after=times[1], source="measured"),
             GainFigure(name="weight_bytes", before=sizes[0], after=sizes[1], source="counted"),
         )
         ratio, misses = times[1] / times[0], limits.max_bytes is not None and sizes[1] > limits.max_bytes
-        reason = f"{times[0] / times[1]:.2f} times as fast at an AUC of {new.auc:.4f} ({new.auc - old.auc:+.4f})"
+        reason = f"{times[0] / times[1]:.2f} times as fast at {limit.label} {now:.4f} ({now - was:+.4f})"
         made_as = f" ({after.form_name})" if after.form_name else ""
         reason += made_as
-        if not new.auc >= limits.min_auc:
-            because = f"AUC {new.auc:.4f} is below the lowest allowed {limits.min_auc:.4f}{made_as}"
+        if not limit.is_kept(now):
+            because = f"{limit.label} {now:.4f} is worse than the limit {limit.bound:.4f}{made_as}"
             return Gain(figures, because, is_worth=False)
         if misses:
             because = f"{sizes[1]:,} bytes are more than the {limits.max_bytes:,} allowed{made_as}"

@@ -1,13 +1,16 @@
 """Subject of a compression: a trained model, calibration rows, and limits."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from shunter.engine.data.batch import Batch
+from shunter.engine.metrics import Metrics
 from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.compressed_linear import CompressedLinear
 from shunter.extensions.compression.fine_tune import FineTuning
@@ -24,15 +27,46 @@ Place = tuple[int, str]  # index of the member, path within its layers
 
 
 @dataclass(frozen=True)
+class QualityLimit:
+    """Limit on the quality on validation.
+
+    Attributes:
+        metric: Metric that is limited: `auc` of predicted clicks, or `rmse` of predicted numbers.
+        bound: Lowest allowed AUC, or highest allowed RMSE.
+    """
+
+    metric: Literal["auc", "rmse"]
+    bound: float
+
+    @property
+    def label(self) -> str:
+        """Return the name of the metric in texts."""
+        return self.metric.upper()
+
+    def of(self, metrics: Metrics) -> float:
+        """Return the limited metric."""
+        value = getattr(metrics, self.metric)
+        return math.nan if value is None else float(value)
+
+    def loss(self, value: float) -> float:
+        """Return a value of the metric such that lower is better."""
+        return -value if self.metric == "auc" else value
+
+    def is_kept(self, value: float) -> bool:
+        """Return True if a value of the metric keeps the limit; nan does not."""
+        return self.loss(value) <= self.loss(self.bound)
+
+
+@dataclass(frozen=True)
 class CompressionLimits:
     """Limits on a compressed model.
 
     Attributes:
-        min_auc: Lowest allowed AUC on validation.
+        quality: Limit on its quality on validation.
         max_bytes: Largest number of bytes of its weights; None for no limit.
     """
 
-    min_auc: float
+    quality: QualityLimit
     max_bytes: int | None = None
 
 

@@ -32,7 +32,7 @@ from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, CompressRequest
 from shunter.extensions.compression.fine_tune import FineTuning
 from shunter.extensions.compression.points import search_choices
-from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.models.registry import Model, model_spec
 
 SEED, EPOCHS, TRAIN_BATCH = 0, 5, 2_048
@@ -64,7 +64,7 @@ def measure(*, quick: bool) -> Part:
             model=model,
             bench=bench,
             calibration=next(iter(loader.batches())),
-            limits=CompressionLimits(bench.quality(model).auc - TOLERATED_AUC_LOSS),
+            limits=CompressionLimits(QualityLimit("auc", bench.quality(model).auc - TOLERATED_AUC_LOSS)),
             fine_tuning=FineTuning(rows=2_048 if quick else request.fine_tune_rows),
             search=search_choices,
         )

@@ -25,7 +25,7 @@ from shunter.extensions.compression.product_pass import PASS as PRODUCT
 from shunter.extensions.compression.pruned import PrunedLinear
 from shunter.extensions.compression.pruning_pass import PASS as PRUNING
 from shunter.extensions.compression.pruning_pass import finished_layers, narrowed
-from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.models.layers import mlp
 from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
@@ -52,7 +52,7 @@ def subject_of(dataset: Dataset, min_auc: float = 0.0) -> CompressionSubject:
         model=build_model(SPEC, dataset.features, seed=1).eval(),
         bench=Bench(dataset, Execution(), lambda model, given: model(*given.inputs), rows, in_turn),
         calibration=rows,
-        limits=CompressionLimits(min_auc),
+        limits=CompressionLimits(QualityLimit("auc", min_auc)),
         fine_tuning=FineTuning(rows=1_500, batch_rows=100),
     )
 
@@ -107,10 +107,10 @@ def test_fine_tuning_brings_a_model_nearer_to_its_teacher(dataset: Dataset) -> N
     teacher = build_model(SPEC, dataset.features, seed=1).eval()
     inputs = teacher.layer_inputs(*subject.calibration.inputs)
     layers = narrowed(teacher.layers, 0.5)
-    before = divergence(layers, teacher.layers, inputs)
+    before = divergence(layers, teacher, inputs)
     tables = teacher.embeddings.weight.clone()
     fine_tune(layers, teacher, dataset, Execution(), subject.fine_tuning)
-    assert divergence(layers, teacher.layers, inputs) < 0.5 * before
+    assert divergence(layers, teacher, inputs) < 0.5 * before
     assert torch.equal(tables, teacher.embeddings.weight)
     (finished,) = finished_layers([layers])
     torch.testing.assert_close(finished(*inputs), layers(*inputs))

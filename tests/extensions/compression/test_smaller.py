@@ -16,11 +16,13 @@ from shunter.extensions.compression.fine_tune import FineTuning
 from shunter.extensions.compression.int8_pass import PASS as INT8
 from shunter.extensions.compression.layer_forms import is_compressed
 from shunter.extensions.compression.rivals import try_rivals
-from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.models.registry import build_model, model_spec
+from shunter.models.spec import NumberLabel
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=4, bottom_widths=(40,), top_widths=(48, 32))
+ANY_AUC = QualityLimit("auc", 0.0)
 Stopwatch = Callable[[Sequence[Callable[[], object]]], list[float]]
 
 
@@ -29,7 +31,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("data"), rows=800)
 
 
-def subject_of(dataset: Dataset, seconds: tuple[float, float], **limits: float) -> CompressionSubject:
+def subject_of(
+    dataset: Dataset, seconds: tuple[float, float], limit: QualityLimit = ANY_AUC, max_bytes: int | None = None
+) -> CompressionSubject:
     """A model whose other forms take the second number of seconds, and it the first."""
 
     def stopwatch(works: Sequence[Callable[[], object]]) -> list[float]:
@@ -43,7 +47,7 @@ def subject_of(dataset: Dataset, seconds: tuple[float, float], **limits: float) 
         bench=Bench(dataset, Execution(), lambda model, given: model(*given.inputs), rows, stopwatch, batch_rows=64),
         calibration=rows,
         fine_tuning=FineTuning(rows=600, batch_rows=100),
-        limits=CompressionLimits(**{"min_auc": 0.0, **limits}),  # pyright: ignore[reportArgumentType]
+        limits=CompressionLimits(limit, max_bytes),
     )
 
 
@@ -68,8 +72,8 @@ def test_what_is_not_faster_is_left(dataset: Dataset) -> None:
 
 
 def test_a_floor_that_nothing_keeps_names_the_nearest(dataset: Dataset) -> None:
-    with pytest.raises(InfeasibleError, match=r"No compression keeps an AUC of 0\.99.*the nearest is \w+ with AUC"):
-        try_rivals(subject_of(dataset, (2.0, 1.0), min_auc=0.99), "shunter/1")
+    with pytest.raises(InfeasibleError, match=r"No compression keeps AUC 0\.99.*the nearest is \w+ with AUC"):
+        try_rivals(subject_of(dataset, (2.0, 1.0), QualityLimit("auc", 0.99)), "shunter/1")
 
 
 def test_bytes_that_nothing_fits_name_the_nearest(dataset: Dataset) -> None:
@@ -79,9 +83,19 @@ def test_bytes_that_nothing_fits_name_the_nearest(dataset: Dataset) -> None:
 
 def test_where_bytes_are_limited_a_slower_model_will_do(dataset: Dataset, tmp_path: Path) -> None:
     subject = subject_of(dataset, (1.0, 1.5))
-    sizes = INT8.gain(subject, INT8.apply(replace(subject, limits=CompressionLimits(0.0, 1)))).figures[-1]
-    subject = replace(subject, limits=CompressionLimits(0.0, int(sizes.after)))
+    sizes = INT8.gain(subject, INT8.apply(replace(subject, limits=CompressionLimits(ANY_AUC, 1)))).figures[-1]
+    subject = replace(subject, limits=CompressionLimits(ANY_AUC, int(sizes.after)))
     assert "int8" in {record.name for record in try_rivals(subject, "shunter/1").records if record.is_kept}
+
+
+def test_a_model_of_numbers_keeps_its_rmse(dataset: Dataset) -> None:
+    of_number = replace(dataset, features=replace(dataset.features, number=NumberLabel(loss="mse", scale=0.5)))
+    rivals = try_rivals(subject_of(of_number, (2.0, 1.0), QualityLimit("rmse", 10.0)), "shunter/1")
+    kept = {record.name: [one.name for one in record.figures] for record in rivals.records if record.is_kept}
+    assert {"int8", "product", "pruning"} <= kept.keys()
+    assert {names[0] for names in kept.values()} == {"rmse"}
+    with pytest.raises(InfeasibleError, match=r"with RMSE .* raise --max-rmse"):
+        try_rivals(subject_of(of_number, (2.0, 1.0), QualityLimit("rmse", 1e-3)), "shunter/1")
 
 
 def test_a_compressed_model_is_not_compressed_again(dataset: Dataset) -> None:

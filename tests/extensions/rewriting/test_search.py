@@ -17,7 +17,7 @@ from shunter.engine.passes.role import Tried
 from shunter.engine.passes.trial import try_pass
 from shunter.errors import CheckpointError
 from shunter.extensions.compression.bench import Bench
-from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.extensions.rewriting.application import applied, known_rules, sites, tidied
 from shunter.extensions.rewriting.costs import OperatorCosts
 from shunter.extensions.rewriting.operators import fused_linear, linear
@@ -154,7 +154,7 @@ def test_a_rewritten_model_is_stored_and_scores_alike_bit_by_bit(
         model=Ensemble(members, [0.5, 0.5]).eval(),
         bench=Bench(dataset, Execution(), score, rows, first_is_slowest, batch_rows=64),
         calibration=rows,
-        limits=CompressionLimits(min_auc=0.0),
+        limits=CompressionLimits(QualityLimit("auc", 0.0)),
     )
     made, record = try_pass(PASS, Tried(subject, "shunter/1"))
     assert record.is_kept, record.reason
@@ -183,7 +183,7 @@ def test_what_cannot_be_traced_stays_as_it_is(shunter_home: Path, tmp_path: Path
     model = build_model(model_spec(family="dmt", embedding_dim=4, towers=2), dataset.features).eval()
     rows = BatchLoader(dataset, "train", 300).read(slice(0, 300))
     bench = Bench(dataset, Execution(), lambda model, given: model(*given.inputs), rows, first_is_slowest)
-    subject = CompressionSubject(model, bench, rows, CompressionLimits(min_auc=0.0))
+    subject = CompressionSubject(model, bench, rows, CompressionLimits(QualityLimit("auc", 0.0)))
     made, record = try_pass(PASS, Tried(subject, "shunter/1"))
     assert made is subject
     assert "a model of family dmt: DmtLayers cannot be written as a graph" in record.reason
