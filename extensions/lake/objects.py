@@ -131,7 +131,7 @@ class ObjectStore:
         """
         system, told = file_system(address.location), address.location.rstrip("/")
         root = str(system._strip_protocol(told)).strip("/") + "/"
-        for name in _attempted(system.find, told, told) or _nothing(told):
+        for name in _attempted(partial(system.find, **_strict(system)), told, told) or _nothing(told):
             target = folder / name.lstrip("/").removeprefix(root)
             if not target.resolve().is_relative_to(folder.resolve()):
                 raise NoObjectError(told, "holds a name that leaves its folder")
@@ -177,14 +177,19 @@ def file_system(address: str) -> Any:
     return fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True, **options)
 
 
+def _strict(system: Any) -> dict[str, str]:
+    """Return the options by which a listing raises errors; fsspec's own code takes a lost connection for no files."""
+    return {} if system.async_impl else {"on_error": "raise"}
+
+
 def _list(system: Any, path: str) -> list[Mapping[str, Any]]:
     if any(letter in path for letter in "*?["):
-        found = system.glob(path, detail=True)
+        found = system.glob(path, detail=True, **_strict(system))
         return sorted((info for info in found.values() if info["type"] == "file"), key=lambda info: info["name"])
     if not path.endswith("/") and system.isfile(path):  # a web server has a page for a folder
         return [system.info(path)]
     root = path.strip("/") + "/"
-    infos = system.find(path, detail=True).values()
+    infos = system.find(path, detail=True, **_strict(system)).values()
     return [info for info in infos if is_in_folder(Path(info["name"].lstrip("/").removeprefix(root)))]
 
 

@@ -6,6 +6,7 @@ Prints its port and the key of its host. Each connection is closed after `CUT_AF
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,8 @@ def _serve(root: Path, accepted: str) -> None:
             transport = paramiko.Transport(connection)
             transport.add_server_key(key)
             transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files, root)
-            transport.start_server(server=_Keys(accepted, transport))
+            with suppress(paramiko.SSHException, EOFError, OSError):  # a client that does not trust this host leaves
+                transport.start_server(server=_Keys(accepted, transport))
 
 
 if __name__ == "__main__":

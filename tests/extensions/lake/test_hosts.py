@@ -11,7 +11,7 @@ import pytest
 
 from shunter.errors import RequestError
 from shunter.extensions.lake.hadoop import MissingHadoopError
-from shunter.extensions.lake.store_errors import ChangedObjectError, NoAccessError, NoObjectError
+from shunter.extensions.lake.store_errors import ChangedObjectError, NoAccessError, NoObjectError, StoreError
 from shunter.ingestion.sources.addresses import copy_objects, find_objects, local_folders, output_path
 from shunter.ingestion.sources.guard import address_of
 from shunter.ingestion.sources.open import find_files
@@ -101,6 +101,16 @@ def test_unknown_hosts_and_refused_keys_are_told_apart(serve: Callable[..., Serv
         find_files(server.address + "/log.csv")
     with pytest.raises(RequestError):
         find_files("sftp://reader:word@shop/log.csv")
+
+
+def test_a_server_that_is_away_is_not_an_empty_folder(serve: Callable[..., Server]) -> None:
+    server = serve()
+    text = (server.configuration / "config").read_text()
+    port = text.partition("Port ")[2].split()[0]
+    (server.configuration / "config").write_text(text.replace(port, "1"))
+    for data in ("/", "/*.csv", "/log.csv"):
+        with pytest.raises(StoreError):
+            find_files(server.address + data)
 
 
 def test_a_file_that_changes_is_refused(serve: Callable[..., Server]) -> None:
