@@ -41,6 +41,16 @@ def export_torch(named: str, folder: Path, increments: Sequence[Path] = ()) -> E
     return export_folder(named, folder, increments, "torch", _write_torch)
 
 
+def export_compiled(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
+    """Export a click model as `export_torch`, with an AOTInductor package for this processor beside the program.
+
+    Raises:
+        UnsupportedError: There is no C++ compiler, the model ranks items, or an operation of it cannot be exported.
+        ShunterError: See `shunter.tracking.registry.named.export_model`.
+    """
+    return export_folder(named, folder, increments, "aoti", _write_compiled)
+
+
 def export_onnx(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
     """Export a click model in ONNX, whole and as its dense part beside the tables, in a Triton model repository.
 
@@ -59,10 +69,27 @@ def export_onnx(named: str, folder: Path, increments: Sequence[Path] = ()) -> Ex
     return export_folder(named, folder, increments, "onnx", _write_onnx)
 
 
-def _write_torch(model: NamedModel, folder: Path) -> dict[str, Any]:
-    scorer = _click_scorer(model, "torch")
-    torch.export.save(_traced(_predicting(portable(scorer.model), scorer), scorer, model), folder / "model.pt2")
+def _write_torch(model: NamedModel, folder: Path, how: str = "torch") -> dict[str, Any]:
+    scorer = _click_scorer(model, how)
+    program = _traced(_predicting(portable(scorer.model), scorer), scorer, model)
+    torch.export.save(program, folder / "model.pt2")
+    if how == "aoti":
+        with _quiet():
+            torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "compiled.pt2"))
     return _described(scorer)
+
+
+def _write_compiled(model: NamedModel, folder: Path) -> dict[str, Any]:
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        raise UnsupportedError(
+            "be exported by --format aoti", model.title, "a C++ compiler, or --format torch"
+        ) from error
+    return _write_torch(model, folder, "aoti")
 
 
 def _write_onnx(model: NamedModel, folder: Path) -> dict[str, Any]:

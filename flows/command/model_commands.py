@@ -98,7 +98,7 @@ def export(
     export_format: Annotated[
         str,
         typer.Option(
-            "--format", help="Format: shunter, or without Shunter torch, onnx, or vectors of a model that ranks."
+            "--format", help="Format: shunter, or without Shunter torch, aoti, onnx, or vectors of a model that ranks."
         ),
     ] = "shunter",
     since: Annotated[

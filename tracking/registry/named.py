@@ -33,6 +33,7 @@ EXPORT_FORMATS = Registry(
     {
         OWN_FORMAT: Entry(target="shunter.tracking.registry.named:export_model"),
         "torch": Entry(target="shunter.extensions.exports.programs:export_torch"),
+        "aoti": Entry(target="shunter.extensions.exports.programs:export_compiled"),
         "onnx": Entry(target="shunter.extensions.exports.programs:export_onnx"),
         "vectors": Entry(target="shunter.extensions.exports.vectors:export_vectors"),
     },

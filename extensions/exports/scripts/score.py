@@ -94,7 +94,17 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def _torch_program() -> Any:
     import torch
 
-    model = torch.export.load(FOLDER / "model.pt2").module()
+    return _run_by_torch(torch.export.load(FOLDER / "model.pt2").module())
+
+
+def _compiled_program() -> Any:
+    import torch
+
+    return _run_by_torch(torch._inductor.aoti_load_package(str(FOLDER / "compiled.pt2")))
+
+
+def _run_by_torch(model: Any) -> Any:
+    import torch
 
     def run(inputs: dict[str, np.ndarray]) -> np.ndarray:
         with torch.no_grad():
@@ -137,7 +147,7 @@ def _vectors_program() -> Any:
     return run
 
 
-PROGRAMS = {"torch": _torch_program, "onnx": _onnx_program, "vectors": _vectors_program}
+PROGRAMS = {"torch": _torch_program, "aoti": _compiled_program, "onnx": _onnx_program, "vectors": _vectors_program}
 
 
 def read(path: str) -> pl.DataFrame:

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from torch._inductor.exc import InvalidCxxCompiler
 
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.ranking.interactions import sides
@@ -175,7 +176,9 @@ def run(folder: Path, *arguments: str | Path) -> str:
         ("clicks", "torch"),
         pytest.param("clicks", "onnx", marks=needs_onnx),
         ("ranks", "vectors"),
+        ("ratings", "aoti"),
         pytest.param("ratings", "torch", marks=pytest.mark.long),
+        pytest.param("clicks", "aoti", marks=pytest.mark.long),
     ],
 )
 def test_an_export_scores_as_the_champion_without_shunter(
@@ -272,6 +275,10 @@ def test_dense_part_and_client_of_an_onnx_export_score_as_the_champion(
     assert all(f'name: "{one.name}"' in config for one in (*whole.get_inputs(), *whole.get_outputs()))
 
 
+def no_compiler() -> str:
+    raise InvalidCxxCompiler
+
+
 def test_models_and_formats_that_do_not_fit_are_refused(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +291,9 @@ def test_models_and_formats_that_do_not_fit_are_refused(
     with pytest.raises(MissingPackageError) as refused:
         EXPORT_FORMATS.load("onnx")("clicks", tmp_path / "onnx")
     assert refused.value.extra == "onnx"
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", no_compiler)
+    with pytest.raises(UnsupportedError):
+        EXPORT_FORMATS.load("aoti")("clicks", tmp_path / "aoti")
     assert [*tmp_path.iterdir()] == []
 
 
