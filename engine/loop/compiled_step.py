@@ -1,7 +1,7 @@
 """Training step above the embedding tables as one compiled graph: forward, loss, backward and the optimizer's update.
 
-If only the layers are compiled, a step still runs autograd and an optimizer. Each costs as much as the
-arithmetic of a small batch. The tables stay outside: their lookup and its fused update are one operator each.
+If only the layers are compiled, a step still runs autograd and an optimizer, and each of the two costs as much as the
+arithmetic of a small batch. The embedding tables are not compiled: lookup and fused update are one operator each.
 """
 
 import logging
@@ -23,9 +23,9 @@ from shunter.engine.loop.step import autocast, seeded
 from shunter.hardware.uncompiled import SGD, Adagrad
 from shunter.models.registry import Model, layer_inputs
 
-Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, shares of the labels in the loss, task weights
+Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, weight of each label in the loss, task weights
 log = logging.getLogger(__name__)
-# State of each optimizer for one parameter, in the order in which `_update` takes the state.
+# Names of each optimizer's state tensors for one parameter, in the order of the argument `state` of `_update`.
 STATES: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
     SGD: (),
     Adagrad: ("sum", "step"),
@@ -55,12 +55,12 @@ class CompiledStep:
         self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True, **alone)
 
     def suits(self, batch: Batch) -> bool:
-        """Return True if the batch is full and the optimizer has its state, which the first plain step creates."""
+        """Return True if the batch is full and the optimizer has its state, which the first uncompiled step creates."""
         has_state = all(name in self._optimizer.state[self._parameters[0]] for name in self._states)
         return has_state and len(batch) == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: Batch, weights: Tensor | None) -> Tensor:
-        """Train on a batch that `suits`, and return its losses; see `shunter.engine.loop.step.train_step`."""
+        """Train on a batch that `suits` accepts, and return its losses; see `shunter.engine.loop.step.train_step`."""
         inputs = self._model.layer_inputs(*batch.inputs)
         state = [[self._optimizer.state[parameter][name] for parameter in self._parameters] for name in self._states]
         losses, gradient = self._run(self._parameters, state, inputs, batch, weights)
@@ -98,7 +98,7 @@ class CompiledStep:
         return [torch.tensor(group["lr"]) for group in self._optimizer.param_groups] if self._rates_vary else None
 
     def _joint(self, precision: str) -> Callable[..., tuple[Tensor, Tensor]]:
-        """Return the step as a function of tensors only, so that it can be compiled as one graph."""
+        """Return the training step as a function of tensors only, so that it can be compiled as one graph."""
         layers, device = self._model.layers, torch.device("cpu")
         names_of = {parameter: name for name, parameter in layers.named_parameters()}
         names = [names_of[parameter] for parameter in self._parameters]
@@ -150,10 +150,10 @@ def _update(
     gradients: list[Tensor],
     state: Sequence[list[Tensor]],
 ) -> None:
-    """Update parameters and state in place by the optimizer's arithmetic, with torch's functional optimizers.
+    """Update parameters and optimizer state in place, with torch's functional optimizers.
 
-    Two sums are written out: weight decay and the update of SGD. The compiler of torch 2.13 turns `add(product of
-    matrices, alpha=...)` into one operator and drops alpha.
+    Weight decay and the update of SGD are written as explicit sums, because the compiler of torch 2.13 turns
+    `add(product of matrices, alpha=...)` into one operator and drops alpha.
     """
     rate, decay = group["lr"], group["weight_decay"]
     if decay:

@@ -2,8 +2,8 @@
 
 A step of a recommendation model runs about a hundred small kernels. On an H100 the kernels take 0.8 ms for 8,192
 samples, and the host takes 5 ms to launch them one by one. A recorded step launches the same kernels in the same order
-at once. Its weights equal those of the plain step bit for bit, dropout included. Recording is therefore no part of a
-training run's identity, and nothing is compiled.
+at once. The resulting weights equal those of an unrecorded step bit for bit, dropout included. Recording is therefore
+not part of a training run's identity. Nothing is compiled.
 """
 
 import gc
@@ -23,9 +23,9 @@ from shunter.engine.loop.step import plain_step
 from shunter.hardware.uncompiled import SGD
 from shunter.models.registry import Model
 
-# Consecutive equal steps before a step is recorded, so that steps whose rates change each time are never recorded.
+# Number of consecutive equal steps before a step is recorded; steps with changing learning rates are never recorded.
 WARM_UPS = 2
-# The very first step creates the optimizer's state and equals no other step; the last of these steps is recorded.
+# The last of these steps is recorded. The very first step creates the optimizer's state, so it equals no other step.
 STEPS_UNTIL_RECORDED = 1 + WARM_UPS + 1
 # Optimizers whose changing state is all on the device; torch's Adagrad counts its steps on the host.
 OPTIMIZERS = (FusedAdam, SGD)
@@ -69,7 +69,7 @@ class RecordedStep:
         self._cannot = False
 
     def suits(self, batch: Batch) -> bool:
-        """Return True if this object runs the step: in training mode, until a recording has failed."""
+        """Return True if this object can run the step: the model is in training mode and no recording has failed."""
         return self._model.layers.training and not self._cannot
 
     def __call__(self, batch: Batch, weights: Tensor | None) -> Tensor:

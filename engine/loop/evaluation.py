@@ -12,7 +12,7 @@ from shunter.engine.loop.step import applied, autocast, prefetch
 from shunter.engine.metrics import compute_task_metrics
 from shunter.engine.results import Evaluation
 
-# Scoring stores no activations for a backward pass, so that larger batches than in training fit and are faster.
+# Scoring stores no activations for a backward pass, so that batches larger than in training fit into memory.
 SMALLEST_BATCH = 4_096
 
 
@@ -49,7 +49,7 @@ def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Ex
 
 
 def scored_as(dataset: Dataset, targets: Targets, logits: np.ndarray) -> Evaluation:
-    """Return an evaluation that holds the labels, weights and logits of a split and the metrics computed from them."""
+    """Return the evaluation of a split: its labels, weights and logits, and the metrics computed from them."""
     labels, weights = targets.labels, targets.weights
     metrics = compute_task_metrics(dataset.features.tasks, labels, logits, weights, dataset.features.number)
     return Evaluation(metrics=metrics, labels=labels, logits=logits, weights=weights)

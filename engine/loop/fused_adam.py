@@ -12,7 +12,7 @@ _step_of_torch = inspect.unwrap(torch.optim.Adam.step)
 
 
 class FusedAdam(Uncompiled, torch.optim.Adam):
-    """Fused Adam of torch with a short path around its per-step Python code; updates and state are equal bit for bit.
+    """Fused Adam of torch that skips most of torch's per-step Python code; updates and state are equal bit for bit.
 
     At each step torch prepares its fused operator for each parameter, which takes as long as the update of a small
     model. The method `step` calls the operator directly if every parameter has a gradient and a state. All other steps,
@@ -53,7 +53,7 @@ class FusedAdam(Uncompiled, torch.optim.Adam):
         return None
 
     def _tensors(self, parameters: list[Tensor]) -> tuple[list[Tensor], ...] | None:
-        """Return gradients, both moments and step counts; None if a parameter has no gradient or no state yet."""
+        """Return the parameters' gradients, both moments and step counts; None if any gradient or state is missing."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         states = [state for parameter in parameters if (state := self.state.get(parameter))]
         if not len(gradients) == len(states) == len(parameters):

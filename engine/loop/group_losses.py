@@ -1,8 +1,8 @@
 """Losses that compare the rows of a group, such as a user's or a session's, within a batch.
 
-Each is added to the log loss (Sculley, "Combined Regression and Ranking", KDD 2010), so that predictions stay
-probabilities and are judged as such. The loader puts the rows of a group side by side, in an order that each epoch
-draws anew. A group that a batch's border cuts is compared in two parts.
+Each loss is added to the log loss (Sculley, "Combined Regression and Ranking", KDD 2010), so that predictions remain
+probabilities and are evaluated as such. The loader puts the rows of a group next to each other, and shuffles the order
+in each epoch. The rows of a group that spans two batches are compared within each batch only.
 """
 
 import torch
@@ -12,11 +12,11 @@ from shunter.engine.loop.loss import log_losses
 
 
 def bpr_losses(logits: Tensor, labels: Tensor, groups: Tensor, parameter: float) -> Tensor:
-    """Return the log loss of each row, and for a positive row `parameter` times its pairwise loss.
+    """Return the log loss of each row, plus for a positive row `parameter` times its pairwise loss.
 
-    Positive number n of a group is compared with negative number n of the group, beginning anew after the last one
-    (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009). A positive of a group
-    without negatives has no pairwise loss.
+    The n-th positive of a group is compared with the n-th negative of the group; after the last negative the first one
+    follows again (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009). In a group
+    without negatives the pairwise loss is 0.
 
     Args:
         logits: Predicted log odds, `[rows]`.
@@ -36,9 +36,9 @@ def bpr_losses(logits: Tensor, labels: Tensor, groups: Tensor, parameter: float)
 
 
 def softmax_losses(logits: Tensor, labels: Tensor, groups: Tensor, parameter: float) -> Tensor:
-    """Return the log loss of each row, and for a positive row `parameter` times its softmax loss.
+    """Return the log loss of each row, plus for a positive row `parameter` times its softmax loss.
 
-    The softmax is over the positive and the negatives of its group in the batch, a sample of the group.
+    The softmax is over the positive and those negatives of its group that are in the batch.
 
     Args:
         logits: Predicted log odds, `[rows]`.
@@ -60,12 +60,12 @@ def softmax_losses(logits: Tensor, labels: Tensor, groups: Tensor, parameter: fl
 
 
 def _numbered(groups: Tensor) -> Tensor:
-    """Return the groups numbered from 0 on, int64 `[rows]`, below the number of rows."""
+    """Return the group of each row as a number from 0 up to less than the number of rows, int64 `[rows]`."""
     return torch.unique(groups, return_inverse=True)[1]
 
 
 def _places(group: Tensor, counts: Tensor) -> Tensor:
-    """Return for each row that counts how many such rows of its group are before it, int64 `[rows]`."""
+    """Return the position of each counted row among the counted rows of its group, from 0, int64 `[rows]`."""
     order = torch.argsort(group, stable=True)
     running = counts[order].long().cumsum(0) - counts[order].long()
     sizes = torch.bincount(group, minlength=1)

@@ -14,21 +14,21 @@ from shunter.hardware.devices.openmp import end_waiting_threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
-PATIENCE_SECONDS = 600.0  # longest wait for the last step; a step that hangs ends with the process
+PATIENCE_SECONDS = 600.0  # longest wait for the current step; a step that hangs longer is abandoned
 
 _told_to_stop: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("told_to_stop", default=None)
 
 
 def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a run function so that a signal's exception stops it after the current step, with its state saved.
+    """Decorate a training function so that a signal stops the training after the current step, with its state saved.
 
-    An orchestrator cancels a run by a signal. Its handler cannot be replaced, and raises wherever the main thread is.
-    Within a step that would leave weights that are not a valid state to save. The training therefore runs in a thread
-    of its own. The main thread waits for this thread, receives the signals, and passes an exception on as a request to
-    stop. A second signal does not wait for the step.
+    An orchestrator cancels a run by a signal. The orchestrator's signal handler cannot be replaced, and raises an
+    exception at any point of the main thread. Within a training step the exception would leave half-updated weights,
+    which must not be saved. The training therefore runs in a second thread. The main thread waits for this thread,
+    receives the signals, and turns an exception into a request to stop. A second signal does not wait for the step.
 
-    In a thread other than the main thread, which gets no signals, the training function is called directly. The OpenMP
-    threads of the main thread end, so that the cores are free for the OpenMP threads of the training.
+    Outside the main thread, where Python delivers no signals, the training function is called directly. The OpenMP
+    threads of the main thread end first, so that the cores are free for the OpenMP threads of the training.
 
     Args:
         training: Function that uses `deferred_interrupt`.
@@ -77,7 +77,7 @@ def deferred_interrupt() -> Iterator[Callable[[], None]]:
     Yields:
         A function that raises KeyboardInterrupt after Ctrl-C, or after a stop request from `stopped_between_steps`.
 
-    Outside the main thread Python delivers no Ctrl-C; there the function raises for `stopped_between_steps` only.
+    Outside the main thread Python delivers no Ctrl-C, so the function raises only for `stopped_between_steps`.
     """
     told = _told_to_stop.get()
     pressed = threading.Event() if told is None else told

@@ -1,4 +1,4 @@
-"""Learning rate schedule of a training run: the rates of the layers and of the tables change by the same factor."""
+"""Learning rate schedule of a training run: the rates of layers and embedding tables change by the same factor."""
 
 import math
 
@@ -7,17 +7,17 @@ import torch
 from shunter.engine.config import Hyperparameters
 from shunter.models.embeddings.role import EmbeddingTables
 
-LOWEST_SHARE = 1e-3  # of the full rates; plateaus lower the rates no further: updates would only cost time
+LOWEST_SHARE = 1e-3  # smallest factor on the full rates after plateaus: even smaller updates would only cost time
 
 
 class LearningRates:
     """Learning rate scheduler for the dense layers and the embedding tables.
 
     The factor on the full rates depends only on the step and the number of plateaus so far. A training run that is
-    resumed from a checkpoint therefore continues with the same rates. Constant rates are never touched.
+    resumed from a checkpoint therefore continues with the same rates. Constant rates are never changed.
 
-    After a plateau training continues from the weights of the last epoch, as in FuxiCTR (`reduce_lr_on_plateau` of its
-    `BaseModel`, which produced BARS' figures); the best weights are only saved for the end.
+    After a plateau, training continues from the weights of the last epoch, not from the best weights. FuxiCTR does the
+    same (`reduce_lr_on_plateau` of `BaseModel`, used for the BARS benchmark).
 
     Args:
         hyperparameters: Full rates, and their schedule.
@@ -45,8 +45,8 @@ class LearningRates:
         """Return the factor on the full rates at a step.
 
         Args:
-            step: Steps before this step.
-            plateaus: Epochs before this step without a better validation figure.
+        step: Number of steps before this step.
+        plateaus: Number of epochs before this step without a better validation figure.
         """
         kind, share = self._hyperparameters.learning_rate_schedule, 1.0
         if kind == "plateau":
@@ -57,12 +57,12 @@ class LearningRates:
         return share * min(1.0, (step + 1) / self._warmup_steps) if self._warmup_steps else share
 
     def of(self, step: int, plateaus: int) -> dict[str, float]:
-        """Return the rates at a step: of the layers as `dense`, of the tables as `embedding`."""
+        """Return the learning rates at a step: `dense` for the layers, `embedding` for the embedding tables."""
         full, share = self._hyperparameters, self.share(step, plateaus)
         return {"dense": full.dense_learning_rate * share, "embedding": full.embedding_learning_rate * share}
 
     def apply(self, step: int, plateaus: int) -> None:
-        """Set the rates of the next step; called between two steps."""
+        """Set the learning rates of the next step; called between two steps."""
         share = self.share(step, plateaus)
         if share == self._applied:
             return

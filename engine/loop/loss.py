@@ -28,10 +28,10 @@ def load_loss(text: str) -> LabelLosses | None:
 
 
 def group_field(loss: str, dataset: Dataset) -> str | None:
-    """Return the field of the groups that a loss compares; None for a loss of single rows.
+    """Return the name of the field whose values group the rows of a loss; None for a loss of single rows.
 
     Raises:
-        UnsupportedError: The schema names neither a group nor a user, or several labels or a number.
+        UnsupportedError: The schema names neither a group nor a user column, several labels, or a numeric label.
     """
     if not compares_groups(loss):
         return None
@@ -56,7 +56,7 @@ def focal_losses(logits: Tensor, labels: Tensor, parameter: float) -> Tensor:
     """
     log_loss = log_losses(logits, labels)
     missed = -torch.expm1(-log_loss)
-    return missed.clamp_min(torch.finfo(missed.dtype).tiny) ** parameter * log_loss  # a root has no slope at 0
+    return missed.clamp_min(torch.finfo(missed.dtype).tiny) ** parameter * log_loss  # a root has no gradient at 0
 
 
 def mean_losses(
@@ -71,7 +71,7 @@ def mean_losses(
     Args:
         logits: `[batch]`, or `[batch, tasks]`.
         labels: Labels of the samples, of the same shape as the logits; see `shunter.engine.data.batch.Batch`.
-        shares: Share of each label in the mean; None weights all labels alike.
+        shares: Weight of each label in the mean; None weights all labels equally.
         loss: Loss of each label; None: the log loss.
         groups: Group of each sample, for a loss that compares the samples of a group.
 

@@ -8,15 +8,14 @@ from torch import Tensor
 
 from shunter.errors import TrainingError
 
-# Reading a loss stalls a GPU until the host has it, so that it is read every 100 steps; a CPU waits anyway.
+# Copying a loss to the host stalls a GPU, so losses are copied every 100 steps only; on a CPU reading is free.
 STEPS_BETWEEN_LOSS_CHECKS = {"cpu": 1, "cuda": 100}
 
 
 class LossWatch:
     """Accumulator that sums the losses of an epoch on the device, and periodically checks that the sums are finite.
 
-    A loss is always added at its own step and in the order of the steps. The sum therefore does not depend on when it
-    is checked.
+    Losses are added step by step, in the order of the steps. The sum therefore does not depend on the checks.
 
     Args:
         device: Device of the losses.
@@ -30,7 +29,7 @@ class LossWatch:
         self.checked_step = 0
 
     def restart(self, totals: Sequence[float], step: int) -> None:
-        """Continue from the loss sums `totals` (one for each task) after `step`."""
+        """Continue after `step` with the loss sums `totals` (one for each task)."""
         self.totals.copy_(torch.tensor(totals, dtype=torch.float64))
         self.checked_step = step
 

@@ -1,4 +1,4 @@
-"""Operations of a training run that its processes share: one process here, several in an extension."""
+"""Operations of a training run that several processes do together; this module is the case of one process."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -27,8 +27,8 @@ from shunter.models.spec import Features, ModelSpec
 class OneProcess:
     """Training operations of a run in a single process.
 
-    A subclass for several processes overrides the operations that they do together. All processes call each method at
-    the same point of the training run, so that a method may communicate.
+    A subclass for several processes overrides the operations that need communication. All processes call each method at
+    the same point of the training run, so that the method can use collective operations.
     """
 
     def random_seed(self, seed: int) -> int:
@@ -74,11 +74,11 @@ class OneProcess:
         *,
         rates_vary: bool = False,
     ) -> float | None:
-        """Compile the training step that `step` runs; see `shunter.engine.loop.compiled_step.compile_step`."""
+        """Compile the training step of the method `step`; see `shunter.engine.loop.compiled_step.compile_step`."""
         return compile_step(model, optimizer, execution, batch, weights, rates_vary=rates_vary)
 
     def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-        """Record the step that `step` runs as a CUDA graph on a GPU; see `shunter.engine.loop.cuda_graph_step`."""
+        """Record the training step of the method `step` as a CUDA graph; see `shunter.engine.loop.cuda_graph_step`."""
         record_steps(model, optimizer, execution)
 
     def step(
@@ -93,7 +93,7 @@ class OneProcess:
         return train_step(model, optimizer, batch, precision, weights)
 
     def ahead(self, batches: Iterable[Batch], model: Model) -> Iterator[Batch]:
-        """Yield the batches of a pass in the order in which `step` gets them."""
+        """Yield the batches of a pass over the data, in the order in which `step` trains on them."""
         yield from batches
 
     def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
@@ -107,8 +107,9 @@ class OneProcess:
         return CheckpointDirectory(directory, identity, checkpoint_settings)
 
     def agree(self, decision: bool) -> bool:
-        """Return whether all processes decide so, for a decision that depends on a clock; called after each step.
+        """Return True if all processes have made this decision; called after each step.
 
-        With several processes the returned decision may be the decision of the step before.
+        Decisions that depend on a clock may differ between processes. With several processes, the result may be that of
+        the previous step.
         """
         return decision

@@ -22,8 +22,8 @@ from shunter.hardware.probes.tf32 import products_in_tf32
 from shunter.models.optimizers import DENSE_OPTIMIZERS
 from shunter.models.registry import Model
 
-# cuBLAS keeps its order of summation only with a workspace of fixed size; NVIDIA documents this value for that purpose.
-# A process reads the setting once, at its first matrix product.
+# cuBLAS sums in a fixed order only with a workspace of fixed size; NVIDIA documents this value for reproducibility.
+# cuBLAS reads the environment variable once per process, at the first matrix product.
 CUBLAS_WORKSPACE = ":4096:8"
 
 
@@ -38,7 +38,7 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
     """
     parameters = list(model.parameters())
     groups: list[dict[str, Any]] = [{"params": parameters}]
-    if hyperparameters.weight_decay:  # a second group costs a second operator per step
+    if hyperparameters.weight_decay:  # otherwise one group: a second one would cost a second operator per step
         groups = [
             {"params": [p for p in parameters if p.ndim > 1], "weight_decay": hyperparameters.weight_decay},
             {"params": [p for p in parameters if p.ndim <= 1]},
@@ -103,12 +103,12 @@ def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]
 
 
 def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
-    """Yield each training batch after the model's tables have admitted its rows.
+    """Yield each training batch after the model's tables have loaded its rows into their cache.
 
-    Iterated in the background, by `prefetch`.
+    `prefetch` iterates over this generator in the background.
 
     Raises:
-        RequestError: One batch has more rows than the cache of tables in a file holds.
+        RequestError: A batch has more rows than fit into the cache of tables that are stored in a file.
     """
     tables = model.embeddings
     tables.begin()
@@ -122,7 +122,7 @@ def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
 
 @contextmanager
 def trained(model: Model) -> Iterator[None]:
-    """End the use of the tables after a pass over admitted batches; end the block before their reader is closed."""
+    """Return a context around a pass over batches of `admitted`; leave the context before closing their reader."""
     try:
         yield
     finally:
@@ -142,7 +142,7 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads and the device of `execution` in the block, and restore the former settings afterwards.
 
     In the block a GPU sums in a fixed order (`repeatable`), and multiplies in TF32 unless `execution.tf32` is off. On a
-    CPU freed memory is retained (`shunter.engine.loop.malloc_retention`).
+    CPU, `malloc` retains freed memory (`shunter.engine.loop.malloc_retention`).
 
     Raises:
         HardwareError: The device is of an unsupported type or not present.
@@ -168,7 +168,7 @@ def applied(execution: Execution) -> Iterator[torch.device]:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Reset the peak that `peak_memory_bytes` returns."""
+    """Restart the measurement of the peak that `peak_memory_bytes` returns."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
@@ -179,7 +179,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory in bytes since `reset_peak_memory`: allocated on a GPU, or resident on a CPU."""
+    """Return the peak memory in bytes since `reset_peak_memory`: allocated on a GPU, resident on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -194,8 +194,9 @@ def repeatable() -> Iterator[None]:
     """Make a GPU sum in a fixed order in the block, and restore the former settings afterwards.
 
     torch then sums rows of tables by sorting instead of in the order of the threads (`index_add_`). FBGEMM sums a row
-    that occurs more than 1,024 times in a batch in one block of threads instead of several. The first costs a sort, the
-    second the parallelism of the few most frequent rows. An operator without such a variant warns and runs.
+    that occurs more than 1,024 times in a batch in one block of threads instead of several. The first change costs a
+    sort. The second change processes the few most frequent rows with less parallelism. An operator without a
+    deterministic variant runs with a warning.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     before, only_warned = (

@@ -18,7 +18,7 @@ class StepSeconds:
     """Time of one step, in seconds.
 
     Attributes:
-        wait: Wait for its batch, before the step.
+        wait: Wait for the batch, before the step.
         compute: Forward, backward and update.
     """
 
@@ -30,7 +30,7 @@ class StepClock(ABC):
     """Clock that times the steps of one pass over batches; the wait for the first batch counts.
 
     Attributes:
-        warm_up_steps: Number of a training run's first steps that take longer than later steps.
+        warm_up_steps: Number of steps at the start of a training run that take longer than later steps.
     """
 
     warm_up_steps = 0
@@ -84,8 +84,8 @@ class HostClock(StepClock):
 class DeviceClock(StepClock):
     """Clock of a GPU, which records the time of events itself, so that the host never waits for the device.
 
-    The wait of a step is the idle time of the device between the previous step and this step, whether batch or host was
-    late. A slow reader costs nothing while the device computes.
+    The wait of a step is the idle time of the device between the previous step and this step, whether the batch or the
+    host was late. The time of a slow reader does not count while the device computes.
 
     Args:
         event: Makes an event with timing, such as `torch.cuda.Event`.
@@ -95,7 +95,7 @@ class DeviceClock(StepClock):
 
     def __init__(self, event: Callable[[], Any]) -> None:
         self._event = event
-        self._steps: deque[tuple[Any, Any, Any]] = deque()  # end of the step before, start and end
+        self._steps: deque[tuple[Any, Any, Any]] = deque()  # events: end of the previous step, start, end
         self.resume_after_pause()
 
     @contextmanager

@@ -7,7 +7,7 @@ from shunter.errors import TrainingError
 from shunter.models.registry import Model
 from shunter.registry import Entry, Registry
 
-# Named as the field of `Execution` that enables the option.
+# Entry points; each has the name of the field of `Execution` that enables the option.
 STEP_OPTIONS = Registry(
     "option of a training step",
     {
@@ -20,10 +20,10 @@ STEP_OPTIONS = Registry(
 
 
 class StepOption(Protocol):
-    """Role of an option of a training step."""
+    """Interface of an option that changes the training step."""
 
     def apply(self, model: Model, value: Any) -> None:
-        """Change a model in training mode, before its optimizer is built.
+        """Apply the option to a model in training mode, before its optimizer is built.
 
         Args:
             model: Model.
@@ -35,7 +35,7 @@ class StepOption(Protocol):
         ...
 
     def remove(self, model: Model) -> None:
-        """Undo `apply` after training; the model keeps what it has learned."""
+        """Undo `apply` after training; the model keeps its learned weights."""
         ...
 
 
@@ -56,7 +56,7 @@ def prepare_layers(model: Model, execution: Execution) -> None:
 
 
 def restore_layers(model: Model, execution: Execution) -> None:
-    """Give a model that was trained with options its original layers, with the learned weights."""
+    """Restore the original layers of a model that was trained with options, with the learned weights."""
     for name in _asked(execution):
         STEP_OPTIONS.load(name).remove(model)
 

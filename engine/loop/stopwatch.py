@@ -10,7 +10,7 @@ Stopwatch = Callable[[Sequence[Callable[[], object]]], list[float]]
 
 
 def alternating_seconds(works: Sequence[Callable[[], object]]) -> list[float]:
-    """Return the median seconds of each function; they run in turn, so that a disturbance affects all."""
+    """Return the median seconds of each function; the functions run in turn, so that a disturbance affects all."""
     found: list[list[float]] = [[] for _ in works]
     for round_number in range(WARM_UP + ROUNDS):
         for place, work in enumerate(works):

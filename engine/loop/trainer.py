@@ -69,9 +69,9 @@ def train(
     Args:
         job: Training job.
         hooks: Functions that are called during training.
-        checkpointing: Folder and frequency of its checkpoints. None keeps the state in memory only; tables in a file
-            then need a temporary folder beside the data until training ends.
-        processes: Processes that share this training run; each calls this function. None is this process alone.
+        checkpointing: Folder and frequency of its checkpoints. None keeps the state in memory only; tables that are
+        stored in a file then use a temporary folder next to the data until training ends.
+        processes: Processes that share this training run; each process calls this function. None: this process only.
 
     Raises:
         RequestError: The model cannot be built or does not fit into memory, the batch is larger than the data, the
@@ -79,7 +79,7 @@ def train(
         DataError: An array cannot be read, or the validation part holds one class only.
         TrainingError: The loss is not finite; the last good checkpoint is kept.
         CheckpointError: The checkpoint is damaged or belongs to another training run.
-        HardwareError: The device cannot be used here, or there is no room for the embedding file.
+        HardwareError: The device cannot be used, or the disk has too little space for the embedding file.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(job)
@@ -88,7 +88,7 @@ def train(
     cache = embedding_cache(job.execution, job.spec, job.dataset)
     _check_cycles(job, processes, cache)
     with contextlib.ExitStack() as until_the_end:
-        if cache is not None:  # neither the tables nor their best version may be in memory
+        if cache is not None:  # neither the tables nor their best version need to fit into memory
             if checkpointing is None:
                 folder = TemporaryDirectory(prefix="training-", dir=_writable(job.dataset.directory))
                 checkpointing = Checkpointing(Path(until_the_end.enter_context(folder)), seconds=math.inf)
@@ -111,7 +111,7 @@ def train(
 
 
 def _writable(directory: Path) -> Path | None:
-    """Return the folder if it is writable, otherwise None, which selects the system's folder for temporary files."""
+    """Return the folder if it is writable; otherwise None, for the system's folder of temporary files."""
     return directory if os.access(directory, os.W_OK) else None
 
 
@@ -192,7 +192,7 @@ class _State(RunState):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "_State":
         values = {**values, "history": [EpochReport.from_dict(report) for report in values["history"]]}
-        if "best_ne" in values:  # name of the field in old checkpoints, when only NE could select
+        if "best_ne" in values:  # name of the field in old checkpoints, when NE was the only selection metric
             values["best_loss"] = values.pop("best_ne")
         return cls(**values)
 
@@ -232,7 +232,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.epochs_of_cycle = schedule.max_epochs // cycles if cycles > 1 else None
         self.rates_vary = not job.hyperparameters.has_constant_rates
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
-        if groups is None:  # a recorded step reads no groups
+        if groups is None:  # a recorded step cannot use groups
             self.processes.record_steps(model, optimizer, execution)
         self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled and groups is None else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
@@ -240,7 +240,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
 
     @property
     def _scores_as_loaded(self) -> bool:
-        """Return True if the loaded model predicts exactly `best_logits`: by the same layers and unrounded weights."""
+        """Return True if a reloaded model predicts exactly `best_logits`, with the same layers and weights."""
         asked, is_in_memory = self.execution, self.checkpoint is None or self.state.best_step == self.state.step
         return is_in_memory and not (asked.compiled or asked.rewriting or asked.compacts_dead_units)
 
@@ -288,7 +288,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train until the end of the current epoch; return the reason if a condition ends training before."""
+        """Train until the end of the current epoch; return the reason if a stopping condition ends training earlier."""
         state = self.state
         total_steps = self.schedule.max_epochs * len(self.loader)
         rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
@@ -338,7 +338,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             _use_threads(self.hooks.adapt(taken.wait + taken.compute))
 
     def _close_epoch(self) -> None:
-        """Close the epoch; a cycle's snapshot is saved first, so that any checkpoint after the cycle has one."""
+        """Close the epoch; the snapshot of a learning rate cycle is saved before the next checkpoint."""
         done, of_cycle = self.state.epoch + 1, self.epochs_of_cycle
         if of_cycle is not None and self.checkpoint is not None and done % of_cycle == 0:
             save_model(self.model, snapshot_folder(self.checkpoint.directory, done))
@@ -349,7 +349,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.state.epoch_weights = []
 
     def _check_quality(self) -> None:
-        """Report the quality within an epoch; the training state does not change."""
+        """Evaluate and report the quality within an epoch; the training state does not change."""
         report = replace(self._report(self._validate()), is_check=True)
         if self.hooks.on_epoch:
             self.hooks.on_epoch(report)
@@ -428,7 +428,7 @@ def _identity(job: ClickJob) -> dict[str, Any]:
         "rewriting": list(job.execution.rewriting) or None,
         "compacts dead units": job.execution.compacts_dead_units or None,
         "selected by": job.schedule.select_by if job.schedule.select_by != "ne" else None,
-        # With a cosine schedule the number of epochs sets how fast the rates fall; otherwise only when to stop.
+        # With a cosine schedule the number of epochs determines the learning rates; otherwise only the end of training.
         "max epochs": job.schedule.max_epochs if job.hyperparameters.learning_rate_schedule == "cosine" else None,
         "warm start": job.warm_start.identity if job.warm_start is not None else None,
     }

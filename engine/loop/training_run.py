@@ -33,7 +33,7 @@ class RunState:
     train_seconds: float = 0.0
     wait_seconds: float = 0.0
     compute_seconds: float = 0.0
-    warm_up_steps: int = 0  # first steps of each attempt on a GPU; their seconds are part of wait and compute
+    warm_up_steps: int = 0  # slow first steps of each attempt on a GPU; their seconds count in wait and compute too
     warm_up_seconds: float = 0.0
     best_step: int = -1
     best_epoch: int = 0
@@ -62,8 +62,9 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         hooks: Functions that are called during training.
 
     Attributes:
-        clock: Clock of the steps of the current pass; None before the first pass.
-        may_save: Whether the state can be resumed from: False within a step, and after the budget has ended.
+        clock: Clock of the steps of the current pass over the data; None before the first pass.
+        may_save: Whether training can resume from the current state: False within a step and after the end of the
+            budget.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
 
     @abstractmethod
     def _read_state(self, values: dict[str, Any]) -> State:
-        """Return the state from the plain values of a checkpoint."""
+        """Return the state that the JSON values of a checkpoint describe."""
 
     @abstractmethod
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train until the end of the current epoch; return the reason if a condition ends training before."""
+        """Train until the end of the current epoch; return the reason if a stopping condition ends training earlier."""
 
     @abstractmethod
     def _validate(self) -> Quality:
@@ -148,7 +149,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
 
     @contextmanager
     def saved(self) -> Iterator[None]:
-        """Save checkpoints around the block: Ctrl-C saves the current step, and all writes are on disk at the end."""
+        """Save the state of the current step after Ctrl-C in the block; at the end all checkpoints are on disk."""
         try:
             yield
         except KeyboardInterrupt:
@@ -157,7 +158,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self._finish_saving()
             raise
         except BaseException:
-            with suppress(ShunterError):  # the first error is raised
+            with suppress(ShunterError):  # the error of the block is raised instead
                 self._finish_saving()
             raise
         self._finish_saving(is_over=True)
@@ -198,7 +199,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.losses.restart([0.0] * len(self.losses.totals), self.state.step)
 
     def _note(self, report: Report) -> None:
-        """Enter a report into the history, and save the weights if they are the best so far."""
+        """Append a report to the history, and save the weights if they are the best so far."""
         state = self.state
         state.epochs_without_gain += 1
         if not self._enter(report):
@@ -207,7 +208,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         if self.checkpoint is not None:
             self.checkpoint.keep_best(self.model, state.best_step)
         else:
-            self.best_weights = {}  # freed first: old and new weights together would raise the memory peak
+            self.best_weights = {}  # freed before the copy: old and new weights together would raise the memory peak
             self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def _restore_best(self) -> None:
@@ -225,7 +226,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         return time.perf_counter() - self.saved_at >= self.every_seconds
 
     def _count_steps(self, *, wait: bool = False) -> None:
-        """Add the time of the steps that have ended since the last call; with `wait` of all steps."""
+        """Add the time of the steps that have ended since the last call; `wait`: wait for all steps to end first."""
         for taken in self.clock.finished(wait=wait) if self.clock else ():
             self.state.wait_seconds += taken.wait
             self.state.compute_seconds += taken.compute

@@ -12,10 +12,10 @@ class GainFigure(Frozen):
     """Figure without a pass and with it.
 
     Attributes:
-        name: Name with its unit, such as `batch_milliseconds`.
-        before: Without the pass.
-        after: With it.
-        source: Where both come from.
+        name: Name of the figure with its unit, such as `batch_milliseconds`.
+        before: Value without the pass.
+        after: Value with the pass.
+        source: Source of both values, such as a measurement.
     """
 
     name: str
@@ -30,9 +30,9 @@ class PassRecord(Frozen):
     Attributes:
         name: Name of the pass.
         subject: Label of the model that it was tried on, such as `dlrm, member-0`.
-        is_kept: Whether what it made is used.
+        is_kept: Whether the changed job or model is used.
         reason: Reason for keeping or rejecting the pass, in one sentence.
-        figures: Measured figures; empty if the pass was refused before a measurement.
+        figures: Measured figures; empty if the pass was rejected before a measurement.
     """
 
     name: str
@@ -43,7 +43,7 @@ class PassRecord(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the figures as metrics of the run, and whether the pass was kept."""
+        """Return MLflow metrics of the run: the figures, and 1 or 0 for a kept or rejected pass."""
         found = {f"{figure.name}.{side}": getattr(figure, side) for figure in self.figures for side in SIDES}
         return {f"pass.{self.name}.{name}": float(value) for name, value in {"kept": self.is_kept, **found}.items()}
 
@@ -52,7 +52,7 @@ SIDES = ("before", "after")
 
 
 def rows_of(records: Sequence[PassRecord]) -> list[tuple[str, str, str, str]]:
-    """Return a table of passes: name, subject, outcome, figures."""
+    """Return a table of passes with the columns name, subject, outcome and figures."""
     return [
         (
             record.name,

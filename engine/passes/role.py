@@ -16,7 +16,7 @@ class Gain:
     Attributes:
         figures: Measured figures with and without the pass.
         reason: Reason why the pass is kept or not, in one sentence.
-        is_worth: Whether the pass is worth keeping.
+        is_worth: Whether the gain is large enough to keep the pass.
     """
 
     figures: tuple[GainFigure, ...]
@@ -26,7 +26,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Tried(Generic[Subject]):
-    """Subject that a pass is tried on, with its title."""
+    """Subject (training job or model) that a pass is tried on, with a title for the record."""
 
     subject: Subject
     title: str
@@ -35,15 +35,16 @@ class Tried(Generic[Subject]):
 class Pass(Protocol[Subject]):
     """Change to a training job (before it begins) or to a finished model (before it is registered).
 
-    Calls in their order, all in one thread (`shunter.engine.passes.trial.try_pass`):
+    `shunter.engine.passes.trial.try_pass` calls the methods in this order, in one thread:
 
-        applies     first: whether the pass suits the subject, without a change
-        apply       returns the changed subject; the given subject stays unchanged
-        gain        compares both subjects, by measurement if possible
+    applies     returns the reason why the pass cannot be tried, if there is one
+    apply       returns the changed subject; the given subject stays unchanged
+    gain        compares both subjects, by measurement if possible
 
-    The subject is a `shunter.engine.passes.training.TrainingSubject` for the stage `training`, and for `compression`,
-    whose passes lose some quality and are rivals instead of steps, a
-    `shunter.extensions.compression.subject.CompressionSubject`.
+    The subject is what a pass changes. In the stage `training` the subject is a
+    `shunter.engine.passes.training.TrainingSubject`, and the passes are applied one after the other. In the stage
+    `compression` the subject is a `shunter.extensions.compression.subject.CompressionSubject`. Compression passes lose
+    some quality, and are alternatives to each other.
 
     Attributes:
         name: Name on the model's card, in MLflow and on the command line.
@@ -52,21 +53,21 @@ class Pass(Protocol[Subject]):
     name: str
 
     def applies(self, subject: Subject) -> str | None:
-        """Return why the pass cannot be tried, in one sentence; None if it can."""
+        """Return the reason why the pass cannot be tried, in one sentence; None if the pass can be tried."""
         ...
 
     def apply(self, subject: Subject) -> Subject:
         """Return the changed subject.
 
         Raises:
-            ShunterError: It cannot be made; the message says why.
+            ShunterError: The change fails; the message gives the reason.
         """
         ...
 
     def gain(self, before: Subject, after: Subject) -> Gain:
-        """Return the gain of the change.
+        """Return the gain of the changed subject `after` over the given subject `before`.
 
         Raises:
-            ShunterError: It cannot be found out.
+            ShunterError: The gain cannot be determined.
         """
         ...

@@ -8,7 +8,7 @@ from shunter.engine.job import ClickJob
 from shunter.engine.passes.record import GainFigure
 from shunter.engine.results import StepTiming
 
-FASTER = 0.98  # of a step; what is nearer is noise
+FASTER = 0.98  # largest ratio of step times that counts as faster; a smaller difference is noise
 
 
 @dataclass(frozen=True)
@@ -16,15 +16,15 @@ class TrainingSubject:
     """Training run that is about to begin.
 
     Attributes:
-        job: The training.
-        measure: Measures its steps.
+        job: Training job.
+        measure: Function that measures the time of the job's steps.
     """
 
     job: ClickJob
     measure: Callable[[ClickJob], StepTiming]
 
     def with_execution(self, **changes: Any) -> "TrainingSubject":
-        """Return the subject with changed execution settings."""
+        """Return a copy of the subject with changed execution settings."""
         return replace(self, job=replace(self.job, execution=replace(self.job.execution, **changes)))
 
 
@@ -32,7 +32,7 @@ class TrainingPass:
     """Pass of the stage `training`."""
 
     def applies(self, subject: TrainingSubject) -> str | None:
-        """Return why the pass is skipped for a training run; None if it applies."""
+        """Return the reason to skip the pass for a training run; None if the pass applies."""
         execution = subject.job.execution
         if execution.device != "cpu":
             return f"it has not been measured on {execution.device}"

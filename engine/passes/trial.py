@@ -1,4 +1,4 @@
-"""Trials of passes: a pass that gains is kept, others change nothing, and all outcomes are recorded."""
+"""Trials of passes: a worthwhile pass is kept, any other pass changes nothing, and all outcomes are recorded."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -14,11 +14,11 @@ def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRe
     """Try a pass.
 
     Args:
-        one: The pass.
-        tried: Subject that the pass changes, with its title.
+    one: Pass.
+    tried: Subject that the pass changes, with its title.
 
     Returns:
-        The changed subject if the pass gains, else the given one; and the record.
+    The changed subject if the pass is worthwhile, otherwise the given subject; and the record of the trial.
     """
     refusal = one.applies(tried.subject)
     if refusal is not None:
@@ -35,7 +35,7 @@ def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRe
 
 
 def try_in_turn(passes: Sequence[Pass[Subject]], tried: Tried[Subject]) -> tuple[Subject, tuple[PassRecord, ...]]:
-    """Try passes one after the other, each on the subject that the passes before it have returned."""
+    """Try passes one after the other, each on the subject that the previous pass returned."""
     records: list[PassRecord] = []
     subject = tried.subject
     for one in passes:

@@ -1,6 +1,6 @@
-"""Bandwidth of embedding lookups and updates on a device, by the width of the rows.
+"""Measurement of the bandwidth of embedding lookups and updates on a device, for rows of several widths.
 
-Measured with the training kernel, including its pooling, its sorting of ids and its row-wise Adagrad.
+The measured kernel is that of training, with pooling, sorting of ids and row-wise Adagrad.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shunter.models.embeddings.pooled import build_embeddings
 
 ROW_BYTES = (16, 32, 64, 128, 256, 512)
 LOOKUPS = 2**14
-BATCH = 512  # samples, so that a sample has 32 lookups in one table: about as many as in a recommender
+BATCH = 512  # samples; each has 32 lookups, about as many as in a typical recommender
 FLOAT_BYTES = 4
 
 
@@ -44,7 +44,7 @@ def time_embeddings(
         device: Device of the table.
         thread_count: Intra-operator threads.
         table_bytes: Size of the table in bytes.
-        seconds_each: Time after which a measurement stops repeating; each repeats at least three times.
+        seconds_each: Seconds after which a measurement is repeated no more; each is repeated at least three times.
     """
     with threads(thread_count), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)
@@ -54,7 +54,7 @@ def time_embeddings(
 def _time_width(device: torch.device, row_bytes: int, table_bytes: int, seconds: float) -> EmbeddingTimes:
     dim, rows = row_bytes // FLOAT_BYTES, table_bytes // row_bytes
     tables = build_embeddings((rows,), dim, learning_rate=0.01, device=device)
-    tables.weight.fill_(0.01)  # written, so that no page is allocated during a lookup
+    tables.weight.fill_(0.01)  # writing allocates all memory pages before the lookups
     tables.adagrad_sum.zero_()
     values = torch.randint(rows, (LOOKUPS,), dtype=torch.int32, device=device)
     offsets = torch.arange(0, LOOKUPS + 1, LOOKUPS // BATCH, dtype=torch.int32, device=device)

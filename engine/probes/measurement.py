@@ -42,11 +42,11 @@ def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement,
     """Train `spec` for a few steps at `placement`, and measure time, memory and power.
 
     Returns:
-        None if the memory did not suffice.
+        Result of the measurement; None if the memory was too small.
 
     Raises:
-        HardwareError: The placement's device cannot be used, or this process may not set its power limit.
-        RequestError: The placement has a power limit, and the operator does not permit any.
+        HardwareError: The placement's device cannot be used, or this process has no right to set its power limit.
+        RequestError: The placement has a power limit, but the operator permits no power limits.
     """
     try:
         with (

@@ -1,9 +1,9 @@
-"""Short probes of step costs that matrix products and copies do not show: fixed cost of a step, and table costs.
+"""Short measurements of step costs besides matrix products and copies: fixed cost of a step, and embedding table costs.
 
 Steps of one small model at two batch sizes give the fixed cost of a step (the interpreter, the transfer of a batch,
-kernel launches). They also give the factor by which memory access takes longer within a step than alone, because each
-tensor is new. Passes over tables of several shapes separate the costs of a bag, a looked-up row and each of its bytes,
-from the caches and from memory. Measured with the training kernels.
+kernel launches). They also give the factor by which memory access is slower within a step than in a copy, because
+each tensor of a step is newly allocated. Lookups in tables of several shapes separate the costs of a bag, of a
+looked-up row and of each byte of a row, from the caches and from memory. All measurements use the training kernels.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ REFERENCE_BATCHES = (64, 1024)
 
 @dataclass(frozen=True, kw_only=True)
 class TableShape:
-    """Shape of tables of one width that are looked up in one operator.
+    """Shape of equally wide embedding tables that are looked up in one operator.
 
     Attributes:
-        tables: Number of tables.
-        ids: Ids of each bag.
-        dim: Width of a row.
-        batch_size: Bags of each table.
-        cached: Whether the tables are so small that they stay in the caches, or far larger.
+    tables: Number of tables.
+    ids: Number of ids in each bag.
+    dim: Width of a row.
+    batch_size: Number of bags for each table.
+    cached: Whether the tables fit into the processor's caches; otherwise they are far larger.
     """
 
     tables: int
@@ -53,12 +53,12 @@ class TableShape:
 
     @property
     def bags(self) -> int:
-        """Bags of all tables."""
+        """Number of bags of all tables."""
         return self.tables * self.batch_size
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the weights of a row."""
+        """Size of the weights of a row, in bytes."""
         return self.dim * FLOAT_BYTES
 
     @property
@@ -87,7 +87,7 @@ def time_reference_step(
         threads: Intra-operator threads.
         precision: Precision of the dense part.
         batch_size: Samples of the step.
-        seconds: Seconds of repetition.
+        seconds: Seconds during which the step is repeated.
     """
     execution = Execution(device=str(device), threads=threads, precision=precision, batch_size=batch_size)
     with applied(execution), seeded(0, device):
@@ -104,12 +104,12 @@ def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_
         device: Device of the tables.
         shape: Number of tables, and shape of their lookups.
         threads: Intra-operator threads.
-        large_bytes: Bytes of all tables together if they must not fit into the caches.
-        seconds: Seconds of repetition.
+        large_bytes: Bytes of all tables together if `shape.cached` is False.
+        seconds: Seconds during which the operation is repeated.
     """
     rows = CACHED_ROWS if shape.cached else max(CACHED_ROWS, large_bytes // (shape.tables * shape.dim * FLOAT_BYTES))
     tables = build_embeddings([rows] * shape.tables, shape.dim, learning_rate=0.01, device=device)
-    tables.weight.fill_(0.01)  # written, by all cores, so that no page is allocated during a lookup
+    tables.weight.fill_(0.01)  # writing, by all cores, allocates all memory pages before the lookups
     tables.adagrad_sum.zero_()
     with applied(Execution(device=str(device), threads=threads)), seeded(0, device):
         values = torch.randint(rows, (shape.lookups,), dtype=torch.int32, device=device)
@@ -119,7 +119,7 @@ def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_
 
 
 def _undisturbed(durations: list[float]) -> float:
-    """Return the lower quartile: on a crowded machine other jobs may disturb more than half of the repetitions."""
+    """Return the lower quartile of durations: other jobs on the machine may disturb more than half of them."""
     return quantiles(durations, n=4)[0] if len(durations) > 1 else durations[0]
 
 

@@ -1,4 +1,4 @@
-"""Short measurement of the real training step, for the choice of a placement."""
+"""Short measurement of real training steps, for the choice of a placement."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ def time_steps(
 
     Raises:
         RequestError: The model cannot be built or does not fit into memory, or the embedding cache is too small.
-        HardwareError: The device cannot be used here.
+        HardwareError: The device cannot be used.
     """
     with applied(execution) as device, seeded(seed, device):
         reset_peak_memory(device)
@@ -72,7 +72,7 @@ def time_steps(
             cache=cache,
             is_loaded_next=cache is None,
         ).train()
-        if cache is None:  # drawing all rows of large tables takes longer than the steps
+        if cache is None:  # random initialisation of all rows of large tables takes longer than the steps
             model.embeddings.repeat_few_rows(torch.Generator().manual_seed(seed))
         prepare_layers(model, execution)
         return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)
@@ -93,7 +93,7 @@ def time_model(
     The peak memory counts from its last reset, and includes all other memory of the process.
 
     Args:
-        model: Model on the device of `execution`, whose threads are already in use.
+        model: Model on the device of `execution`; the caller has already set the threads of `execution`.
         dataset: Data set.
         hyperparameters: Optimizer and its settings.
         execution: Placement to measure.
@@ -125,7 +125,7 @@ def time_model(
 
 
 def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
-    """Yield the full batches, epoch after epoch without end: a smaller last batch would look like a faster step."""
+    """Yield the full batches of endlessly many epochs, without smaller last batches, whose steps are faster."""
     size = min(loader.batch_size, loader.rows)
     for epoch in count():
         yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)

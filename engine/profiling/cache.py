@@ -1,4 +1,4 @@
-"""Cache of a machine's profiles for a day, since measuring takes seconds and the machine stays the same."""
+"""Cache that stores a machine's profiles for a day, since a measurement takes seconds."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -14,11 +14,11 @@ from shunter.hardware.types import HardwareProfile
 log = logging.getLogger(__name__)
 
 MAX_AGE = timedelta(days=1)
-FORMAT = 3  # raised when a probe changes, so that figures of the old probe are not used for the new one
+FORMAT = 3  # increased when a measurement changes, so that old figures are not used
 
 
 class ProfileKey(Frozen):
-    """Cache key of the profiles: another value of any field requires a new measurement."""
+    """Cache key of the profiles: a change of any field requires a new measurement."""
 
     host: str
     torch: str
@@ -26,12 +26,12 @@ class ProfileKey(Frozen):
 
     @classmethod
     def of(cls, host: str) -> "ProfileKey":
-        """Return the key of this process on the machine `host`."""
+        """Return the cache key of this process on the machine `host`."""
         return cls(host=host, torch=version("torch"), format=FORMAT)
 
 
 class ProfileFile(Frozen):
-    """Content of one file of `Settings().profile_directory`."""
+    """Content of one cache file in `Settings().profile_directory`."""
 
     key: ProfileKey
     measured_at: AwareDatetime
@@ -39,14 +39,14 @@ class ProfileFile(Frozen):
 
 
 def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> list[HardwareProfile] | None:
-    """Return the profiles stored under `key` within the last day; None if they must be measured.
+    """Return the profiles that were stored under `key` within the last day; None if there are none.
 
-    A file that cannot be read or parsed counts as absent and is named in the log.
+    A file that cannot be read or parsed is ignored with a log message.
 
     Args:
-        path: File of the machine.
-        key: Key of the profiles.
-        now: Time from which the age is computed; the current time when None.
+    path: Cache file of the machine.
+    key: Cache key of the profiles.
+    now: Time from which the age is computed; None: the current time.
     """
     kept = read_or_quarantine(path, ProfileFile.model_validate_json)
     if kept is None:

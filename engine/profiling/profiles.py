@@ -1,4 +1,4 @@
-"""Profiles of this machine, from today's cache file or measured."""
+"""Profiles of this machine, from the cache file of the last day or newly measured."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +21,8 @@ Progress = Callable[[str], None]
 
 FEWEST_PROCESSES = 2
 
-# Measurements between processes of one processor, by the field of the profile: functions of the number of processes.
+# Measurements of communication between processes on one processor, by the field of the profile. Each is a function of
+# the number of processes.
 PROCESS_MEASUREMENTS = Registry(
     "measurement between processes",
     {
@@ -39,7 +40,7 @@ PROCESS_MEASUREMENTS = Registry(
 
 
 def quiet(message: str) -> None:
-    """Ignore the message."""
+    """Ignore the message; a default for parameters that report progress."""
 
 
 def local_profiles(*, refresh: bool = False, training_costs: bool = True, report: Tell = say) -> list[HardwareProfile]:
@@ -51,7 +52,7 @@ def local_profiles(*, refresh: bool = False, training_costs: bool = True, report
         report: Called with a sentence when a measurement waits for other jobs.
 
     Raises:
-        HardwareError: A device refuses to be measured.
+        HardwareError: The measurement of a device failed.
     """
     accelerators = local_accelerators()
     host = host_fingerprint(accelerators)
@@ -71,7 +72,7 @@ def local_profiles(*, refresh: bool = False, training_costs: bool = True, report
 def machine_profiles(
     *, refresh: bool = False, on_progress: Progress = quiet, report: Tell = say
 ) -> list[HardwareProfile]:
-    """Return the profiles with the slower measurements too, cached with the day's other figures.
+    """Return the profiles of this machine including the slower measurements, which are cached for a day too.
 
     Args:
         refresh: Whether to measure even if today's figures exist.
@@ -91,13 +92,13 @@ def machine_profiles(
 
 
 def _of_this_machine(profiles: list[HardwareProfile]) -> list[HardwareProfile]:
-    """Set this machine's id in the profiles, because the cache file may come from an equal machine."""
+    """Return the profiles with this machine's id, because the cache file may come from a machine of the same kind."""
     here = machine_id()
     return [profile.model_copy(update={"machine": here}) for profile in profiles]
 
 
 def _undisturbed(names: list[str], report: Tell) -> AbstractContextManager[Reservation]:
-    """Reserve all accelerators, because other jobs disturb a measurement, but wait only `PATIENCE_SECONDS` for them."""
+    """Reserve all accelerators for a measurement without other jobs; wait at most `PATIENCE_SECONDS` for other jobs."""
     return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS, report=report)
 
 
@@ -106,7 +107,7 @@ def _kept_at(host: str) -> Path:
 
 
 def is_complete(profile: HardwareProfile) -> bool:
-    """Return True if the disk and, on a CPU, whatever is installed of `PROCESS_MEASUREMENTS` were measured."""
+    """Return True if the profile has the disk and, on a CPU, every installed measurement of `PROCESS_MEASUREMENTS`."""
     fields = PROCESS_MEASUREMENTS.names if profile.accelerator.kind == "cpu" else ()
     unmeasured = {name: HardwareProfile.model_fields[name].default for name in fields}
     return profile.disk is not None and all(getattr(profile, name) != value for name, value in unmeasured.items())
@@ -115,17 +116,17 @@ def is_complete(profile: HardwareProfile) -> bool:
 def complete(
     profiles: Sequence[HardwareProfile], on_progress: Callable[[str], None] = lambda message: None
 ) -> list[HardwareProfile]:
-    """Measure the disk of the cache folder, and what processes of the CPU exchange (`PROCESS_MEASUREMENTS`).
+    """Measure the disk of the cache folder, and the communication of CPU processes (`PROCESS_MEASUREMENTS`).
 
-    The disk is the same for all accelerators. A disk that cannot be measured is left out and reported by `on_progress`.
-    Collectives between GPUs are not measured: on a machine with several GPUs the stall profiler shows their cost.
+    The disk is the same for all accelerators. If the disk cannot be measured, the profile has no disk figures and
+    `on_progress` reports the reason. Collectives between GPUs are not measured; the stall profiler measures their cost.
 
     Args:
         profiles: Profiles of this machine.
         on_progress: Called with a description of the current measurement.
 
     Raises:
-        HardwareError: The processes failed.
+        HardwareError: The measuring processes failed.
     """
     from shunter.hardware.probes.disk import measure_disk
 
@@ -159,7 +160,7 @@ def measure(
         training_costs: Whether to measure tables and steps too.
 
     Raises:
-        HardwareError: The device refuses to work.
+        HardwareError: The device cannot be used.
     """
     from shunter.hardware.probes.accelerator import measure_profile
 
@@ -168,11 +169,11 @@ def measure(
 
 
 def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
-    """Return the profile with the training costs beyond rates: of tables by the width of their rows, and of steps.
+    """Return the profile with the costs of embedding tables, by the width of their rows, and of training steps.
 
     Args:
         profile: Profile of a device of this machine, with measured rates.
-        seconds_each: `seconds_each` of the profile's measurement; these measurements are shorter.
+        seconds_each: Length of each single measurement of the rates, in seconds; these measurements are shorter.
     """
     import torch
 
@@ -194,7 +195,7 @@ def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_
 
 
 def has_training_costs(profile: HardwareProfile) -> bool:
-    """Return True if tables and steps were measured too."""
+    """Return True if the profile has the costs of embedding tables and training steps."""
     return bool(profile.gather_curve)
 
 

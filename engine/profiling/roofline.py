@@ -1,4 +1,4 @@
-"""Roofline of a model's layers on an accelerator."""
+"""Roofline analysis of a model's layers on an accelerator."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ from shunter.models.counts import FLOAT_BYTES, LayerCount
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature, Features, ModelSpec
 
-# The shape of Criteo's click logs (13 numeric, 26 categorical fields), for a machine without data.
+# Shape of Criteo's click logs (13 numeric, 26 categorical fields), used if no data set is given.
 REFERENCE_FEATURES = Features(
     dense=tuple(f"I{position}" for position in range(1, 14)),
     categorical=tuple(CategoricalFeature(name=f"C{position}", rows=100_000) for position in range(1, 27)),
@@ -39,8 +39,8 @@ def place_layers(
 ) -> Roofline:
     """Return the roofline of the matrix products and the embeddings of a model, layer by layer.
 
-    Layers without a matrix product (activations, concatenations, the optimizer) are left out: memory bounds all of
-    them.
+    Layers without a matrix product (activations, concatenations, the optimizer) are omitted, since all of them are
+    memory-bound.
 
     Args:
         profile: Profile of the accelerator, with its embedding curves.
@@ -48,8 +48,8 @@ def place_layers(
         features: Input of the model.
         batch_size: Samples of the step.
         precision: Precision of the matrix products.
-        ids_per_sample: Mean number of ids of each field; 1 for a field that is not named.
-        title: Name of the model and its data.
+        ids_per_sample: Mean number of ids per sample of each field, by field name; 1 for absent fields.
+        title: Title with the names of model and data.
 
     Raises:
         RequestError: The model cannot be built.
@@ -74,7 +74,7 @@ def _by_layer(layers: Sequence[LayerCount]) -> list[list[LayerCount]]:
 
 def _dense_point(profile: HardwareProfile, precision: Precision, layers: Sequence[LayerCount]) -> RooflinePoint:
     products = [Product(m=layer.m, n=layer.n, k=layer.k, count=layer.count) for layer in layers]
-    # Products that are float32 even under autocast are measured in float32.
+    # Matrix products that stay in float32 under autocast are compared with the measured float32 rate.
     half = precision == "bf16" and all(layer.dtype == "bfloat16" for layer in layers)
     return RooflinePoint(
         name=layers[0].name,

@@ -12,9 +12,10 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 
 
 def with_step_costs(profile: HardwareProfile, seconds_each: float) -> HardwareProfile:
-    """Run the short probes, and return the profile with the step costs from their results.
+    """Measure the costs of steps and embedding tables, and return the profile with these costs.
 
-    This takes about twelve times `seconds_each` for one thread and again for all cores; for a GPU once.
+    On a CPU this takes about twelve times `seconds_each` with one thread, and as long again with all cores. On a GPU
+    it takes about twelve times `seconds_each`.
 
     Args:
         profile: Profile of a device of this machine, with measured rates.
@@ -52,7 +53,7 @@ def _table_costs(profile: HardwareProfile, threads: int, seconds: float) -> Step
 
 
 def _with_start(profile: HardwareProfile, costs: StepCosts, seconds: float) -> StepCosts:
-    """Return the costs with those of the step itself, from a reference model at two batch sizes in both precisions."""
+    """Return the costs with the fixed cost of a step, from a reference model at two batch sizes and both precisions."""
     import torch
 
     from shunter.engine.probes.reference_steps import (
@@ -64,7 +65,7 @@ def _with_start(profile: HardwareProfile, costs: StepCosts, seconds: float) -> S
     from shunter.models.counting import count_model
 
     workload = workload_of(count_model(REFERENCE_SPEC, REFERENCE_FEATURES), train_samples=1)
-    # The few rows of the reference model stay in the caches.
+    # The reference model has so few rows that they stay in the caches.
     workload = workload.model_copy(update={"access_curve": ((1.0, 1.0),)})
     model = StepModel(profile)
     measured, arithmetic, memory = [], [], []

@@ -17,9 +17,9 @@ def workload_of(
     """Return the workload of training a model on a data set, for the hardware cost model.
 
     Args:
-        counts: Operations, lookups and bytes of the model, by sample and by step.
-        train_samples: Samples of one epoch.
-        access_curve: Skew of the row accesses; see `Workload`.
+        counts: Operations, lookups and bytes of the model per sample and per step.
+        train_samples: Number of samples in one epoch.
+        access_curve: Skew of the accesses to table rows; see `Workload`.
         mapped_bytes: Bytes of the arrays that a training run memory-maps.
     """
     return Workload(

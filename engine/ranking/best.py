@@ -1,4 +1,4 @@
-"""Exact search of the best items for users, by the scores of all items, for every kind of ranker."""
+"""Exact search for the best items of users among the scores of all items, for every kind of ranker."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ MOST_CELLS = 2**24  # scores (users times items) in one block
 
 @dataclass(frozen=True)
 class Best:
-    """Best items of some users: a row for each user, the best first.
+    """Best items of some users: one row for each user, the best item first.
 
     Attributes:
         places: Positions among the searched items, int64 `[users, most]`; -1 if there is no further item.
-        scores: Scores of these items, float64 `[users, most]`; minus infinity if there is no item.
+        scores: Scores of these items, float64 `[users, most]`; minus infinity if there is no further item.
     """
 
     places: np.ndarray
@@ -33,12 +33,12 @@ class Best:
         return cls(np.full((users, most), -1, np.int64), np.full((users, most), -np.inf))
 
     def put(self, rows: np.ndarray | slice, found: "Best") -> None:
-        """Set the rows of some users."""
+        """Set the rows `rows` to the results `found`, in place."""
         self.places[rows, : found.places.shape[1]] = found.places
         self.scores[rows, : found.scores.shape[1]] = found.scores
 
     def beside(self, others: "Best") -> "Best":
-        """Return the best items of both results, in the number of this result, whose items precede on ties."""
+        """Merge both results into a result with as many items per user as this one, whose items come first on ties."""
         most = self.places.shape[1]
         scores = np.concatenate([self.scores, others.scores], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :most]
@@ -56,7 +56,7 @@ class Search(ABC):
 
     def __init__(self, ranker: Ranker, items: np.ndarray) -> None:
         self.ranker = ranker
-        self.items = torch.tensor(items, dtype=torch.int64)  # a copy, for polars' arrays cannot be written
+        self.items = torch.tensor(items, dtype=torch.int64)  # a copy, since arrays of polars are read-only
 
     def is_known(self, users: np.ndarray) -> np.ndarray:
         """Return for each user whether it has interactions (edges), bool `[users]`."""
@@ -76,8 +76,8 @@ class Search(ABC):
 class AllScores(Search):
     """Exact search that compares the scores of all items.
 
-    For a ranker with vectors it keeps a copy of the vectors of these items. Users without interactions get the items
-    in order of popularity.
+    For a ranker with vectors this object stores a copy of the item vectors. Users without interactions get the items in
+    order of popularity.
     """
 
     def __init__(self, ranker: Ranker, items: np.ndarray) -> None:
@@ -122,7 +122,7 @@ class AllScores(Search):
 
 
 def highest(scores: Tensor, most: int) -> Best:
-    """Return the highest scores of each row, on ties the first; scores of minus infinity are left out.
+    """Return the highest scores of each row, on ties the first; scores of minus infinity are excluded.
 
     Args:
         scores: Scores, `[users, items]`.

@@ -1,6 +1,6 @@
-"""Breakdown of ranking quality: by list length, groups of items and users, coverage and novelty.
+"""Breakdown of ranking quality: by list length, by groups of items and users, with coverage and novelty.
 
-For each user u, C is the set of chosen items, and L the first k ranked items that u has not seen:
+For each user, C is the set of chosen items, and L the list of the first k ranked items that the user has not seen:
 
     recall@k    = |C in L| / |C|
     precision@k = |C in L| / k
@@ -8,7 +8,7 @@ For each user u, C is the set of chosen items, and L the first k ranked items th
     NDCG@k      as in `shunter.engine.ranking.evaluation` (Järvelin and Kekäläinen, "Cumulated gain-based evaluation of
                   IR techniques", TOIS 2002, by relevance 0 or 1)
 
-each the mean over users. Of the first 20 of all these users together:
+Each metric is the mean over users. Two metrics describe the lists of the first 20 items of all users together:
 
     coverage@20 = known items in any list / known items (catalogue coverage of Ge, Delgado-Battenfeld and
                   Jannach, "Beyond accuracy: evaluating recommender systems by coverage and serendipity", RecSys 2010)
@@ -16,9 +16,9 @@ each the mean over users. Of the first 20 of all these users together:
                   self-information of Zhou et al., "Solving the apparent diversity-accuracy dilemma of recommender
                   systems", PNAS 2010. An item that nobody chose counts as one that one user chose.
 
-Items are grouped in descending order of their interactions, equal ones by id. The *head* has the items up to a fifth of
-all interactions, the *tail* the items beyond four fifths, and the *middle* the rest. Counted are the interactions that
-rankings leave out as seen, so that the groups are equal for all models.
+Items are grouped by popularity: sorted by descending number of interactions, on ties by id. The *head* contains the
+first items that together have a fifth of all interactions. The *tail* contains the items after four fifths, and the
+*middle* the rest. Only interactions that rankings exclude as seen are counted, so the groups are equal for all models.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ from shunter.models.graph.ranker import Ranker
 
 CUTOFFS = (1, 5, 10, 20, 50, 100)
 GROUPS = ("head", "middle", "tail")
-HEAD_SHARE, TAIL_SHARE = 0.2, 0.8  # of all interactions, counted from the most popular item on
+HEAD_SHARE, TAIL_SHARE = 0.2, 0.8  # of all interactions, cumulated from the most popular item on
 QUARTERS = (0.25, 0.5, 0.75)
 
 
@@ -50,18 +50,19 @@ class Breakdown:
     """Quality of a ranking for each user and each item.
 
     Attributes:
-        figures: Quality at 20.
-        history: Items that each user has seen, int64 `[users]`.
-        recall: Recall of each user by length, float64 `[users, CUTOFFS]`.
-        ndcg: NDCG likewise.
-        precision: Precision likewise.
-        hit_rate: 1 where the list holds any item that the user chose, likewise.
-        novelty: Mean self-information of each user's first 20 in bits, float64 `[users]`; nan where nothing is left to
-            rank.
-        exposure: Lists of 20 that hold each item, int64 `[items]`.
-        group_of_item: Index in `GROUPS`, int64 `[items]`; that of the unknown item means nothing.
-        group_chosen: Items of each group that the user chose, int64 `[users, GROUPS]`.
-        group_hits: Number of these items that are among the user's first 20, int64 `[users, GROUPS]`.
+        figures: Recall and NDCG of each user's first 20 items.
+        history: Number of items that each user has seen, int64 `[users]`.
+        recall: Recall of each user by list length, float64 `[users, CUTOFFS]`.
+        ndcg: NDCG of each user by list length, float64 `[users, CUTOFFS]`.
+        precision: Precision of each user by list length, float64 `[users, CUTOFFS]`.
+        hit_rate: 1 if the list contains any item that the user chose, otherwise 0, float64 `[users, CUTOFFS]`.
+        novelty: Mean self-information of each user's first 20 items in bits, float64 `[users]`; nan if no item is left
+        to rank.
+        exposure: Number of lists of 20 that contain each item, int64 `[items]`.
+        group_of_item: Popularity group of each item as index of `GROUPS`, int64 `[items]`; meaningless for the unknown
+        item.
+        group_chosen: Number of items of each group that the user chose, int64 `[users, GROUPS]`.
+        group_hits: Number of chosen items of each group among the user's first 20, int64 `[users, GROUPS]`.
     """
 
     figures: UserFigures
@@ -78,24 +79,24 @@ class Breakdown:
 
     @property
     def coverage(self) -> float:
-        """Share of the known items that any user is shown."""
+        """Share of the known items that are in any user's list."""
         return float((self.exposure[UNKNOWN + 1 :] > 0).mean())
 
 
 def break_down(
     ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> Breakdown:
-    """Rank all items for every user who chose one, and return the breakdown of the lists.
+    """Rank all items for every user with a chosen item, and return the breakdown of the lists.
 
     Args:
-        ranker: Scores.
-        chosen: Pairs to be found.
-        seen: Items that each user has seen already.
-        name: Name of the part, for an error.
-        repeats: Whether pairs that are in `seen` are to be found.
+    ranker: Model that scores the items.
+    chosen: Pairs of users and chosen items.
+    seen: Items that each user has seen already.
+    name: Name of the data part for error messages.
+    repeats: Whether chosen pairs count even if they are in `seen`.
 
     Raises:
-        DataError: Nothing is to be found.
+    DataError: No user has a chosen item to find.
     """
     chosen, hidden, rows = evaluated_pairs(chosen, seen, repeats, name=name)
     items = ranker.item_count
@@ -127,7 +128,7 @@ def groups_of_items(counts: np.ndarray) -> np.ndarray:
     """Return the popularity group of each item, as an index of `GROUPS`, `[items]`.
 
     Args:
-        counts: Interactions of each item, `[items]`; that of the unknown item is ignored.
+        counts: Number of interactions of each item, `[items]`; the count of the unknown item is ignored.
     """
     known = counts.copy()
     known[UNKNOWN] = 0
@@ -140,7 +141,7 @@ def groups_of_items(counts: np.ndarray) -> np.ndarray:
 
 
 def quarters_of_users(history: np.ndarray) -> np.ndarray:
-    """Return the quarter of each user by the length of their history, 0 the shortest to 3, `[users]`.
+    """Return the quarter of each user by length of history, from 0 (shortest) to 3 (longest), `[users]`.
 
     Users with histories of equal length are in the same quarter, so quarters differ in size and may be empty.
     """
@@ -150,7 +151,7 @@ def quarters_of_users(history: np.ndarray) -> np.ndarray:
 def _parts(
     ranker: Ranker, chosen: Interactions, seen: Interactions, information: np.ndarray, groups: np.ndarray
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield the figures of batches of users, in the order in which `break_down` concatenates them."""
+    """Yield the metrics of each batch of users, in the order of arrays in which `break_down` concatenates them."""
     users, starts = np.unique(chosen.users, return_index=True)
     ends = np.append(starts[1:], len(chosen))
     for start in range(0, len(users), USERS_AT_ONCE):
@@ -180,6 +181,6 @@ def _parts(
 
 
 def _by_group(rows: np.ndarray, items: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Return the number of items in each group by row, int64 `[count, GROUPS]`, of pairs of row and item."""
+    """Count the items of each group in each row, int64 `[count, GROUPS]`, for given pairs of row and item."""
     cells = np.bincount(rows * len(GROUPS) + groups[items], minlength=count * len(GROUPS))
     return cells.reshape(count, len(GROUPS))

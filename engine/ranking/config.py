@@ -13,18 +13,18 @@ from shunter.record import OPTIONAL, Record
 
 @dataclass(frozen=True, kw_only=True)
 class RankingHyperparameters(Record):
-    """Hyperparameters of training, besides the architecture.
+    """Training hyperparameters of a graph model, besides the architecture.
 
     The defaults are the best of a few short training runs of LightGCN on a tenth and on two fifths of MovieLens-1M's
     users. They were selected on a validation part of the training part, with at least 25 batches in an epoch
     (`shunter.planner.candidates.placements`).
 
     Attributes:
-        learning_rate: Step size of Adam.
-        weight_decay: weight of half the squared embeddings of a sample (user, positive and negatives) in its loss; only
-            their own embeddings, without propagation.
-        negatives: number of negatives drawn for each positive.
-        batch_scale: batch size as a multiple of the placement's batch size.
+    learning_rate: Step size of Adam.
+    weight_decay: Weight of the L2 loss: half the squared embeddings of a sample's user, positive and negatives,
+    before propagation.
+    negatives: Number of negatives sampled for each positive.
+    batch_scale: Batch size as a multiple of the placement's batch size.
         searched: Values of each hyperparameter that a search tries.
     """
 
@@ -46,17 +46,17 @@ class RankingReport(Record):
     """Progress of a training run after an epoch, or at the end of its budget within an epoch.
 
     Attributes:
-        epoch: passes over the edges so far, from 1; an unfinished pass counts.
-        step: optimiser steps so far.
-        samples_seen: positives so far.
-        train_loss: mean loss over the epoch while the weights change, without weight decay; None for a model in closed
-            form.
-        validation: quality on the validation part.
-        train_seconds: wall clock so far, validation and checkpoints included.
-        wait_seconds: part of it that drawing the batches took.
-        compute_seconds: part of it that forward, backward and update took.
-        warm_up_steps: on a GPU, the first steps of each attempt, which make its kernels ready.
-        warm_up_seconds: part of the two times that these took.
+        epoch: Number of passes over the edges so far, from 1; an unfinished pass counts.
+        step: Number of optimizer steps so far.
+        samples_seen: Number of positives so far.
+        train_loss: Mean of the losses of the epoch's steps, without weight decay; None for a model that is solved in
+        closed form.
+        validation: Quality on the validation part.
+        train_seconds: Wall-clock seconds so far, including validation and checkpoints.
+        wait_seconds: Seconds of `train_seconds` for sampling the batches.
+        compute_seconds: Seconds of `train_seconds` for forward, backward and update.
+        warm_up_steps: Number of slow first steps of each attempt on a GPU, which load its kernels.
+        warm_up_seconds: Seconds of `wait_seconds` and `compute_seconds` for the warm-up steps.
     """
 
     epoch: int

@@ -1,16 +1,16 @@
 """Evaluation by full ranking: every item that a user has not seen is ranked, and the first twenty are evaluated.
 
-The protocol of NGCF and LightGCN (Wang et al., "Neural Graph Collaborative Filtering", SIGIR 2019, section 4.2.1):
+The metrics of NGCF and LightGCN (Wang et al., "Neural Graph Collaborative Filtering", SIGIR 2019, section 4.2.1):
 
     Recall@20 = chosen items among the first 20 / chosen items
     NDCG@20   = sum over chosen items among the first 20 of 1 / log2(rank + 1)
                 / the same sum if the chosen items came first
 
-for each user, then the mean over users. Users without a chosen item in the part have neither figure and are left out.
-Items of equal score are ranked by their id, so that a constant score cannot profit from any order.
+The metrics are computed for each user and averaged. Users without a chosen item in the evaluated part are excluded.
+Items of equal score are ranked by their id, so that a constant score cannot profit from the order of the items.
 
-A (user, item) pair of an earlier part is a repeat. The protocol above drops repeats: they need not be found, and what a
-user has seen is not ranked. If users choose the same item again, repeats are kept: all items are ranked.
+A (user, item) pair that an earlier part contains too is a repeat. The protocol of the paper excludes repeats: seen
+items are neither ranked nor counted as chosen. In data where users choose the same item again, all items are ranked.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -29,9 +29,9 @@ from shunter.models.graph.ranker import VectorRanker
 from shunter.record import OPTIONAL, Record
 
 CUTOFF = 20
-USERS_AT_ONCE = 16_384  # that are judged together
-# Whose memory is used again: more than 32 MiB is given back to the system by malloc and mapped anew each time, which
-# took a third of an evaluation on 22,438 items, by hand.
+USERS_AT_ONCE = 16_384  # users that are evaluated together
+# Largest number of scores in one batch, so that their memory is reused. malloc returns blocks of more than 32 MiB to
+# the system and maps them again at each allocation, which took a third of an evaluation on 22,438 items.
 SCORES_AT_ONCE = 2**22
 FIRST_WIDTH = 1_024  # items among which equal scores are searched first
 NOTHING = Interactions(users=np.empty(0, np.int64), items=np.empty(0, np.int64))
@@ -42,10 +42,10 @@ class EvaluatedRows(Record):
     """Rows of a part by their use in the evaluation of a ranking.
 
     Attributes:
-        left_out: positives of users or items that training did not know, which no ranking can hold.
-        pairs: Distinct (user, item) pairs to be found.
-        positives: Positive rows of the part.
-        repeats: Positive rows whose pair is in an earlier part.
+        left_out: Number of positives of users or items that are absent from training and cannot be ranked.
+        pairs: Number of distinct (user, item) pairs to find.
+        positives: Number of positive rows in the evaluated part.
+        repeats: Number of positive rows whose pair is in an earlier part too.
     """
 
     left_out: int = 0
@@ -59,9 +59,9 @@ class RankingMetrics(EvaluatedRows):
     """Quality of a ranking.
 
     Attributes:
-        recall20: mean over users of the share of their chosen items among the first 20.
-        ndcg20: mean over users of the normalised discounted cumulative gain of the first 20.
-        users: users with a chosen item.
+        recall20: Mean over users of the share of their chosen items among the first 20.
+        ndcg20: Mean over users of the normalised discounted cumulative gain of the first 20.
+        users: Number of users with a chosen item.
     """
 
     recall20: float
@@ -69,19 +69,19 @@ class RankingMetrics(EvaluatedRows):
     users: int
 
     def figure_by(self, select_by: SelectBy) -> float:
-        """Return the figure that compares rankings, higher is better."""
+        """Return the metric `select_by`, by which rankings are compared; higher is better."""
         return self.recall20 if select_by == "recall@20" else self.ndcg20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserFigures:
-    """Quality of the ranking of each user who chose something.
+    """Quality of the ranking for each user with a chosen item.
 
     Attributes:
-        users: int64 `[users]`.
-        recall20: float64 `[users]`.
-        ndcg20: float64 `[users]`.
-        rows: Rows that were judged.
+    users: Ids of the users, int64 `[users]`.
+    recall20: Recall@20 of each user, float64 `[users]`.
+    ndcg20: NDCG@20 of each user, float64 `[users]`.
+    rows: Numbers of evaluated rows.
     """
 
     users: np.ndarray
@@ -100,16 +100,16 @@ class UserFigures:
 
 
 class ScoresItems(Protocol):
-    """Protocol of anything that ranks: a `Ranker`, or a replacement of one."""
+    """Protocol of objects that score items for users, such as a `Ranker`."""
 
     @property
     def device(self) -> torch.device:
-        """Device of its input ids and output scores."""
+        """Device of the input ids and output scores."""
         ...
 
     @property
     def item_count(self) -> int:
-        """Number of item ids, one column of the scores each."""
+        """Number of item ids, which is the number of columns of the scores."""
         ...
 
     def all_scores(self, users: Tensor) -> Tensor:
@@ -120,24 +120,24 @@ class ScoresItems(Protocol):
 def evaluate_ranking(
     ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> RankingMetrics:
-    """Rank all items for every user who chose one; `evaluate_users` says how."""
+    """Rank all items for every user with a chosen item, and return the mean quality; see `evaluate_users`."""
     return evaluate_users(ranker, chosen, seen, name=name, repeats=repeats).mean()
 
 
 def evaluate_users(
     ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> UserFigures:
-    """Rank all items for every user who chose one.
+    """Rank all items for every user with a chosen item, and return the quality for each user.
 
     Args:
-        ranker: scores.
-        chosen: Pairs to be found.
-        seen: Items that each user has seen already.
-        name: Name of the part, for an error.
-        repeats: Whether pairs that are in `seen` are to be found, see the module.
+    ranker: Model that scores the items.
+    chosen: Pairs of users and chosen items.
+    seen: Items that each user has seen already.
+    name: Name of the data part for error messages.
+    repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
 
     Raises:
-        DataError: Nothing is to be found.
+    DataError: No user has a chosen item to find.
     """
     chosen, seen, rows = evaluated_pairs(chosen, seen, repeats, name=name)
     users, starts = np.unique(chosen.users, return_index=True)
@@ -154,16 +154,16 @@ def evaluate_users(
 def evaluated_pairs(
     chosen: Interactions, seen: Interactions, repeats: Repeats, *, name: str
 ) -> tuple[Interactions, Interactions, EvaluatedRows]:
-    """Return the pairs to find, the pairs that are not ranked, and the number of evaluated rows.
+    """Return the pairs to find, the pairs that are not ranked, and the numbers of evaluated rows.
 
     Args:
-        chosen: Pairs of the part.
-        seen: Pairs of the parts before it.
-        repeats: Protocol, see the module.
-        name: Name of the part, for an error.
+    chosen: Pairs of the evaluated part.
+    seen: Pairs of the earlier parts.
+    repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
+    name: Name of the data part for error messages.
 
     Raises:
-        DataError: Nothing is to be found.
+    DataError: No user has a chosen item to find.
     """
     new = chosen.without(seen)
     repeated, positives = chosen.known_rows - new.known_rows, chosen.known_rows + chosen.left_out
@@ -183,7 +183,7 @@ def evaluated_pairs(
 def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
     """Return the best unseen items for each user: int64 `[users, count]`, the best first.
 
-    If fewer items are unseen, the rest of the row is `UNKNOWN`, which is never ranked.
+    If a user has fewer unseen items than `count`, the row ends with the id `UNKNOWN`, which is never ranked.
     """
     if isinstance(ranker, VectorRanker) and ranker.is_popularity:
         return _first_items_of_all(ranker.popularity().cpu(), users, seen, count)
@@ -199,14 +199,14 @@ def score_lists(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, 
     """Return recall and normalised discounted cumulative gain of each row of `top`.
 
     Args:
-        top: `[users, cutoff]` items, the best first.
-        chosen: for each user the items to find, at least one.
+        top: Items `[users, cutoff]`, the best first.
+        chosen: Items to find for each user, at least one.
     """
     return score_hits(hits_of(top, chosen), np.array([len(items) for items in chosen]))
 
 
 def hits_of(top: np.ndarray, chosen: list[np.ndarray]) -> np.ndarray:
-    """Return for each item in `top` whether the user chose it, bool `[users, cutoff]`."""
+    """Return a mask of the items in `top` that the user chose, bool `[users, cutoff]`."""
     assert len(top) == len(chosen), f"{len(top)} rows and {len(chosen)} users"
     base = 1 + max(int(top.max()), *(int(items.max()) for items in chosen))
     users = np.repeat(np.arange(len(chosen)), [len(items) for items in chosen])
@@ -217,8 +217,8 @@ def score_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
     """Return recall and normalised discounted cumulative gain of each row.
 
     Args:
-        hits: `[users, cutoff]`, the best first.
-        counts: Items to find for each user.
+        hits: Mask of the chosen items, bool `[users, cutoff]`, the best-ranked item first.
+        counts: Number of items to find for each user.
     """
     discounts = 1 / np.log2(np.arange(2, hits.shape[1] + 2))
     best_gain = discounts.cumsum()
@@ -226,10 +226,10 @@ def score_hits(hits: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _first_items_of_all(scores: Tensor, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
-    """Return the same where the scores are those of all users, `[items]`: the items are ranked once.
+    """Return the best unseen items for each user if all users have the same scores, `[items]`: items are ranked once.
 
-    A user has seen the ranks s_0 < s_1 < ... The k-th other item has the rank k + n, where n is the number of i with
-    s_i - i <= k.
+    Let a user's seen items have the ranks s_0 < s_1 < ... The k-th unseen item then has the rank k + n, where n is the
+    number of i with s_i - i <= k.
     """
     lowest, highest = np.searchsorted(seen.users, [users, users + 1])
     lengths = highest - lowest
@@ -264,9 +264,9 @@ def _first_items_of_some(ranker: ScoresItems, users: np.ndarray, seen: Interacti
 
 
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest values of each row, equal ones by their position, which `topk` does not guarantee."""
+    """Return the largest values of each row; equal values in order of position, which `topk` does not guarantee."""
     values, items = scores.topk(min(count + 1, scores.shape[1]))
-    is_cut = (values[:, count:] == values[:, count - 1 : count]).any(1)  # the last value has more items than places
+    is_cut = (values[:, count:] == values[:, count - 1 : count]).any(1)  # not all items with the last value fit
     values, items = values[:, :count], items[:, :count]
     if is_cut.any():
         _put_first_of_last(scores, values, items, is_cut.nonzero().flatten())
@@ -278,7 +278,7 @@ def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _put_first_of_last(scores: Tensor, values: Tensor, items: Tensor, rows: Tensor) -> None:
     """Replace the items with the last value of the given rows, in place, by the first positions that have this value.
 
-    The value is mostly that of the many items without a weight, so that few positions need to be searched.
+    The last value is mostly the score of the many items without a weight, so few positions need to be searched.
     """
     for width in (FIRST_WIDTH, scores.shape[1]):
         last = values[rows, -1:]

@@ -1,4 +1,4 @@
-"""Selection of graph models that rank better together: by the validation part, and only if the gain is significant."""
+"""Selection of graph models that rank better together, on the validation part, if the gain is significant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Fusion:
         members: Names of the models, the best first.
         by: Quantity that is summed over the models.
         validation: Validation quality of the combined ranking.
-        gain: Mean gain over users against the best single model, in the figure that selects.
-        low: Lower bound of the gain with 95 % confidence, above 0.
-        high: Upper bound of the gain with 95 % confidence.
+        gain: Mean over users of the gain over the best single model, in the selection metric.
+        low: Lower bound of the 95 % confidence interval of the gain; above 0.
+        high: Upper bound of the 95 % confidence interval of the gain.
     """
 
     members: tuple[str, ...]
@@ -41,18 +41,18 @@ def choose_fusion(
     select_by: SelectBy,
     repeats: Repeats = "drop",
 ) -> Fusion | None:
-    """Select models greedily for each way to combine scores, each time the one that raises the figure most.
+    """Select models greedily for each method to combine scores: each step adds the model that raises the metric most.
 
     Args:
-        rankers: What may be a member, by name: none has learned from `chosen`.
-        chosen: Validation part.
-        seen: Items that each user has seen already.
-        most: Members at most.
-        select_by: Figure by which one ranking is better than another.
-        repeats: Whether pairs that are in `seen` are to be found.
+    rankers: Candidate models by name; none was trained on `chosen`.
+    chosen: Pairs of the validation part.
+    seen: Items that each user has seen already.
+    most: Largest number of members.
+    select_by: Metric by which rankings are compared.
+    repeats: Whether chosen pairs count even if they are in `seen`.
 
     Returns:
-        None where the best alone is not beaten with 95 % confidence.
+    The best fusion; None if it does not beat the best single model with 95 % confidence.
     """
 
     def evaluated(ranker: Ranker) -> UserFigures:

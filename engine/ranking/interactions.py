@@ -1,4 +1,4 @@
-"""Positives of an ingested data set as a graph, and the validation and test interactions of a graph model."""
+"""Interactions of users and items in an ingested data set: the training graph, and the validation and test pairs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.errors import RequestError
 from shunter.models.graph.spec import Attribute, Graph, Side
 
-UNKNOWN = 0  # id of every value that training did not know
-# A field is a property of the items when their rows agree on its values: one in twenty may disagree.
+UNKNOWN = 0  # id of every value that is absent from the training part
+# A field is a property of an item if all rows of the item have the same values; one row in twenty may differ.
 DISAGREEMENT = 0.05
 
 
@@ -22,11 +22,12 @@ class Interactions:
     """Interactions (positive user-item pairs) of one part of the data.
 
     Attributes:
-        users: int64 `[pairs]`, each pair once, by user and then item.
-        items: int64 `[pairs]`.
-        order: int64 `[pairs]`, rank of each pair's first occurrence; None if unknown.
-        rows: int64 `[pairs]`, rows of the part that hold each pair; None if unknown.
-        left_out: positives of users or items outside of the training part, which share one unknown id.
+        users: User of each pair, int64 `[pairs]`; pairs are distinct, sorted by user and then item.
+        items: Item of each pair, int64 `[pairs]`.
+        order: Rank of each pair's first occurrence, int64 `[pairs]`; None if unknown.
+        rows: Number of rows of the part with each pair, int64 `[pairs]`; None if unknown.
+        left_out: Number of positives of users or items that are absent from the training part; all share one unknown
+            id.
     """
 
     users: np.ndarray
@@ -37,7 +38,7 @@ class Interactions:
 
     @classmethod
     def of(cls, users: np.ndarray, items: np.ndarray) -> "Interactions":
-        """Build interactions from positives in their order, without unknown users and items."""
+        """Build interactions from positives in their order in the data, without unknown users and items."""
         known = (users != UNKNOWN) & (items != UNKNOWN)
         users, items = users[known].astype(np.int64), items[known].astype(np.int64)
         base = int(items.max()) + 1 if len(items) else 1
@@ -50,7 +51,7 @@ class Interactions:
 
     @property
     def known_rows(self) -> int:
-        """Return the rows that hold the pairs, without unknown users and items."""
+        """Return the number of rows of the pairs, without unknown users and items."""
         return len(self) if self.rows is None else int(self.rows.sum())
 
     def without(self, other: "Interactions") -> "Interactions":
@@ -74,19 +75,19 @@ class Interactions:
 
 
 def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
-    """Return the positives of one part; the arrays are cached and must not be changed.
+    """Return the interactions of one part; the arrays are cached and must not be changed.
 
     Raises:
-        RequestError: the schema does not say which columns are user and item.
+    RequestError: The schema does not name the columns of user and item.
     """
     return _interactions(_Stored(dataset), split)
 
 
 def read_before_test(dataset: Dataset) -> Interactions:
-    """Return the positives of training and validation together; the arrays must not be changed.
+    """Return the interactions of training and validation together; the arrays must not be changed.
 
     Raises:
-        RequestError: the schema does not say which columns are user and item.
+    RequestError: The schema does not name the columns of user and item.
     """
     return _before_test(_Stored(dataset))
 
@@ -112,7 +113,7 @@ def _interactions(stored: _Stored, split: SplitName) -> Interactions:
     dataset = stored.dataset
     users, items = (_single(dataset, split, name) for name in sides(dataset))
     labels = read_array(dataset.directory / f"{split}.label.npy")
-    positive = (labels if labels.ndim == 1 else labels[:, 0]) > 0.5  # of several labels the main one
+    positive = (labels if labels.ndim == 1 else labels[:, 0]) > 0.5  # the first of several labels is the main one
     users, items = users[positive], items[positive]
     if dataset.is_in_order_of_time is False and (path := _times_path(dataset, split)).exists():
         came = read_array(path)[positive].argsort(kind="stable")
@@ -126,11 +127,11 @@ def _before_test(stored: _Stored) -> Interactions:
 
 
 def read_graph(dataset: Dataset) -> Graph:
-    """Return the graph of the training part, with the properties of users and items from other fields; cached.
+    """Return the cached graph of the training part, with the properties of users and items from other fields.
 
     Raises:
-        RequestError: the schema does not say which columns are user and item.
-        DataError: there is no edge.
+    RequestError: The schema does not name the columns of user and item.
+    DataError: The graph has no edge.
     """
     return _graph(_Stored(dataset))
 
@@ -154,10 +155,12 @@ def _graph(stored: _Stored) -> Graph:
 
 
 def check_order(dataset: Dataset) -> None:
-    """Refuse a log that is not sorted by time and was ingested before the times of its training part were stored.
+    """Raise if the chronological order of the training rows is unknown.
+
+    This is the case for a log that is not sorted by time and was ingested by a version that did not store times.
 
     Raises:
-        RequestError: The order of the rows is not known.
+    RequestError: The order of the rows is unknown.
     """
     if dataset.is_in_order_of_time is False and not _times_path(dataset, "train").exists():
         raise RequestError(
@@ -174,7 +177,7 @@ def sides(dataset: Dataset) -> tuple[str, str]:
     """Return the names of the fields of user and item.
 
     Raises:
-        RequestError: the schema does not say.
+        RequestError: The schema does not name the columns of user and item.
     """
     if dataset.user is None or dataset.item is None:
         missing = " and ".join(name for name in ("user", "item") if getattr(dataset, name) is None)
@@ -195,7 +198,7 @@ def distinct_pairs(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, n
 
 
 def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return for each key (any shape) whether it is in the sorted array `others`."""
+    """Return a mask of the keys (any shape) that are in the sorted array `others`."""
     if not len(others):
         return np.zeros(keys.shape, bool)
     places = np.searchsorted(others, keys)
@@ -225,7 +228,7 @@ def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:
 
 
 def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) -> float:
-    """Return the share by which the values of all rows of a node outnumber those of its first row, over all nodes."""
+    """Return the relative excess of values in all rows of the nodes over the values in their first rows."""
     _, first_rows = np.unique(of_row, return_index=True)
     is_first = np.zeros(len(of_row), bool)
     is_first[first_rows[of_row[first_rows] != UNKNOWN]] = True
@@ -240,7 +243,7 @@ def _single(dataset: Dataset, split: SplitName, name: str) -> np.ndarray:
 
 
 def _values(dataset: Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return row and id of every value of a field in the training part, int64 each."""
+    """Return the row number and the id of every value of a field in the training part, int64 each."""
     position = [field.name for field in dataset.features.categorical].index(name)
     if not dataset.features.categorical[position].multi_valued:
         ids = _single(dataset, "train", name).astype(np.int64)

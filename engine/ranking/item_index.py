@@ -15,19 +15,19 @@ from shunter.models.graph.ranker import Ranker, VectorRanker
 from shunter.registry import check_package
 
 MEASURED_AT = (20, 100)  # default numbers of items (k) for which recall@k is measured
-AIMED_RECALL = 0.99  # on half of the sampled users; the fewest lists that reach it are searched
-LEAST_RECALL = 0.95  # on the other half of the sampled users; below it the index is refused
+AIMED_RECALL = 0.99  # target on half of the sampled users; determines how many lists are searched
+LEAST_RECALL = 0.95  # smallest recall on the other half of the sampled users; otherwise the index is rejected
 TRIED_USERS = 512
 # The number of lists is LISTS times the square root of the number of items. At most one list in SEARCHED_SHARE is
 # searched; beyond that, comparing all scores is as fast.
 LISTS, SEARCHED_SHARE = 4, 8
-# K-means of the lists: training items for each list, and iterations.
+# K-means clustering into lists: number of training items per list, and number of iterations.
 ITEMS_OF_A_LIST, ROUNDS = 64, 10
 SPARE_ITEMS = 4  # mean number of items in the searched lists, as a multiple of the requested items
-# In a smaller catalogue, the largest measured k (rounded up to a power of two) needs more lists than may be searched.
+# In a smaller catalogue, the largest measured k (rounded up to a power of two) needs more lists than the limit allows.
 FEWEST_ITEMS = SPARE_ITEMS * SEARCHED_SHARE * 128
-LARGE_CATALOGUE = 50_000  # items from which an index is faster than comparing all scores
-PAYING_USERS = 10_000  # users from which the saved time pays for building and measuring the index
+LARGE_CATALOGUE = 50_000  # smallest number of items for which an index is faster than comparing all scores
+PAYING_USERS = 10_000  # smallest number of users whose saved time exceeds the time to build and measure the index
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class MeasuredIndex:
         lists: Number of inverted lists (clusters of items).
         searched: Number of lists searched for a user.
         recall: Recall@k by k: the share of the exact best k items that the index finds.
-        users: Number of users on whom the recall was measured; other users served to choose `searched`.
+        users: Number of users on whom the recall was measured; other users were used to choose `searched`.
         build_seconds: Time to build the index, without the measurement.
     """
 
@@ -87,7 +87,7 @@ class ItemIndex(Search):
         self.measured: MeasuredIndex | None = None
         self._users = ranker.user_vectors
         self._lists = lists
-        self._faiss: Any = importlib.import_module("faiss")  # it has no types
+        self._faiss: Any = importlib.import_module("faiss")  # FAISS has no type annotations
         self._faiss.omp_set_num_threads(torch.get_num_threads())
         self._index = self._lists_of(ranker.item_vectors[self.items].numpy())
 
@@ -129,8 +129,8 @@ class ItemIndex(Search):
     def _nearest(self, users: np.ndarray, most: int, without: Sequence[np.ndarray]) -> Best:
         """Return the items found by the index alone: possibly too few, and none for users without interactions.
 
-        A user's excluded items are mostly among the nearest. So the index is searched for `most` items plus the number
-        of excluded items, in batches of users with similar numbers.
+        A user's excluded items are mostly among the nearest items. The index is therefore searched for `most` items
+        plus the number of excluded items, in batches of users with similar numbers.
         """
         found = Best.nothing(len(users), most)
         wanted = np.array([most + len(one) for one in without], np.int64)
@@ -185,7 +185,7 @@ def build_index(
     Args:
         ranker: Ranking model.
         items: Item ids, see `Search`.
-        tried: Ids of about `TRIED_USERS` users with interactions, in random order, and excluded items of each.
+        tried: Ids of about `TRIED_USERS` users with interactions, in random order, and the excluded items of each.
         lengths: Numbers of items (k) for which the recall is measured.
         title: Name of the model in messages.
         least_recall: Smallest accepted recall; None for `LEAST_RECALL`.
@@ -229,7 +229,7 @@ def pays(items: int, users: int | None) -> bool:
 
 
 def why_exact(ranker: Ranker) -> str | None:
-    """Return why no index can be built for a ranker; None if one can be built."""
+    """Return the reason why no index can be built for a ranker; None if an index can be built."""
     if not isinstance(ranker, VectorRanker):
         kinds = {"fused": "it adds up several models", "dense": "it scores by weights between items"}
         return f"{kinds.get(ranker.kind, kinds['dense'])}, and an index is of vectors"

@@ -1,4 +1,4 @@
-"""Short measurement of a graph model's real training step, for the choice of a placement."""
+"""Short measurement of a graph model's real training steps, for the choice of a placement."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -34,25 +34,25 @@ def time_ranking_steps(
     """Train a new model for a few steps, measure the steps, and discard the model.
 
     Args:
-        graph: Graph to learn from; if it has fewer batches than steps, it is read again.
-        spec: the architecture.
-        hyperparameters: Settings that it is learned with.
-        execution: the placement to measure.
-        steps: steps to measure.
-        warmup_steps: steps before them, not measured.
-        seed: Seed of weights, order and negatives.
+        graph: Graph of the training part; if it has fewer batches than steps, it is read again from the start.
+        spec: Architecture.
+        hyperparameters: Training hyperparameters.
+        execution: Placement to measure.
+        steps: Number of steps to measure.
+        warmup_steps: Number of steps before the measured steps.
+        seed: Seed of the initial weights, the order of edges and the negatives.
 
     Raises:
-        RequestError: the model cannot be built.
-        DataError: the graph has no edge.
-        HardwareError: the device cannot be used here.
+        RequestError: The model cannot be built.
+        DataError: The graph has no edge.
+        HardwareError: The device cannot be used.
     """
     with applied(execution) as device, seeded(seed, device):
         reset_peak_memory(device)
         model = build_graph_model(spec, graph, seed=seed, device=device).train()
         optimizer = build_optimizer(model, hyperparameters)
         batches = batches_for(model, execution.batch_size, hyperparameters, seed=seed)
-        full = max(1, batches.samples // batches.batch_size)  # a smaller last one would look like a faster step
+        full = max(1, batches.samples // batches.batch_size)  # a smaller last batch would be measured as a faster step
         drawing = Drawing(batches, device)
 
         def take(numbers: Iterable[int], clock: StepClock) -> list[StepSeconds]:
@@ -76,14 +76,14 @@ def time_ranking_steps(
 
 
 def time_steps_of(dataset: Dataset, spec: GraphSpec, execution: Execution, steps: int) -> StepTiming:
-    """Return the times of the steps of an architecture with its usual hyperparameters; see `time_ranking_steps`."""
+    """Return the times of the steps of an architecture with the default hyperparameters; see `time_ranking_steps`."""
     rates = RankingHyperparameters(**spec.learned_with)
     return time_ranking_steps(read_graph(dataset), spec, rates, execution, steps=steps)
 
 
 def describe_graph(dataset: Dataset, spec: GraphSpec, *_: object) -> "Workload":
-    """Return the demand of a graph model, which trains in fp32 only and holds its edges in memory."""
-    from shunter.engine.profiling.workload import workload_of  # imports pydantic
+    """Return the workload of a graph model, which trains in fp32 only, with all edges in memory."""
+    from shunter.engine.profiling.workload import workload_of  # imported here, since pydantic takes long to load
 
     graph = read_graph(dataset)
     counts = count_graph_model(spec, graph, negatives=RankingHyperparameters(**spec.learned_with).negatives)

@@ -1,4 +1,4 @@
-"""Result of the training of a graph model, also saved beside the model."""
+"""Result of the training of a graph model; the result is stored in the model's folder too."""
 
 import math
 from typing import Self
@@ -15,11 +15,11 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
 
     Attributes:
         test: Quality on the test part, which no earlier step has read; items that a user saw in validation are not
-            ranked. Of 0 users if it was not evaluated, as for trials.
-        popularity: The same quality of the order by popularity; None if it was not evaluated.
-        gain: Confidence interval (95 %) of the mean over users of its NDCG@20 less that of the order by popularity, by
-            a paired bootstrap over the users. None if it was not evaluated.
-        parameters: Learned numbers.
+        ranked. A model that was not evaluated, such as a search trial, has 0 test users.
+        popularity: Test quality of a ranking by popularity; None if the model was not evaluated.
+        gain: Confidence interval (95 %) of the mean gain in NDCG@20 over a ranking by popularity, by a paired bootstrap
+        over the users. None if the model was not evaluated.
+        parameters: Number of learned parameters.
     """
 
     test: RankingMetrics = RankingMetrics(recall20=0.0, ndcg20=0.0, users=0)
@@ -29,12 +29,12 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
 
     @property
     def headline(self) -> tuple[str, float]:
-        """Label and value of the main figure on the test part."""
+        """Label and value of the main metric on the test part."""
         return "NDCG@20", self.test.ndcg20
 
     @property
     def test_auc(self) -> float:
-        """AUC on the test part, which a ranking does not have."""
+        """AUC on the test part, which is undefined for a ranking model."""
         return math.nan
 
     def families(self, _: str) -> str:
@@ -42,11 +42,11 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
         return self.spec.family
 
     def with_test(self, figures: UserFigures, popularity: UserFigures) -> Self:
-        """Return the model with its quality on the test part, and write the quality beside the model.
+        """Return the model with its quality on the test part, and write the quality to the model's folder.
 
         Args:
-            figures: Quality on the test part, by user.
-            popularity: The same of the order by popularity.
+        figures: Quality on the test part for each user.
+        popularity: Quality of a ranking by popularity on the test part for each user.
         """
         gain = mean_interval(figures.ndcg20 - popularity.ndcg20, seed=self.schedule.seed)
         found = self.model_copy(update={"test": figures.mean(), "popularity": popularity.mean(), "gain": gain})

@@ -1,4 +1,4 @@
-"""Solution of graph models with a closed form, in passes that are evaluated on the validation part."""
+"""Solver for graph models with a closed-form solution, in passes that are evaluated on the validation part."""
 
 import time
 from dataclasses import replace
@@ -20,24 +20,24 @@ from shunter.model_families import is_solved
 from shunter.models.graph import Graph, GraphSpec, Ranker, build_graph_model, solved_model
 from shunter.models.graph.registry import check_graph_spec
 
-# Share by which a pass has to rank better than the last that counted, or else patience runs on. Set on MovieLens-1M and
-# Amazon's games by hand: iALS made 41 and 55 passes at its three points instead of 48 and 74, for .0002 of NDCG@20.
+# Smallest relative gain of a pass that resets patience. Chosen on MovieLens-1M and Amazon Games: iALS needed 41 and 55
+# passes for its three search points instead of 48 and 74, and lost 0.0002 of NDCG@20.
 LEAST_GAIN = 0.002
 
 
 def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None = None) -> SolvedResult:
-    """Solve one model, and keep the pass that ranks the validation part best.
+    """Solve one model, and return the result of the pass with the best validation quality.
 
-    The solution takes seconds, so no intermediate state is saved: an interrupted call starts over with the same result.
+    The solution takes seconds, so no intermediate state is saved: a repeated call starts over and returns the same.
 
     Args:
-        job: The training; of an iterative model at most `max_epochs` passes are made, and it ends by patience, for
-            which a gain below `LEAST_GAIN` is none.
-        hooks: Functions that are called after each pass.
+    job: Training job. An iterative model is solved in at most `max_epochs` passes, and ends earlier after
+    `patience` passes without a relative gain of at least `LEAST_GAIN`.
+    hooks: Functions that are called after each pass.
 
     Raises:
-        RequestError: An option makes no model, or the model is larger than memory.
-        DataError: The graph has no edge, or no user in it can be validated on.
+    RequestError: An option is invalid, or the model does not fit into memory.
+    DataError: The graph has no edge, or the validation part has no user of the graph.
         KeyboardInterrupt: Ctrl-C.
     """
     data, schedule = job.dataset, job.schedule
@@ -81,8 +81,8 @@ class _Passes:
     """Passes of a solver so far, and the ranker of the best pass.
 
     Args:
-        select_by: Figure of the validation part by which a pass is better than another.
-        only_last: Whether the last counts whatever its figure, as where validation is learned from.
+        select_by: Validation metric by which passes are compared.
+        only_last: Whether the last pass is the best, because the validation part is trained on and cannot compare.
     """
 
     def __init__(self, select_by: SelectBy, *, only_last: bool) -> None:
@@ -128,10 +128,10 @@ class _Passes:
 
 
 def check_solvable(spec: GraphSpec, graph: Graph, device: torch.device) -> None:
-    """Raise if the request gives no model, or a model larger than the memory of the device.
+    """Raise if the model cannot be built, or does not fit into the memory of the device.
 
     Raises:
-        RequestError: The message names the fault and a model that needs less memory.
+    RequestError: The message names the invalid option, or a model that needs less memory.
     """
     check_graph_spec(spec)
     solved_model(spec.family).check_fits(spec, graph, available_memory_bytes(device))
@@ -149,8 +149,8 @@ def train_any_ranker(
     """Train a ranking model, by a solver or step by step.
 
     Args:
-        job: The training; its data set is converted to a graph if that is not done yet.
-        hooks: Functions that are called during the training.
+        job: Training job; its data set is converted to a graph if necessary.
+        hooks: Functions that are called during training.
         checkpointing: Folder and frequency of its checkpoints; None saves no state.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Best items by a sparse ranker: only the scores that are not 0 are computed and compared.
+"""Best items by a sparse ranker: only nonzero scores are computed and compared.
 
-With 41,000 items and 100 neighbours a user has scores for a few thousand items; all other items have the score 0.
+With 41,000 items and 100 neighbours of each item, a user has nonzero scores for a few thousand items only.
 """
 
 from typing import Any
@@ -11,14 +11,14 @@ import torch
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions
 from shunter.models.graph.history_rankers import SparseHistoryRanker, spread
 
-USERS_AT_ONCE = 512  # whose scores are computed together
-ROWS_AT_ONCE = 64  # that are compared together
+USERS_AT_ONCE = 512  # users whose scores are computed together
+ROWS_AT_ONCE = 64  # rows of scores that are compared together
 
 
 def sparse_first_items(
     ranker: SparseHistoryRanker, users: np.ndarray, seen: Interactions, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best unseen items for each user, and the users whose list is certain.
+    """Return the best unseen items for each user, and a mask of the users for whom the list is certain.
 
     The list is uncertain for users without interactions, with fewer items of a positive score than requested, or with
     equal scores of the last item and the next one.
@@ -30,7 +30,7 @@ def sparse_first_items(
         count: Number of items.
 
     Returns:
-        Items, int64 `[users, count]`, the best first, and whether they are known, bool `[users]`.
+        Items, int64 `[users, count]`, the best first; and a mask of users with a certain list, bool `[users]`.
     """
     from scipy.sparse import csr_array  # imported here, since it takes long to load
 
@@ -54,7 +54,7 @@ def sparse_first_items(
 
 
 def _seen(users: np.ndarray, seen: Interactions, width: int) -> np.ndarray:
-    """Return which items are not ranked for each user, bool `[users, width]`: seen ones and the unknown one."""
+    """Return a mask of the items that are not ranked for each user, bool `[users, width]`: seen items and `UNKNOWN`."""
     found = np.zeros((len(users), width), bool)
     found[:, UNKNOWN] = True
     lowest, highest = np.searchsorted(seen.users, [users[0], users[-1] + 1])
@@ -65,9 +65,10 @@ def _seen(users: np.ndarray, seen: Interactions, width: int) -> np.ndarray:
 
 
 def _highest(scores: np.ndarray, items: np.ndarray, starts: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the items of the highest scores of each row, and whether these are positive and distinct from the next.
+    """Return the items with the highest scores of each row, and a mask of the rows for which these items are certain.
 
-    Rows of about equal length are compared together, so that few places of the table are empty.
+    A row is certain if its highest scores are positive, and the last of them exceeds the next score. Rows of about
+    equal length are compared together, so that their common table needs little padding.
     """
     lengths = np.diff(starts)
     found, is_known = np.full((len(lengths), count), UNKNOWN), np.zeros(len(lengths), bool)

@@ -1,7 +1,7 @@
-"""Rankers as files: safetensors for the vectors, JSON for the rest; loading executes no code from them.
+"""Storage of ranking models as safetensors and JSON files, whose loading executes no stored code.
 
-model.json           which fields are user and item, the architecture, the kind of ranker, checksum of its tensors
-model.safetensors    vectors, or weights between items and what the users chose; degrees
+model.json           names of the user and item fields, architecture, kind of ranker, checksum of the tensors
+model.safetensors    node degrees; and vectors, or weights between items with the items that each user chose
 """
 
 import json
@@ -28,14 +28,14 @@ KIND = "ranker"
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRanker:
-    """Ranker with the meaning of its ids.
+    """Ranker with its architecture and the meaning of its ids.
 
     Attributes:
-        ranker: The ranker, on the CPU.
-        spec: its architecture.
-        features: Features of the data that it was trained on.
-        user: name of the field that holds the user.
-        item: name of the field that holds the item.
+    ranker: Ranker, on the CPU.
+    spec: Architecture.
+    features: Features of the training data.
+    user: Name of the user field.
+    item: Name of the item field.
     """
 
     ranker: Ranker
@@ -46,7 +46,7 @@ class StoredRanker:
 
 
 def ranker_of(model: Any) -> Ranker:
-    """Return the ranker of a trained model: its vectors if it is learned in steps, or itself."""
+    """Return the ranker of a trained model: its vectors if it was trained step by step, otherwise the model itself."""
     return VectorRanker.of(model) if isinstance(model, GraphModel) else model
 
 
@@ -68,19 +68,19 @@ def save_ranker(stored: StoredRanker, directory: Path) -> None:
 
 
 def is_ranker(directory: Path) -> bool:
-    """Return True if the folder has a ranker, not a click model.
+    """Return True if the folder contains a ranker, and False if it contains a click model.
 
     Raises:
-        CheckpointError: there is no model.
+    CheckpointError: The folder contains no model.
     """
     return read_json(directory / "model.json").get("kind") == KIND
 
 
 def load_ranker(directory: Path) -> StoredRanker:
-    """Read what `save_ranker` wrote.
+    """Read a ranker that `save_ranker` wrote.
 
     Raises:
-        CheckpointError: a file is missing, damaged or does not belong to the other.
+    CheckpointError: A file is missing or damaged, or the two files do not belong together.
     """
     path, weights = directory / "model.json", directory / "model.safetensors"
     description = read_json(path)
@@ -92,7 +92,7 @@ def load_ranker(directory: Path) -> StoredRanker:
             rows = {field.name: field.rows for field in features.categorical}
             shape = dict(description.get("ranker") or _first_kind(spec))
             kind = RANKERS[shape.pop("kind")]
-            with torch.device("meta"):  # takes no memory
+            with torch.device("meta"):  # allocates no memory
                 tensors = kind.empty(rows[user], rows[item], **shape).state_dict().values()
             check_size(file, weights, sum(tensor.numel() * tensor.element_size() for tensor in tensors))
             ranker = kind.empty(rows[user], rows[item], **shape)
@@ -101,6 +101,6 @@ def load_ranker(directory: Path) -> StoredRanker:
 
 
 def _first_kind(spec: GraphSpec) -> dict[str, Any]:
-    """Return the ranker of a file of the first format, which holds vectors only."""
+    """Return the description of the ranker in a file of the first format, which contains vectors only."""
     assert isinstance(spec, VectorSpec)
     return {"kind": "vectors", "width": spec.embedding_dim}

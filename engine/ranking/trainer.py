@@ -1,9 +1,11 @@
 """Training of a graph model: epochs over the edges with early stopping, and a state that can be resumed from any step.
 
-The loss is that of the model, which compares a positive with negatives (`shunter.models.graph.losses`), with LightGCN's
-weight decay (SIGIR 2020, equation 15):
+The loss of a sample is the model's loss, which compares a positive with negatives (`shunter.models.graph.losses`), plus
+LightGCN's weight decay (SIGIR 2020, equation 15):
 
-    loss of the model + weight decay * 1/2 * squares of the own embeddings of user, positive and negatives, a sample
+loss of the model + weight decay * 1/2 * sum of squares of the embeddings of user, positive and negatives
+
+The squared embeddings are those before propagation.
 """
 
 import math
@@ -41,11 +43,11 @@ class RankingData:
     """Training data of a graph model.
 
     Attributes:
-        graph: the edges, which are learned from.
-        validation: decides when to stop.
-        fingerprint: Fingerprint of the data, so that no checkpoint meets another.
-        learns_validation: Whether the validation part is among the edges, so that it cannot evaluate models.
-        repeats: Whether pairs of the training part are to be found in the validation part too.
+        graph: Edges to train on.
+        validation: Validation pairs, for early stopping.
+        fingerprint: Fingerprint of the data, by which checkpoints of other data are recognised.
+        learns_validation: Whether the model trains on the validation part too, which then cannot evaluate models.
+        repeats: Whether validation pairs count even if the training part contains them.
     """
 
     graph: Graph
@@ -56,10 +58,10 @@ class RankingData:
 
     @classmethod
     def of(cls, dataset: Dataset, *, learn_validation: bool = False, repeats: Repeats = "drop") -> "RankingData":
-        """Return the clicks of a data set as a graph: the training part, and on request the validation part.
+        """Convert a data set to a graph of the training part, with `learn_validation` of the validation part too.
 
         Raises:
-            DataError: The schema names no user and item, or no user of the graph can be validated on.
+        DataError: The schema names no user and item, or the validation part has no user of the graph.
         """
         graph, validation = read_graph(dataset), read_interactions(dataset, "validation")
         if learn_validation:
@@ -74,14 +76,14 @@ class RankingData:
         )
 
     def evaluate(self, ranker: Ranker) -> RankingMetrics:
-        """Return the quality on the validation part, of 0 users if the validation part is learned."""
+        """Return the quality on the validation part; of 0 users if that part is trained on."""
         if self.learns_validation:
             return RankingMetrics(recall20=0.0, ndcg20=0.0, users=0)
         return evaluate_ranking(ranker, self.validation, self.seen, name="validation", repeats=self.repeats)
 
     @property
     def seen(self) -> Interactions:
-        """Return the edges, as interactions that need no recommendation."""
+        """Return the edges as interactions that are not recommended again."""
         return self._edges(self.graph)
 
     @staticmethod
@@ -100,16 +102,16 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
     number of threads. On a GPU the sums over edges have no fixed order.
 
     Args:
-        job: The training; its batch size counts positives.
+        job: Training job; its batch size is the number of positives.
         hooks: Functions that are called during training.
-        checkpointing: Folder and frequency of its checkpoints; None keeps it in memory only.
+        checkpointing: Folder and frequency of the checkpoints; None keeps the state in memory only.
 
     Raises:
-        RequestError: the model cannot be built, no epoch is requested, or bf16 is requested.
-        DataError: the graph has no edge, or no user in it can be validated on.
-        TrainingError: the loss is not a number any more; the last good checkpoint is kept.
-        CheckpointError: the checkpoint is damaged or belongs to another training run.
-        HardwareError: the device cannot be used here.
+        RequestError: The model cannot be built, no epoch is requested, or bf16 is requested.
+        DataError: The graph has no edge, or the validation part has no user of the graph.
+        TrainingError: The loss is not finite; the last good checkpoint is kept.
+        CheckpointError: The checkpoint is damaged or belongs to another training run.
+        HardwareError: The device cannot be used.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(job)
@@ -127,7 +129,7 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
 def ranking_step(
     model: GraphModel, optimizer: torch.optim.Optimizer, triples: Triples, hyperparameters: RankingHyperparameters
 ) -> Tensor:
-    """Forward, backward and update on one batch; returns the loss without weight decay, a scalar on the device."""
+    """Run forward, backward and update on one batch; return the loss without weight decay, a scalar on the device."""
     optimizer.zero_grad(set_to_none=True)
     loss = model.loss(triples.users, triples.positives, triples.negatives)
     squares = model.own_squares(triples.users, torch.cat([triples.positives, triples.negatives.flatten()]))
@@ -139,14 +141,14 @@ def ranking_step(
 def batches_for(
     model: GraphModel, batch_size: int, hyperparameters: RankingHyperparameters, *, seed: int
 ) -> TripleBatches:
-    """Return the source of the batches that a model is trained on."""
+    """Return the training batches of a model."""
     return TripleBatches(
         model.graph, batch_size, negatives=hyperparameters.negatives, seed=seed, by_user=model.reads_order
     )
 
 
 def build_optimizer(model: GraphModel, hyperparameters: RankingHyperparameters) -> torch.optim.Optimizer:
-    """Adam over all weights: propagation gives every embedding a gradient at every step."""
+    """Build Adam over all weights: with propagation every embedding has a gradient at every step."""
     return torch.optim.Adam(model.parameters(), lr=hyperparameters.learning_rate, fused=True)
 
 
@@ -160,13 +162,13 @@ class _State(RunState):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "_State":
         values = dict(values)
-        figure = values.pop("best_ndcg", None)  # its name when NDCG@20 was the only figure that chose
+        figure = values.pop("best_ndcg", None)  # name in old checkpoints, when NDCG@20 was the only selection metric
         history = [RankingReport.from_dict(report) for report in values["history"]]
         return cls(**{**values, **({} if figure is None else {"best_figure": figure}), "history": history})
 
 
 class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
-    """Running training of a graph model."""
+    """Training run of a graph model."""
 
     def __init__(self, job: GraphJob, hooks: Hooks) -> None:
         data, hyperparameters, execution, schedule = job.dataset, job.hyperparameters, job.execution, job.schedule
@@ -181,7 +183,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         self.seen = data.seen
 
     def result(self, stop_reason: StopReason, memory_bytes: int) -> RankingResult:
-        """Summarise."""
+        """Return the result of the training run."""
         state = self.state
         return RankingResult(
             model=self.model.eval(),
@@ -202,7 +204,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
-        """Train until the end of the current epoch; return the reason if a condition ends the training before."""
+        """Train until the end of the current epoch; return the reason if a stopping condition ends training earlier."""
         total_steps = self.schedule.max_epochs * len(self.batches)
         drawing = Drawing(self.batches, self.device)
         self.clock = step_clock(self.device, lambda: drawing.seconds)
@@ -223,7 +225,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         return None
 
     def _train_batch(self, triples: Triples, index: int) -> None:
-        """Make one step; after an exception within it the weights must not be saved."""
+        """Train on one batch; after an exception within the step the weights must not be saved."""
         state = self.state
         self.model.reseed(step_seed(self.schedule.seed, state.epoch, index))
         self.may_save = False
@@ -289,7 +291,7 @@ def _check(job: GraphJob) -> None:
 
 
 def _identity(job: GraphJob) -> dict[str, Any]:
-    """Return the properties by which a checkpoint is recognised as that of the same training run."""
+    """Return the values that must be equal for a checkpoint to belong to the same training run."""
     return {
         **({"parts": "training and validation"} if job.dataset.learns_validation else {}),
         "data fingerprint": job.dataset.fingerprint,
@@ -305,22 +307,22 @@ def _identity(job: GraphJob) -> dict[str, Any]:
 
 @torch.no_grad()
 def take_vectors(model: GraphModel, start: WarmStart) -> int:
-    """Initialise the embeddings of known users and items, in place, with the vectors by which the former model ranks.
+    """Initialise the embeddings of known users and items, in place, with the final vectors of a former model.
 
-    A file has the final vectors and not the embeddings before propagation or towers. The new model therefore propagates
-    them once more, and its first ranking differs from that of the former model. New users and items, those without an
-    edge, and all other weights keep their initial values.
+    A stored model has the final vectors, not the embeddings before propagation or towers. The new model therefore
+    propagates the vectors once more, and its first ranking differs from the ranking of the former model. New users and
+    items, users and items without an edge, and all other weights keep their initial values.
 
     Args:
-        model: The model as it was initialised.
-        start: The former model, with the ids of its user and its item field that have the same meaning. For a fused
-            model it is one of its members.
+    model: Newly initialised model.
+    start: Former model, with the user and item ids that have the same meaning in both models. If the former model
+    is a fusion, one of its members.
 
     Returns:
-        Vectors taken; 0 of a former model that has none, or others of another width.
+    Number of copied vectors; 0 if the former model has no vectors or vectors of another width.
 
     Raises:
-        CheckpointError: The former model is missing or damaged.
+    CheckpointError: The former model is missing or damaged.
     """
     stored = load_ranker(start.directory)
     former = member_of(stored.ranker, start.member)
@@ -332,7 +334,7 @@ def take_vectors(model: GraphModel, start: WarmStart) -> int:
         (stored.item, model.items, former.item_vectors, former.item_degrees),
     )
     for name, embeddings, vectors, degrees in sides:
-        if not len(embeddings):  # users who have none of their own
+        if not len(embeddings):  # in some models users have no embeddings
             continue
         shared = start.rows[name]
         ids, former_ids = torch.from_numpy(shared.now), torch.from_numpy(shared.former)

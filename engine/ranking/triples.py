@@ -19,9 +19,9 @@ class Triples:
     """Batch of training triples: user, chosen item and sampled items.
 
     Attributes:
-        users: int64 `[samples]`.
-        positives: int64 `[samples]`, an item that each chose.
-        negatives: int64 `[samples, negatives]`, items that each did not choose.
+        users: User of each sample, int64 `[samples]`.
+        positives: Item that the user chose, int64 `[samples]`.
+        negatives: Items that the user did not choose, int64 `[samples, negatives]`.
     """
 
     users: Tensor
@@ -42,25 +42,25 @@ class Triples:
         return Triples(users=copied(self.users), positives=copied(self.positives), negatives=copied(self.negatives))
 
 
-MOST_CELLS = 2**27  # bytes of a table of who chose what, up to which it is faster than a search among the edges
+MOST_CELLS = 2**27  # bytes of the largest (user, item) table of choices that is faster than a search in the edges
 
 
 class TripleBatches:
     """Batches of the edges of a graph, each edge with sampled negatives.
 
-    Order and negatives depend only on seed, epoch and batch, so that any batch can be reproduced. A negative is any
-    known item with equal probability, except items that the user chose in the training part. Edges of a user who chose
-    every item are left out.
+    Order and negatives depend only on seed, epoch and batch, so that any batch can be reproduced. A negative is sampled
+    uniformly from the known items that the user did not choose in the training part. Edges of a user who chose every
+    item are excluded.
 
     Args:
-        graph: the edges.
-        batch_size: positives a batch; the last one of an epoch may be smaller.
-        negatives: for each positive.
-        seed: Seed of order and negatives.
-        by_user: Whether the edges of a user are consecutive, with the users shuffled; otherwise all edges are shuffled.
+    graph: Graph with the edges.
+    batch_size: Number of positives in a batch; the last batch of an epoch may be smaller.
+    negatives: Number of negatives for each positive.
+    seed: Seed of order and negatives.
+    by_user: Whether the edges of a user are consecutive, with the users shuffled; otherwise all edges are shuffled.
 
     Raises:
-        DataError: every user chose every item.
+    DataError: Every user chose every item.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class TripleBatches:
 
     @property
     def samples(self) -> int:
-        """Positives of an epoch."""
+        """Number of positives in an epoch."""
         return len(self._users)
 
     def __len__(self) -> int:
         return math.ceil(self.samples / self.batch_size)
 
     def batch(self, epoch: int, index: int) -> Triples:
-        """Batch `index` of an epoch."""
+        """Return batch `index` of an epoch."""
         rows = self._order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         users = self._users[rows]
         drawn = self._negatives(np.repeat(users, self.negatives), np.random.default_rng([self.seed, epoch, index, 1]))
@@ -107,7 +107,7 @@ class TripleBatches:
         return random.permutation(self.samples)
 
     def _negatives(self, users: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Draw an item for each user, and draw again for users who chose it (rejection sampling)."""
+        """Sample an item for each user, and sample again for users who chose that item (rejection sampling)."""
         items = random.integers(UNKNOWN + 1, self._item_count, len(users))
         wrong = np.flatnonzero(self._is_chosen(users, items))
         while len(wrong):
@@ -124,14 +124,14 @@ class TripleBatches:
 
 
 class Drawing:
-    """Sampler of batches for a device, which measures its own time.
+    """Sampler that returns batches on a device and measures its own time.
 
     Args:
-        batches: Batches to draw.
-        device: Device where they are needed.
+    batches: Batches to sample.
+    device: Device of the returned batches.
 
     Attributes:
-        seconds: time that drawing took so far.
+    seconds: Seconds spent on sampling so far.
     """
 
     def __init__(self, batches: TripleBatches, device: torch.device) -> None:
@@ -139,7 +139,7 @@ class Drawing:
         self.seconds = 0.0
 
     def batch(self, epoch: int, index: int) -> Triples:
-        """One batch on the device."""
+        """Return batch `index` of an epoch, on the device."""
         started = time.perf_counter()
         drawn = self._batches.batch(epoch, index).to(self._device)
         self.seconds += time.perf_counter() - started

@@ -27,9 +27,9 @@ class DeepfmLayers(nn.Module):
 
         `FM = sum_i w_i + sum_{i<j} <v_i, v_j>`
 
-    needs no second table, and each lookup returns both. The pairwise sum is that of Rendle (2010, lemma 3.1),
-    `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors, which is linear in the number of fields. The dense
-    features are one more field, whose vector is the output of the bottom MLP.
+    needs no second table, and each lookup returns factors and weight. The pairwise sum is that of Rendle (2010, lemma
+    3.1), `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors, which is linear in the number of fields. The
+    dense features are one more field, whose vector is the output of the bottom MLP.
 
     Several tasks share the factorisation machine, with one factor for each task; the deep network has a head for each:
     `logit_t = a_t FM + DNN_t`, with every `a_t` initially 1.

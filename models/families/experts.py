@@ -1,4 +1,4 @@
-"""Parts that families for several labels share: a gate that mixes experts, and a head for each label."""
+"""Modules that families for several labels share: a gate that mixes experts, and a head for each label."""
 
 from collections.abc import Sequence
 

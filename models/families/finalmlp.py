@@ -22,8 +22,8 @@ class FinalmlpSpec(ModelSpec):
         second_widths: Hidden widths of the second stream; if empty, those of the first.
         gate_widths: Hidden widths of the MLP that gates the input of a stream.
         first_gate: Names of the fields that gate the input of the first stream; if empty, the gate is constant.
-        second_gate: Names of the fields that gate the input of the second stream, likewise.
-        fusion_heads: Number of parts of the streams for the bilinear products; divides their last widths.
+        second_gate: Names of the fields that gate the input of the second stream; if empty, the gate is constant.
+        fusion_heads: Number of heads of the bilinear products; divides the last widths of both streams.
     """
 
     family: ClassVar[str] = "finalmlp"
@@ -38,9 +38,9 @@ class FinalmlpSpec(ModelSpec):
 class FeatureGate(nn.Module):
     """Stream-specific feature selection: `h = 2 sigmoid(gate(x)) * e`, elementwise.
 
-    The gate multiplies each number of the embeddings by a factor between 0 and 2. Its context x are the vectors of some
-    fields, such as those of the user, through an MLP. Without context fields the gate is the same for all samples. Its
-    output is then a learned vector, since an MLP over one learned vector could express no more.
+    The gate multiplies each number of the embeddings by a factor between 0 and 2. An MLP computes the factors from the
+    context x, which is the vectors of some fields, such as the user's. Without context fields the factors are one
+    learned vector for all samples, since an MLP over a learned vector could express no more.
 
     Args:
         width: Width of the input, the concatenated vectors.
@@ -68,7 +68,8 @@ class FeatureGate(nn.Module):
 class BilinearFusion(nn.Module):
     """Stream-level fusion by multi-head bilinear products: `b + w_1^T o_1 + w_2^T o_2 + sum_h o_1h^T W_h o_2h`.
 
-    Both outputs are split into heads, and only equal heads are multiplied, which divides the cost by their number.
+    Both outputs are split into heads, and only heads of the same index are multiplied. This divides the cost by the
+    number of heads.
 
     Args:
         first: Width of the first stream.
@@ -84,7 +85,9 @@ class BilinearFusion(nn.Module):
         self.heads = heads
         self.first, self.second = OutputLayer(first, 1), OutputLayer(second, 1)
         weights = torch.empty(heads, first // heads, second // heads)
-        if not weights.is_meta:  # drawing on the meta device would load torch's compiler, as in `normal_parameter`
+        if (
+            not weights.is_meta
+        ):  # random numbers on the meta device would load torch's compiler, as in `normal_parameter`
             nn.init.normal_(weights, std=(2 / weights.numel()) ** 0.5)
         self.bilinear = nn.Parameter(weights)
 

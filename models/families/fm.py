@@ -28,8 +28,8 @@ class FmLayers(nn.Module):
     """All layers of a factorisation machine above the tables.
 
     Equation 1 of the paper is `logit = b + sum_i w_i x_i + sum_{i<j} <v_i, v_j> x_i x_j`, over the ids of a sample,
-    with `x` = 1, and the dense features. A table row has the factors `v` of an id, and in its last number the weight
-    `w`, or with several tasks in its last numbers one weight for each. The sum over pairs is that of lemma 3.1,
+    with `x` = 1, and the dense features. A table row contains the factors `v` of an id, followed by its weight `w`, or
+    by one weight for each of several tasks. The sum over pairs is that of lemma 3.1,
     `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors. The vectors of a bag of ids are summed, so a bag counts
     as one feature.
 

@@ -1,11 +1,11 @@
 """HSTU: attention without a softmax over a history with the candidate (Zhai et al., ICML 2024, arXiv 2402.17152).
 
-The weights of a softmax sum to one, which hides how many ids of a history are related to the candidate. Here each
+The weights of a softmax sum to one, which hides how many ids of a history are related to the candidate. In HSTU each
 weight is independent, `SiLU(q k + bias) / n`, and the result is normalised and gated (equations 1 to 3).
 
-The bias is a number for each head and each distance between two positions. As in ALiBi (Press et al., ICLR 2022) it
-initially prefers near positions, since a random bias would hide the order. A history has only ids, so the paper's
-second bias, for the time between two ids, is left out; so is the alternation of ids and user actions.
+The bias is a number for each head and each distance between two positions. As in ALiBi (Press et al., ICLR 2022) the
+bias initially prefers near positions, since a random bias would hide the order. A history consists of ids only.
+The paper's bias for the time between two ids, and its alternation of ids and user actions, are therefore left out.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ class HstuSpec(ModelSpec):
         hstu_layers: Number of layers.
         attention_heads: Heads of each layer.
         query_width: Width of the queries and keys of a head; None: `embedding_dim` over the heads, rounded up.
-        value_width: Width of the values and gates of a head; None: the same default.
-        relative_bias: Whether the distance of two positions adds a bias to their attention score.
+        value_width: Width of the values and gates of a head; None: `embedding_dim` over the heads, rounded up.
+        relative_bias: Whether a learned bias by the distance of two positions is added to their attention score.
     """
 
     family: ClassVar[str] = "hstu"
@@ -47,7 +47,7 @@ class HstuSpec(ModelSpec):
 
     @property
     def head_widths(self) -> tuple[int, int]:
-        """Width of a head's queries, and width of its values."""
+        """Widths of a head's queries and values."""
         width = -(-self.embedding_dim // self.attention_heads)
         return self.query_width or width, self.value_width or width
 
@@ -108,7 +108,7 @@ class HstuLayer(nn.Module):
         return of_heads.unflatten(0, (-1, self.heads)).transpose(1, 2).flatten(2)
 
     def _biases(self, ages: Tensor, asking: int) -> Tensor:
-        """Return biases `[batch, heads, asking, n]`: the candidate's by age, those between ids by their positions."""
+        """Return biases `[batch, heads, asking, n]`: by age for the candidate, by distance between ids."""
         assert self.bias is not None
         of_candidate = nn.functional.embedding(ages, self.bias).transpose(1, 2).unsqueeze(2)
         if asking == 1:
@@ -121,7 +121,7 @@ class HstuLayer(nn.Module):
 class HstuEncoder(nn.Module):
     """HSTU layers over the candidate followed by the history.
 
-    An id attends to itself and earlier ids, the candidate to all. A history with a vocabulary of its own has no
+    An id attends to itself and earlier ids, the candidate to all ids. A history with a vocabulary of its own has no
     candidate; a learned vector is used instead.
 
     Args:
@@ -152,7 +152,7 @@ class HstuEncoder(nn.Module):
 
 
 def _nearest_first(length: int, heads: int) -> Tensor:
-    """Return the initial bias at distances from 0 to `length`, `[length + 1, heads]`; flatter from head to head."""
+    """Return the initial bias at distances from 0 to `length`, `[length + 1, heads]`; flatter for later heads."""
     distance = (torch.arange(length + 1) - 1).clamp(min=0)
     return NEAREST * 0.5 ** (distance.unsqueeze(1) * 0.5 ** torch.arange(heads))
 

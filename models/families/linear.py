@@ -1,4 +1,4 @@
-"""Parts that families without hidden layers share: the linear term, and the check of unsupported options."""
+"""Code that families without hidden layers share: the linear term, and the check of unsupported options."""
 
 from dataclasses import fields
 
@@ -40,10 +40,10 @@ class LinearTerm(nn.Module):
 
 
 def check_no_hidden_layers(spec: ModelSpec) -> None:
-    """Raise if options of hidden layers are set, so that none is silently ignored.
+    """Raise if an option of hidden layers is set, so that no option is silently ignored.
 
     Raises:
-        RequestError: Such an option is not at its default.
+    RequestError: An option of hidden layers differs from its default.
     """
     defaults = {option.name: option.default for option in fields(spec)}
     for name in HIDDEN_OPTIONS:

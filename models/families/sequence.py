@@ -31,8 +31,9 @@ class SequenceSpec(ModelSpec):
         encoder: Kind of the layers that read the histories, position by position.
         encoder_widths: Hidden width of each of the encoder's layers.
         encoder_output: Output of the last layer: its state after the newest position, or the mean of its states.
-        encoder_dropout: Dropout share of the inputs and states of each encoder layer in training, drawn again at each
-            position; `dropout_kind` decides whether each sample drops its own units.
+        encoder_dropout: Dropout rate of the inputs and states of each encoder layer in training, with a new mask at
+            each
+        position; `dropout_kind` determines whether each sample has its own mask.
     """
 
     family: ClassVar[str] = "sequence"
@@ -52,8 +53,8 @@ class RecurrentLayer(SelfInitialised):
     Args:
         inputs: Width of a position.
         hidden: Width of the state.
-        dropout: Dropout share of inputs and states in training, drawn again at each position.
-        dropout_kind: Whether each sample drops its own units, or all samples of a batch the same.
+        dropout: Dropout rate of inputs and states in training, with a new mask at each position.
+        dropout_kind: Whether each sample drops its own units, or all samples of a batch drop the same units.
 
     Attributes:
         gates: Number of gates: blocks of `hidden` rows in the weights of `input_gates` and `state_gates`.
@@ -71,7 +72,7 @@ class RecurrentLayer(SelfInitialised):
         self.state_gates = nn.Linear(hidden, self.gates * hidden)
 
     def forward(self, positions: Tensor) -> Tensor:
-        """`[batch, length, inputs]` to the state after each position, `[batch, length, hidden]` in float32."""
+        """Map `[batch, length, inputs]` to the state after each position, `[batch, length, hidden]` in float32."""
         drops = self.training and self.dropout > 0
         from_inputs = self._from_inputs(positions) if drops else self.input_gates(positions).float().unbind(1)
         from_state = self._from_state() if drops else self.state_gates
@@ -98,7 +99,7 @@ class RecurrentLayer(SelfInitialised):
     state_vectors: int
 
     def initialise(self) -> None:
-        """Draw weights that need another initialisation than those of an MLP; only an LSTM has such weights."""
+        """Initialise weights differently from those of an MLP if necessary; only an LSTM does so."""
 
     @abstractmethod
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -115,9 +116,9 @@ class RecurrentLayer(SelfInitialised):
 
 
 class _DroppedProduct:
-    """Linear layer with dropout where all samples drop the same input units, drawn again at each call.
+    """Linear layer with dropout of the same input units for all samples, chosen anew at each call.
 
-    The weights are transposed once, so that the weights of each kept unit are contiguous.
+    The weights are transposed once, so that the weights of each remaining unit are contiguous.
 
     Args:
         layer: The layer.

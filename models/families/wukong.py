@@ -4,8 +4,8 @@ Each layer takes `[batch, n, dim]`, the n vectors of a sample X. Section 3.2 of 
 
     FM(X)  = X (X^T Y)                                n x k: products of all pairs, by k learned projections Y of n
     FMB(X) = reshape(MLP(LN(flatten(FM(X)))))         the vectors of the factorisation machine block
-    LCB(X) = W X                                      those of the linear compression block
-    layer  = LN([FMB(X), LCB(X)] + X)                 X by a linear map over vectors where their number changes
+    LCB(X) = W X                                      the vectors of the linear compression block
+    layer  = LN([FMB(X), LCB(X)] + X)                 X is mapped linearly if the number of vectors changes
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
-"""Communication costs fitted to measurements: a line for each collective, and a model across training jobs.
+"""Communication costs of collective operations: an analytical network model, and costs fitted to measurements.
 
-Analytical network model: the time of a collective operation between machines.
-
-After the cost model of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
-IJHPCA 19(1), 2005, section 3: latency + bytes / bandwidth for each message, with ring algorithms.
+The network model between machines follows Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
+Operations in MPICH", IJHPCA 19(1), 2005, section 3. A message takes latency + bytes / bandwidth, and the collectives
+use ring algorithms. Measured costs are fitted by a straight line for each collective, and by a model over many jobs.
 """
 
 from collections.abc import Sequence
