@@ -1,1 +1,1 @@
-"""Hyperparameter search: spaces, studies, search methods, and how past studies are used."""
+"""Hyperparameter search: spaces, studies, search methods, and the use of past studies."""

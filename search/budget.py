@@ -18,13 +18,13 @@ FILE = "used.json"  # in the folder of a search: joules used by its trials
 class BudgetMeter:
     """Time and energy of the trials of a search, in this attempt and in earlier, interrupted attempts.
 
-    This budget bounds the search alone; `shunter.engine.stopping.Budget` bounds the whole run by the user's limits.
+    This budget limits the search only; `shunter.engine.stopping.Budget` applies the user's limits to the whole run.
 
     Args:
         directory: Folder of the search, where the used joules are stored.
         minutes: Time of the search.
-        joules: Returns the joules of this attempt so far; None if no meter works.
-        max_kwh: Largest energy of the search, in kilowatt hours; None is no limit.
+        joules: Function that returns the joules of this attempt so far; None if no meter works.
+        max_kwh: Largest energy of the search, in kilowatt hours; None: no limit.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class BudgetMeter:
 
     @property
     def share(self) -> float:
-        """Used share of the time or of the energy, whichever is larger; 0 without a budget."""
+        """Used share of the time or of the energy budget, whichever is larger; 0 without a budget."""
         energy = 0.0 if self.max_joules is None else (self.joules or 0.0) / self.max_joules
         return max(self.minutes.used_share_of_trials, energy)
 
     def left(self, trials: int | None) -> BudgetLeft:
-        """Return the rest of the budget; `trials` is the number of trials that may still begin."""
+        """Return the remaining budget; `trials` is the number of trials that may still begin."""
         joules = self.joules if self.max_joules is not None else None
         return BudgetLeft(
             trials=trials,

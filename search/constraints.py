@@ -1,4 +1,4 @@
-"""The user's limits as constraints of a search: the amount by which a trained point breaks each limit."""
+"""The user's limits as constraints of a search: the amount by which a trained point exceeds each limit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from shunter.requests import Limits, TrainRequest
 
 GIB = 2**30
 ESTIMATED = frozenset({"max_hours", "max_kwh", "max_cost"})  # limits of the final training, which is only estimated
-NEAR_AUC = 0.01  # AUC below the limit that an ensemble may make up for; the ensemble's AUC is checked later
+NEAR_AUC = 0.01  # tolerated AUC below the limit, since an ensemble may gain as much; its AUC is checked later
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalTraining:
-    """Time, energy and money that are left for training the best settings in full.
+    """Remaining time, energy and money for the full training of the best settings.
 
     Attributes:
-        members: Number of models of the ensemble.
-        seconds: Time that the limit leaves for this training run; None without a limit.
-        joules: Energy that the limit leaves for this training run; None without a limit.
-        money: Money that the limit leaves for this training run; None without a limit.
+    members: Number of models in the ensemble.
+    seconds: Remaining seconds; None without a limit.
+    joules: Remaining joules; None without a limit.
+    money: Remaining money, in the user's currency; None without a limit.
         price_per_hour: Price of the machine, in the user's currency.
     """
 
@@ -52,7 +52,7 @@ class FinalTraining:
 
     @classmethod
     def of(cls, request: TrainRequest, used_seconds: float = 0.0, used_joules: float = 0.0) -> "FinalTraining":
-        """Return the limits less the use before the search and less the search's own budget.
+        """Return the limits minus the usage before the search and minus the search's own budget.
 
         Args:
             request: Request with limits and budget.
@@ -72,10 +72,10 @@ class FinalTraining:
 
 
 def violations_of(measured: Measured, limits: Limits, final: FinalTraining) -> dict[str, float]:
-    """Return for each limit the amount by which the point breaks it, in the unit of the limit; at most 0 if kept.
+    """Return the amount by which the point exceeds each limit, in the limit's unit; at most 0 if it keeps the limit.
 
     Memory, power and AUC are those of the trial. Hours, energy and cost are estimated for a full training run of every
-    ensemble member, from a pass over the data in the trial. Limits without a measurement are left out.
+    ensemble member, from a pass over the data in the trial. Limits without a measurement are omitted.
     """
     values: dict[str, float] = {}
     if limits.min_auc is not None and measured.auc is not None:
@@ -96,7 +96,7 @@ def violations_of(measured: Measured, limits: Limits, final: FinalTraining) -> d
 
 
 def breaks_a_measured_limit(violations: Mapping[str, float]) -> bool:
-    """Return True if a measured value breaks a limit; estimates of the final training do not count.
+    """Return True if a measured value exceeds a limit; estimates for the final training do not count.
 
     An AUC at most `NEAR_AUC` below its limit does not count either: an ensemble of such models may reach the limit.
     """

@@ -20,11 +20,11 @@ class PastStudy:
     """Finished search of an earlier run.
 
     Attributes:
-        name: Name of the data of that search.
-        trials: Points, as parameters of that search's own space, with their outcomes; at least one has a result.
-        distance: Distance of that data from the present data; 0 for the same data.
-        run_id: MLflow run of that search; empty if the search does not come from MLflow.
-        features: Meta-features of that data; empty if unknown.
+        name: Name of the past search's data.
+        trials: Points with their outcomes, as parameters of the past search's own space; at least one has a result.
+        distance: Distance of the past search's data from the present data; 0 for the same data.
+        run_id: MLflow run of the past search; empty if the search does not come from MLflow.
+        features: Meta-features of the past search's data; empty if unknown.
         noise: Standard deviation of the loss between seeds; None if no setting was trained twice.
     """
 
@@ -46,21 +46,22 @@ class SearchContext:
     """Input of a search method.
 
     Attributes:
-        space: Space that is searched.
-        study: Record of all trials, from every method and machine. A method only reads the study; only the search
-            writes trials to it.
-        dataset: The data; a method does not read the validation and test parts.
+        space: Search space.
+        study: Optuna study with all trials, from every method and machine. A method only reads the study; only the
+        search writes trials to the study.
+        dataset: Data set; a method does not read the validation and test parts.
         execution: Device, precision and batch size of a trial.
         schedule: Longest training of a trial, and its seed.
-        directory: Folder for the method's own state, kept as long as the study; the method creates the folder.
-        cost: Cost that NE is weighed against; None searches for the lowest NE alone.
+        directory: Folder for the method's own state, stored as long as the study; the method creates the folder.
+        cost: Name of the second objective besides NE; None: NE is the only objective.
         seed: Seed of the method.
-        trials: Budget in trials at the start of the search; None is no limit.
+        trials: Budget in trials at the start of the search; None: no limit.
         past: Studies of other data sets, the nearest first.
-        limits: The user's limits, for a method that knows before training whether a point breaks one.
-        run_id: MLflow run of the search, for a method that logs to it; None logs nothing.
+        limits: The user's limits, for a method that can check a point against them before training.
+        run_id: MLflow run of the search, for a method that logs to MLflow; None logs nothing.
         clock: Clock of the command.
-        should_stop: Called by a method that takes long to find a point; a returned reason ends the search.
+        should_stop: Function that a method calls while it takes long to find a point; a returned reason ends the
+            search.
     """
 
     space: Space

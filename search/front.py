@@ -11,12 +11,12 @@ from shunter.search.result import Setting, TuneResult
 
 @dataclass(frozen=True, kw_only=True)
 class CostAxis:
-    """Display of a cost.
+    """Title and unit in which a cost is shown.
 
     Attributes:
-        name: Name of the cost, as in `Setting.costs`.
-        title: Title of a column or an axis, with the unit.
-        scale: Factor from the cost to that unit.
+    name: Name of the cost, as in `Setting.costs`.
+    title: Title of a column or an axis, with the unit.
+    scale: Factor that converts the cost to the unit of the title.
     """
 
     name: str
@@ -38,13 +38,13 @@ def known_axes(result: TuneResult) -> list[CostAxis]:
 
 
 def front_rows(result: TuneResult) -> list[dict[str, Any]]:
-    """Return the rows of a table of the Pareto front by the search's cost, from the lowest NE to the lowest cost."""
+    """Return the table rows of the Pareto front in NE and the search's cost, from the lowest NE to the lowest cost."""
     by_number = {setting.trial_number: setting for setting in result.settings}
     return [_row(by_number[number], result) for number in result.front]
 
 
 def all_rows(result: TuneResult) -> list[dict[str, Any]]:
-    """Return a row for every setting with a result, in the order of the ranking."""
+    """Return a table row for every setting with a result, in the order of the ranking."""
     return [
         {
             **_row(setting, result),

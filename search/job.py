@@ -29,24 +29,24 @@ class SearchJob:
     """Description of one search.
 
     Attributes:
-        dataset: The data; its test part is not used.
+        dataset: Data set; its test part is not used.
         request: Budget, method, space and limits of the search, longest training, seed, model family.
         placement: Placement of the trials.
-        directory: Folder of this search alone; the study is stored in it, unless the request names a storage.
+        directory: Folder for this search only; the study is stored there unless the request names a storage.
         parent_run_id: MLflow run that is the parent of each trial's run.
         space: Space to search; None builds the space from the request and the size of the data.
-        minutes: Time of the search, with the clock of the command; None uses a new clock, stored in `directory`.
+        minutes: Time budget of the search, with the clock of the command; None uses a new clock, stored in `directory`.
         used_seconds: Part of the run's time limit used before the search.
         used_joules: Part of the run's energy limit used before the search.
-        checks: Passes over the data after which training runs are compared within the first epoch; None chooses them by
-            the size of the data.
+        checks: Numbers of passes, below 1, after which training runs are compared within the first epoch; None chooses
+        the numbers by the size of the data.
         keep: Number of trial models to keep for the ensemble; models from a cluster are copied to this machine.
         seeds: Number of training runs of the best setting with other seeds after the search, one after another, within
             the time of the search.
-        observe: Turns the architecture, placement, mean seconds of a step and mean watts of a trial into an
-            observation for later predictions. The watts are None if not measured. No observation is recorded if
-            `observe` is None or returns None.
-        pairing: Placement that one extra trial explores; None explores nothing.
+        observe: Function from the architecture, placement, mean seconds of a step and mean watts of a trial to an
+        observation for later predictions. The watts are None if not measured. No observation is recorded if
+        `observe` is None or returns None.
+        pairing: Placement that one extra trial explores; None: no exploration.
     """
 
     dataset: Dataset
@@ -66,7 +66,7 @@ class SearchJob:
 
     @property
     def cost(self) -> Cost | None:
-        """Cost that NE is weighed against; None searches for the lowest NE alone."""
+        """Second objective besides NE; None: NE is the only objective."""
         cost = self.request.search.search_cost
         return COST_OF_OPTION[cost] if cost else None
 
@@ -87,5 +87,5 @@ class SearchJob:
 
     @property
     def final_training(self) -> FinalTraining:
-        """Time, energy and money that are left for training the best settings in full."""
+        """Remaining time, energy and money for the full training of the best settings."""
         return FinalTraining.of(self.request, self.used_seconds, self.used_joules)

@@ -1,6 +1,6 @@
-"""Time of a search: time of the trials, or of a whole command with the steps before, around and after the trials.
+"""Time budget of a search: for the trials only, or for a whole command with the steps before and after the trials.
 
-The time of the steps after the training runs (ensemble, scores, card, registry) is predicted and reserved.
+The time of the steps after the training runs (ensemble, scores, model card, registry) is predicted and reserved.
 """
 
 import math
@@ -10,14 +10,14 @@ from typing import Self
 from shunter.engine.stopping import Budget, RunClock, StopKind, StopLimit, StopReason
 from shunter.requests.search import SearchRequest
 
-TRIALS, BASELINES, MEMBERS = "trials", "baselines", "members"  # spans of the clock; the last is also a folder of a run
+TRIALS, BASELINES, MEMBERS = "trials", "baselines", "members"  # spans of the clock; "members" is also a folder of a run
 BASELINES_SHARE = 0.25  # largest share of the minutes for baselines
 # Largest share of the minutes that the rest of the command can take from trials and training runs. Without this limit a
 # long measurement of the machine, or a long exploration, would leave no time for a first trial.
 MOST_OVERHEAD = 0.5
 MOST_RESERVED = 0.5  # largest share of the search's time for training runs of the best setting with other seeds
-# Share of its time that a training run may lack and is begun nevertheless. The training keeps its best epoch, and the
-# last epochs of most training runs bring no improvement.
+# A training run is started even if this share of its expected time is missing. The run keeps its best epoch, and the
+# last epochs of most runs bring no improvement.
 SLACK = 0.5
 
 
@@ -27,12 +27,12 @@ class Minutes:
     Args:
         clock: Clock of the command.
         most_seconds: Time limit; None is no limit.
-        of_command: Whether the whole command counts, or only trials and training runs.
+        of_command: Whether the limit covers the whole command, or only trials and training runs.
         budget: Limits of the request, which also end trials and training runs; None if there are none.
 
     Attributes:
         ending_seconds: Predicted seconds of the steps after the training runs.
-        ending_from: Source of that prediction.
+        ending_from: Source of the prediction `ending_seconds`.
         reserved_seconds: Seconds reserved for training runs that follow the trials.
     """
 
@@ -66,7 +66,7 @@ class Minutes:
         """Reserve time for the steps after the training runs.
 
         Args:
-            seconds: Predicted seconds of those steps.
+            seconds: Predicted seconds of the steps after the training runs.
             source: Source of the prediction.
         """
         self.ending_seconds, self.ending_from = seconds, source
@@ -74,7 +74,7 @@ class Minutes:
             self.budget.ending_seconds = seconds
 
     def reserve(self, seconds: float) -> None:
-        """Reserve time at the end of the trials for runs that follow them: at most half of the trials' time."""
+        """Reserve time after the trials for further training runs: at most half of the trials' time."""
         if self.is_limited:
             self.reserved_seconds = min(seconds, MOST_RESERVED * self._most_trained)
 
@@ -85,7 +85,7 @@ class Minutes:
 
     @property
     def around(self) -> dict[str, float]:
-        """Seconds of each step that trains models before or after the trials."""
+        """Seconds of each step that trains models before or after the trials, by the name of the step."""
         return {step: self.clock.seconds_of(step) for step in (BASELINES, MEMBERS)}
 
     @property
@@ -102,7 +102,7 @@ class Minutes:
 
     @property
     def left_seconds(self) -> float:
-        """Seconds that are left for training runs; infinite without a limit."""
+        """Remaining seconds for training runs; infinite without a limit."""
         of_limits = math.inf if self.budget is None else self.budget.left_seconds
         if self.most_seconds is None:
             return of_limits
@@ -111,7 +111,7 @@ class Minutes:
 
     @property
     def left_for_trials_seconds(self) -> float:
-        """Seconds that are left for trials; infinite without a limit."""
+        """Remaining seconds for trials; infinite without a limit."""
         return max(0.0, self.left_seconds - self.reserved_seconds)
 
     @property
@@ -156,14 +156,14 @@ class Minutes:
         return None if self.left_of_command_seconds > 0 else self.used_up
 
     def baselines_ended(self) -> StopReason | None:
-        """Return the reason to stop once baselines have used their share; None before."""
+        """Return the reason to stop once baselines have used their share of the time; None before."""
         if not self.is_limited or self.around_seconds < BASELINES_SHARE * self._most_trained:
             return None
         minutes = (self.most_seconds or self._most_trained) / 60
         return StopReason(StopKind.SHARE, StopLimit.TIME, {"share": BASELINES_SHARE, "minutes": minutes})
 
     def room_for(self, seconds: float) -> float:
-        """Return how many training runs of this duration may begin one after another; infinite if the duration is 0."""
+        """Return how many consecutive training runs of this duration fit into the time; infinite for a duration of 0."""
         left = self.left_seconds
         return math.inf if math.isinf(left) or seconds <= 0 else math.floor(left / seconds + SLACK)
 

@@ -1,4 +1,4 @@
-"""Noise of the figure that ranks settings, estimated from training runs of one setting with several seeds."""
+"""Noise of the selection metric, estimated from training runs of one setting with several seeds."""
 
 import math
 from collections import defaultdict
@@ -22,22 +22,25 @@ class Noise(Frozen):
     trainings: int = Field(ge=2, description="Training runs that it is fitted from.")
 
     def tied(self, tuned: TuneResult) -> int:
-        """Count the settings within two standard deviations (of a difference) of the best, the best included."""
+        """Count the settings, including the best, whose difference to the best is at most two standard deviations."""
         within = 2 * math.sqrt(2) * self.deviation
         return sum(setting.loss - tuned.best.loss <= within for setting in tuned.winners)
 
 
 def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | None:
-    """Return the pooled standard deviation within settings that were trained with several seeds; None without any.
+    """Return the pooled standard deviation within settings that were trained with several seeds.
 
     Args:
-        trained: Training runs; those that a limit ended do not count.
-        select_by: Figure that ranks the settings.
+    trained: Training runs; runs that a limit ended do not count.
+    select_by: Selection metric.
+
+    Returns:
+    Noise; None if no setting was trained with several seeds.
     """
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for one in trained:
         if not one.stop_reason.is_scheduled:
-            continue  # ended by a limit: a worse result is no noise
+            continue  # a worse result of a run that a limit ended is not noise
         losses[repr((one.spec, one.hyperparameters))][one.schedule.seed] = one.validation.loss_by(select_by)
     repeated = [list(by_seed.values()) for by_seed in losses.values() if len(by_seed) > 1]
     if not repeated:

@@ -1,8 +1,8 @@
 """Protocol of all search methods: `ask` proposes a point, `tell` reports its outcome.
 
-A method only proposes. The search (`shunter.search.search`) trains the points, counts time and energy, and records all
-trials in one Optuna study. A new method is a class and an entry of `shunter.requests.search_methods`, which other
-distributions extend by the entry points `shunter.search_methods`.
+A method only proposes points. The search (`shunter.search.search`) trains the points, measures time and energy, and
+records all trials in one Optuna study. A new method is a class with an entry in `shunter.requests.search_methods`.
+Other Python packages add methods by the entry point group `shunter.search_methods`.
 """
 
 from collections.abc import Hashable, Mapping
@@ -25,7 +25,7 @@ class Space(Protocol):
     """Search space; a point is a value for each parameter."""
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point with an Optuna trial."""
+        """Sample a point with an Optuna trial."""
         ...
 
     def defaults(self) -> list[Parameters]:
@@ -37,30 +37,30 @@ class Space(Protocol):
         ...
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Return what a point trains; two points with equal identities train the same model."""
+        """Return a key of the model that a point trains; two points with equal keys train the same model."""
         ...
 
     def factors(self) -> Factors:
-        """Return every parameter with its values; of a range a few values along it.
+        """Return every parameter with its values; a range is represented by a few values.
 
-        Parameters that only some points have, such as options of one family, are included. `build` ignores them for the
-        other points.
+        Parameters that apply to some points only, such as options of one family, are included. `build` ignores such
+        parameters for all other points.
         """
         ...
 
     def model_dump_json(self) -> str:
-        """Return the space as JSON, which distinguishes studies of different spaces."""
+        """Return the space as JSON; studies of different spaces have different JSON."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLeft:
-    """Rest of the budget of a search; None is no limit.
+    """Remaining budget of a search; None in a field: no limit.
 
     Attributes:
-        trials: Trials that may still begin.
-        seconds: Wall-clock seconds.
-        joules: Joules of the accelerators.
+    trials: Number of trials that may still begin.
+    seconds: Remaining wall-clock seconds.
+    joules: Remaining joules of the accelerators.
         at_a_time: Number of trials that run at the same time.
     """
 
@@ -71,7 +71,7 @@ class BudgetLeft:
 
     @property
     def trial_seconds(self) -> float | None:
-        """Remaining seconds, summed over the trials that run at the same time."""
+        """Remaining seconds, times the number of trials that run at the same time; None: no limit."""
         return None if self.seconds is None else self.seconds * self.at_a_time
 
 
@@ -82,11 +82,11 @@ class Outcome:
     Attributes:
         state: End of the training; a pruned training was stopped early, and a failed one has no result.
         validation_ne: NE of the best epoch on the validation part; None if failed.
-        selected: If the user selects by another figure than NE: that figure of the best epoch, as a number to be
-            lowered (`shunter.engine.metrics.Metrics.loss_by`). None if the user selects by NE.
-        costs: Measured seconds of a step and joules of a sample, counted bytes of the parameters. Costs that could
-            not be measured are missing.
-        violations: For each of the user's limits, the amount by which the point breaks it; at most 0 if kept.
+        selected: Value of the selection metric at the best epoch, lower is better
+        (`shunter.engine.metrics.Metrics.loss_by`). None if the user selects by NE.
+        costs: Measured seconds per step and joules per sample, and bytes of the parameters. Costs that could not be
+        measured are missing.
+        violations: Amount by which the point exceeds each of the user's limits; at most 0 if it keeps the limit.
         seconds: Seconds of the training.
         joules: Joules of the training; None if no meter works.
         epochs: Passes over the training part; None if unknown.
@@ -103,7 +103,7 @@ class Outcome:
 
     @property
     def loss(self) -> float | None:
-        """Value that the search minimises: NE, or the figure that the user selects by; None if failed."""
+        """Value that the search minimises: NE or another selection metric as a loss; None if failed."""
         return self.validation_ne if self.selected is None else self.selected
 
     @property
@@ -113,7 +113,7 @@ class Outcome:
 
 
 class SearchMethod(Protocol):
-    """Search method."""
+    """Search method: proposes points, and learns from their outcomes."""
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
         """Return the next point to train; None if the method has no other point to propose.

@@ -31,7 +31,7 @@ class RankingSpace:
 
     @property
     def searched(self) -> Searched:
-        """Every searched option with its values; a model without training steps has no training hyperparameters."""
+        """Values of every searched option; a model without training steps has no training hyperparameters."""
         rates = RankingHyperparameters.searched if learns_in_steps(self.family) else {}
         own = {**rates, **type(graph_spec(self.family)).searched}
         return {name: values for name, values in own.items() if name not in self._fixed}
@@ -53,7 +53,7 @@ class RankingSpace:
         return found
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point with an Optuna trial."""
+        """Sample a point with an Optuna trial."""
         return {name: _parameter(values).draw(trial, name) for name, values in self.searched.items()}
 
     def build(self, point: Parameters) -> tuple[GraphSpec, RankingHyperparameters]:
@@ -69,17 +69,17 @@ def _parameter(values: Range | tuple[float, ...]) -> Parameter:
     return Parameter.rate((values.low, values.high)) if isinstance(values, Range) else Parameter.choice(values)
 
 
-FEWEST_RIVALS = 2  # training runs needed for a median to compare with
-FEWEST_EPOCHS = 2  # epochs before which no training is stopped
+FEWEST_RIVALS = 2  # number of other training runs that a median needs
+FEWEST_EPOCHS = 2  # number of epochs before a training run may be stopped
 
 
 class RankingSearch:
     """Search method that proposes the space's first points, then points of a tree-structured Parzen estimator.
 
     Args:
-        space: Search space.
-        trials: Largest number of trials; None if something else ends the search.
-        seed: Seed of the draws.
+    space: Search space.
+    trials: Largest number of trials; None if another limit ends the search.
+    seed: Seed of the sampler.
     """
 
     def __init__(self, space: RankingSpace, trials: int | None, *, seed: int = 0) -> None:
@@ -95,7 +95,7 @@ class RankingSearch:
             self._study.enqueue_trial(point)
 
     def ask(self) -> Parameters | None:
-        """Return the next point; None if there is no other."""
+        """Return the next point to train; None if all points were proposed."""
         if self._told and not self.space.searched:
             return None
         self._trial = self._study.ask()
@@ -105,16 +105,16 @@ class RankingSearch:
         """Learn from the outcome of the last point that `ask` returned.
 
         Args:
-            qualities: Figure that selects, on the validation part after each epoch, at least one; higher is better.
+            qualities: Selection metric on the validation part after each epoch, at least one value; higher is better.
         """
         self._told.append(qualities)
         self._study.tell(self._trial, max(qualities))
 
     def is_beaten(self, qualities: Sequence[float]) -> bool:
-        """Return True if a run is worse than the median of the others at the same epoch (Optuna's median rule).
+        """Return True if a run is worse than the median of the other runs at the same epoch (Optuna's median rule).
 
-        The first points are never stopped. They are few and unlike each other, and the best one on a log may improve
-        later than the others.
+        The first points are never stopped. They are few and different, and the best of them may improve later than the
+        other points.
         """
         epoch = len(qualities)
         if epoch < FEWEST_EPOCHS or len(self._told) < self._first:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Setting(Frozen):
-    """One setting that was tried, with its results."""
+    """Setting (architecture and hyperparameters) that was tried, with its results."""
 
     spec: AnyModelSpec
     hyperparameters: Hyperparameters
@@ -110,7 +110,7 @@ class TuneResult(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _read_old(cls, values: Any) -> Any:
-        """Accept a result of an earlier version, which has only the text of the stop reason."""
+        """Accept a result of an earlier version, which has the stop reason as text only."""
         return with_stop_reason(values)
 
     @computed_field
@@ -136,9 +136,9 @@ class TuneResult(Frozen):
 
     @property
     def winners(self) -> tuple[Setting, ...]:
-        """Settings to train in full: those within the limits, or else those that break limits only by estimates.
+        """Settings for full training: those within the limits, otherwise those that exceed limits only by estimate.
 
-        The final training stops at such a limit, with its best epoch.
+        The final training stops at an exceeded limit, and keeps its best epoch.
         """
         within = tuple(setting for setting in self.settings if setting.is_feasible)
         return within or tuple(setting for setting in self.settings if not breaks_a_measured_limit(setting.violations))
@@ -156,7 +156,7 @@ class Usage:
     Attributes:
         seconds: Seconds used.
         joules: Joules used; None if no meter works.
-        energy_source: `measured` or `estimated`; None where the energy is not known.
+        energy_source: `measured` or `estimated`; None if the energy is unknown.
     """
 
     seconds: float
@@ -165,10 +165,10 @@ class Usage:
 
 
 def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ...]:
-    """Return the settings with a result, those that keep the limits first, each group from best to worst.
+    """Return the settings with a result: first those within the limits, then the rest, each group from best to worst.
 
-    Pruned trials are ranked with the others: a training run keeps the weights of its best epoch, so it would have
-    reached the same value without pruning. If no setting keeps the limits, the one that breaks them least comes first.
+    Pruned trials are ranked like complete trials: a training run keeps the weights of its best epoch, so its result is
+    not worse without pruning. Settings that exceed limits are sorted by their excess, the smallest first.
     """
     settings = [_setting(trial, space) for trial in trials_with_result(study)]
     return tuple(sorted(settings, key=lambda setting: (_excess(setting), _figure(setting, cost), setting.trial_number)))
@@ -229,7 +229,7 @@ def _setting(trial: "FrozenTrial", space: Space) -> Setting:
 
 
 def _excess(setting: Setting) -> float:
-    """Return 0 for a setting that keeps the limits, and more the more it breaks them."""
+    """Return 0 for a setting that keeps the limits, otherwise a number that grows with the excess over the limits."""
     return sum(1.0 + math.log1p(value) for value in setting.violations.values() if value > 0)
 
 
@@ -239,6 +239,6 @@ def _figure(setting: Setting, cost: Cost | None) -> float:
 
 
 def front_settings(settings: Sequence[Setting], cost: str) -> list[Setting]:
-    """Return the settings that keep the limits and that no other one beats in NE and cost, from the lowest NE on."""
+    """Return the Pareto front in NE and cost of the settings within the limits, from the lowest NE on."""
     known = [setting for setting in settings if setting.is_feasible and cost in setting.costs]
     return [known[index] for index in non_dominated([(setting.loss, setting.costs[cost]) for setting in known])]

@@ -1,4 +1,4 @@
-"""Reward of a point from its NE, its cost and the limits that it breaks, and the rank of a point in its study.
+"""Reward of a point from its NE, its cost and the limits that it exceeds, and the rank of a point in its study.
 
 Every method that optimises a single number, such as a policy or a super-net, uses this reward, so that the methods can
 be compared.
@@ -11,9 +11,9 @@ import numpy as np
 
 from shunter.search.protocol import Cost, Outcome
 
-# Weight of the logarithm of the cost in units of NE: half the cost is worth 0.007 of NE.
+# Weight of the logarithm of the cost, in units of NE: halving the cost is worth 0.007 of NE.
 COST_WEIGHT = 0.01
-# A prediction of the base rate alone has NE 1; a failed training counts as a whole NE worse than that.
+# A constant prediction of the base rate has NE 1; a failed training counts as NE 2.
 FAILED_NE = 2.0
 
 
@@ -22,13 +22,13 @@ def reward(
 ) -> float:
     """Return the reward of a point, higher is better: `-(NE + weight * log(cost / reference_cost)) - penalty`.
 
-    If the user selects by another figure, `Outcome.loss` replaces NE.
+    If the user selects by another metric, `Outcome.loss` replaces NE.
 
     Args:
         outcome: Outcome of the point.
-        reference_cost: Cost at which the term of the cost is 0; None leaves the cost out.
-        cost: Name of the cost. The cost is left out if the name is None or the cost was not measured.
-        weight: NE per factor e of cost.
+        reference_cost: Cost at which the cost term is 0; None ignores the cost.
+        cost: Name of the cost. The cost is ignored if the name is None or the cost was not measured.
+        weight: Weight of the logarithm of the cost, in NE.
     """
     if outcome.loss is None:
         return -FAILED_NE - violation_penalty(outcome.violations)
@@ -38,7 +38,7 @@ def reward(
 
 
 def violation_penalty(violations: Mapping[str, float]) -> float:
-    """Return the penalty for broken limits in NE: at least 1 for each, so that no quality makes up for it.
+    """Return the penalty for exceeded limits, in NE: at least 1 for each limit, more than any quality can gain.
 
     The penalty grows with the logarithm of the excess, in the unit of the limit.
     """
@@ -46,7 +46,7 @@ def violation_penalty(violations: Mapping[str, float]) -> float:
 
 
 def losses_of(outcomes: Sequence[Outcome], cost: Cost | None) -> np.ndarray:
-    """Return the negative reward of each outcome; a cost counts relative to the median of the measured costs."""
+    """Return the negative reward of each outcome; the reference cost is the median of the measured costs."""
     paid = [outcome.costs[cost] for outcome in outcomes if cost and outcome.costs.get(cost)]
     reference = float(np.median(paid)) if paid else None
     return np.array([-reward(outcome, reference_cost=reference, cost=cost) for outcome in outcomes])
@@ -61,7 +61,7 @@ def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
 
     Args:
         outcomes: Outcomes of the points, including failed ones.
-        cost: Cost that NE is weighed against; see `reward`.
+        cost: Name of the cost; see `reward`.
     """
     from scipy.stats import norm, rankdata
 

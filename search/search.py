@@ -1,4 +1,4 @@
-"""The search: from a request to the ranked settings that were tried."""
+"""Main function of the search, from a request to the ranked settings that were tried."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,7 +39,7 @@ from shunter.tracking.runs import open_run
 if TYPE_CHECKING:
     from optuna import Study
 
-NEAREST = 3  # points listed in an error message
+NEAREST = 3  # number of settings listed in an error message
 
 
 def search(
@@ -52,22 +52,22 @@ def search(
 ) -> TuneResult:
     """Try settings within the budget, on the training and validation parts only, and rank them.
 
-    Called again with the same folder, an interrupted search is resumed: finished trials are not repeated, and earlier
-    use counts. A trial that fails (loss not a number, out of memory, or its process died) is recorded, and the search
-    continues.
+    Called again with the same folder, the function resumes an interrupted search: finished trials are not repeated, and
+    time and energy of earlier attempts count. A trial that fails (loss not finite, out of memory, or its process died)
+    is recorded, and the search continues.
 
     Args:
         job: Description of the search.
-        place: Target that trains instead of this machine.
+        place: Compute target that trains instead of this machine.
         should_stop: Called after each step; a returned reason ends the search with the results so far.
         on_trial: Called after each trial.
-        on_epoch: Called after epochs of running trials, not after each if they are short.
+        on_epoch: Called after epochs of running trials; short epochs may be skipped.
 
     Raises:
         TrainingError: No trial has a result.
-        InfeasibleError: Every trial breaks a limit by a measured value.
-        RequestError: The family, the method, a task with a weight or a value of the space is wrong, or the batch is
-            larger than the data.
+        InfeasibleError: Every trial exceeds a limit by a measured value.
+        RequestError: The family, the method, a weighted task or a value of the space is invalid, or the batch is larger
+        than the data.
         DataError: An array cannot be read.
         TrackingError: A store fails.
         CheckpointError: The folder cannot be written.
@@ -107,7 +107,7 @@ def search(
 
 
 def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
-    """Create or resume the study of the job; in a shared storage its name also depends on data and epochs."""
+    """Create or resume the study of the job; in a shared storage the study's name depends on data and epochs too."""
     is_shared = job.request.search.search_storage is not None
     belongs_to = f"{job.dataset.fingerprint}|{job.request.longest_epochs}" if is_shared else ""
     select_by = job.schedule.select_by
@@ -115,7 +115,7 @@ def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
 
 
 def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) -> SearchContext:
-    """Return the context of the method; it includes past searches unless the request demands a cold start."""
+    """Return the context of the search method; it includes past searches unless the request excludes them."""
     options = job.request.search
     return SearchContext(
         space=space,
@@ -136,7 +136,7 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
 
 
 def _trial_context(job: SearchJob, space: Space, study: "Study", loop: Loop, method: SearchMethod) -> TrialContext:
-    """Return what all trials of the search share."""
+    """Return the context that all trials of the search share."""
     by_rank = job.request.ensemble.trained
     is_time_up = loop.budget.time_is_up
     return TrialContext(
@@ -203,14 +203,13 @@ def _check_has_result(study: "Study", reason: StopReason | None) -> None:
 
 
 def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
-    """Raise if every setting breaks a limit by a measured value.
+    """Raise if every setting exceeds a limit by a measured value.
 
-    Limits that are only estimated to be broken do not count: the final training stops at the limit, with its best
-    epoch.
+    Limits that are exceeded by estimate only do not count: the final training stops at the limit, with its best epoch.
 
     Raises:
-        InfeasibleError: The message names the nearest settings, and by how much they break limits.
-        QualityNotReachedError: The same, if every setting is below the lowest AUC.
+    InfeasibleError: Every setting exceeds a limit; the message names the nearest settings and their excess.
+    QualityNotReachedError: Every setting is below the lowest AUC.
     """
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return
@@ -235,14 +234,15 @@ def space_for(
     """Return the search space of a request, for the size of the data.
 
     Args:
-        dataset: The data.
+        dataset: Data set.
         request: Request with the name of the space and the model family.
-        placement: Placement of the trials; if the family has towers, their field partitions are learned there.
+        placement: Placement of the trials; if the family has towers, the partition of fields into towers is learned at
+            it.
         directory: Folder of the search.
         parent_run_id: MLflow run of the search.
 
     Raises:
-        RequestError: The family or a task with a weight is unknown, or the space is empty.
+        RequestError: The family or a weighted task is unknown, or the space is empty.
         MissingExtensionError: The space belongs to an extension that is not installed.
     """
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
@@ -260,7 +260,7 @@ def space_for(
 
 
 def check_not_empty(space: Space) -> None:
-    """Raise if a factor of the space has no values, or if the space has no factors and the user fixed none.
+    """Raise if a parameter of the space has no values, or if the space has no parameters and the user fixed none.
 
     Raises:
         RequestError: The space is empty.
@@ -274,17 +274,17 @@ def check_not_empty(space: Space) -> None:
 
 
 class SearchMeters:
-    """Several energy meters that are read as one.
+    """Sum of several energy meters.
 
     Args:
-        meters: Entered meters; no two of them count the same energy.
+    meters: Running meters; no two of them measure the same energy.
     """
 
     def __init__(self, meters: Sequence[Reading]) -> None:
         self._meters = meters
 
     def joules(self) -> float | None:
-        """Return the joules used so far; None if one of the meters cannot measure."""
+        """Return the joules used so far; None if one of the meters does not work."""
         joules = [meter.reading.joules for meter in self._meters]
         return None if None in joules else sum(used for used in joules if used is not None)
 
@@ -305,7 +305,7 @@ def open_meters(executors: Sequence[Executor], place: ComputeTarget | None) -> I
 
     Args:
         executors: Executors of the trials.
-        place: Target that trains instead of this machine.
+        place: Compute target that trains instead of this machine.
     """
     if place is None:
         meters = [measure_energy(*(executor.placement.accelerator for executor in executors))]
@@ -319,7 +319,7 @@ def check_energy_can_be_measured(placement: Placement) -> None:
     """Raise if no meter on this machine can measure energy.
 
     Raises:
-        RequestError: No meter of energy works on this machine.
+        RequestError: No energy meter works on this machine.
     """
     with measure_energy(placement.accelerator) as meter:
         reading = meter.reading

@@ -1,1 +1,1 @@
-"""Search methods, which propose the next point to try: one protocol, one file for each method."""
+"""Search methods, which propose the next point of a search space to train."""

@@ -1,4 +1,4 @@
-"""NSGA-II on a study that is rebuilt for each draw (Deb et al., IEEE Trans. Evol. Comput. 6(2), 2002)."""
+"""NSGA-II on a study that is rebuilt for each sampled point (Deb et al., IEEE Trans. Evol. Comput. 6(2), 2002)."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 class Nsga2(NSGAIISampler):
     """Optuna's NSGA-II sampler, with consecutive complete trials as a generation.
 
-    Optuna records the generation of a trial when it draws the trial. In this search another machine may have drawn a
-    trial, and the default point is not drawn at all. So a generation is defined by the order of the trials instead.
+    Optuna records the generation of a trial when it samples the trial. In this project another machine may have sampled
+    a trial, and default points are not sampled at all. A generation is therefore defined by the order of the trials.
     """
 
     def get_trial_generation(self, study: "Study", trial: "FrozenTrial") -> int:
-        """Return the generation of a trial that is drawn now."""
+        """Return the generation of a trial that is about to be sampled."""
         return len(_complete(study)) // self._size
 
     def get_population(self, study: "Study", generation: int) -> "list[FrozenTrial]":

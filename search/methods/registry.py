@@ -1,4 +1,4 @@
-"""Builders of the search methods in `shunter.requests.search_methods` that use a sampler of Optuna."""
+"""Builders of the search methods (`shunter.requests.search_methods`) that use a sampler of Optuna."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from shunter.search.protocol import SearchMethod
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.families import FamilyComparison
 
-# Use of earlier searches by an extension: `studies` reads them, and `start` builds a method that begins from them.
+# Entry points of an extension that uses earlier searches: `studies` reads the searches, `start` builds a search method.
 PAST_SEARCHES = Registry(
     "use of past searches",
     {
@@ -22,7 +22,7 @@ PAST_SEARCHES = Registry(
 
 
 def build_method(name: str, context: SearchContext) -> SearchMethod:
-    """Build the search method of a name.
+    """Build the search method with the given name.
 
     Raises:
         UnknownNameError: No search method has this name.
@@ -33,7 +33,7 @@ def build_method(name: str, context: SearchContext) -> SearchMethod:
 
 
 def build_tpe(context: SearchContext) -> SearchMethod:
-    """Build the tree-structured Parzen estimator; it begins from past searches or families, if available."""
+    """Build the tree-structured Parzen estimator, with past searches or a comparison of families if possible."""
     taught = PAST_SEARCHES.load("start")(context, partial(Sampled, context, tpe_sampler)) if context.past else None
     if taught is not None:
         return taught

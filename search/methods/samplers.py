@@ -1,4 +1,4 @@
-"""Search methods that draw points by an Optuna sampler from the trials of the study."""
+"""Search methods that sample points with an Optuna sampler, based on the trials of the study."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
     SamplerOf = Callable[[int, int | None], BaseSampler]  # arguments: seed, and budget in trials
 
-MOST_DRAWS = 20  # attempts to draw a family that was not eliminated, or a point that was not tried before
-SMALLEST_GENERATION = 4  # of NSGA-II; set by hand, like GENERATION and the startup trials of TPE
-GENERATION = 20  # if time or energy ends the search, so that the number of trials is unknown
+MOST_DRAWS = 20  # attempts to sample a family that was not eliminated, or a point that was not tried before
+SMALLEST_GENERATION = 4  # smallest generation of NSGA-II; chosen by hand, like GENERATION and TPE's startup trials
+GENERATION = 20  # generation of NSGA-II if time or energy ends the search, so that the number of trials is unknown
 
 
 class Sampled:
-    """Search method that draws points by a sampler, based on all trials in the study, from any machine.
+    """Search method that samples points based on all trials in the study, from any machine.
 
     The space's default points, or other given points, are tried first. The sampler gets a new seed for each trial, so
     that an interrupted study continues as it would have without the interruption.
 
     Args:
-        context: Context of the search; the points are drawn from its study.
-        sampler_of: Makes the sampler of one draw from its seed and the budget in trials.
-        first: Points to try first; None uses the default points of the space.
-        comparison: Comparison of several families, which replaces the points to try first.
+    context: Context of the search, with the study.
+    sampler_of: Function that builds the sampler of one point from a seed and the budget in trials.
+    first: Points to try first; None uses the default points of the space.
+    comparison: Comparison of several families, which replaces the points to try first.
 
     Attributes:
         comparison: Comparison of several families; None if there is none.
@@ -50,7 +50,7 @@ class Sampled:
         self._first = context.space.defaults() if first is None else first
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return the first of the points to try first that is not in the study, or else a drawn point."""
+        """Return the next first point that is not in the study yet; if there is none, return a sampled point."""
         context = self._context
         begun = begun_trials(context.study)
         if self.comparison is not None:
@@ -66,13 +66,13 @@ class Sampled:
         return self._new(begun)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Do nothing: the study has the outcome already."""
+        """Do nothing, because the study contains the outcome already."""
 
     def _new(self, begun: "Sequence[FrozenTrial]") -> Parameters:
-        """Draw a point that builds another model than all before; training the same model again is useless.
+        """Sample a point whose model differs from all earlier ones, since training the same model again is useless.
 
-        The point is drawn at random if the sampler finds no new one. If no random draw is new either, the last is
-        returned.
+        If the sampler finds no new point, points are sampled uniformly. If no uniform sample is new either, the last
+        sample is returned.
         """
         space, scratch = self._context.space, self._scratch(begun)
         known = {space.identity(trial.params) for trial in begun}
@@ -86,7 +86,7 @@ class Sampled:
         return point
 
     def _drawn_of(self, families: Sequence[str], begun: "Sequence[FrozenTrial]") -> Parameters:
-        """Draw a point of one of the families: the first match of the sampler, or else a point of the first family."""
+        """Sample a point of one of the families: the sampler's first match, otherwise a point of the first family."""
         scratch = self._scratch(begun)
         for _ in range(MOST_DRAWS):
             point = self._context.space.suggest(scratch.ask())
@@ -96,19 +96,19 @@ class Sampled:
         return self._context.space.suggest(scratch.ask())
 
     def _scratch(self, begun: "Sequence[FrozenTrial]") -> "Study":
-        """Return a copy of the study to draw from, with all trials that have begun."""
+        """Return a copy of the study for sampling, with all trials that have begun."""
         context = self._context
         scratch = _in_memory(context.study, begun, context.cost)
         scratch.sampler = self._sampler_of(self._seed(begun), context.trials)
         return scratch
 
     def _seed(self, begun: "Sequence[FrozenTrial]") -> int:
-        """Return the seed of one draw."""
+        """Return the seed of one sampled point."""
         return (self._context.seed * 1_000_003 + len(begun)) % 2**32
 
 
 def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":
-    """Return the tree-structured Parzen estimator; the first third of the trials, 3 to 10, are drawn at random.
+    """Return the tree-structured Parzen estimator; the first third of the trials, 3 to 10, are sampled uniformly.
 
     Optuna's default of ten random trials could use up a small budget.
     """
@@ -119,17 +119,17 @@ def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":
 
 
 def random_sampler(seed: int, trials: int | None) -> "BaseSampler":
-    """Return the sampler of independent uniform draws."""
+    """Return the sampler of independent uniform samples."""
     from optuna.samplers import RandomSampler
 
     return RandomSampler(seed=seed)
 
 
 def nsga2_sampler(seed: int, trials: int | None) -> "BaseSampler":
-    """Return NSGA-II with about as many generations as each generation has trials.
+    """Return NSGA-II, with a generation size of about the square root of the number of trials.
 
-    Optuna's default generation of 50 trials would be the whole of most searches. The first generation is drawn at
-    random, apart from trials that are in the study already.
+    Optuna's default generation of 50 trials would contain all trials of most searches. The first generation is sampled
+    uniformly, except trials that are in the study already.
     """
     from shunter.search.methods.nsga2 import Nsga2
 
@@ -138,9 +138,9 @@ def nsga2_sampler(seed: int, trials: int | None) -> "BaseSampler":
 
 
 def _in_memory(study: "Study", trials: "Sequence[FrozenTrial]", cost: Cost | None) -> "Study":
-    """Copy trials into a study in memory, where a draw leaves no trace; only trained points are recorded.
+    """Copy trials into a study in memory, so that sampling a point does not change the recorded study.
 
-    With two objectives Optuna ignores pruned trials, so a pruned trial counts as complete here.
+    With two objectives Optuna ignores pruned trials, so pruned trials are copied as complete trials.
     """
     from optuna import create_study
     from optuna.pruners import NopPruner

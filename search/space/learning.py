@@ -1,4 +1,4 @@
-"""Search space of the training hyperparameters, their usual values, and the regularised first point `HELD_BACK`."""
+"""Search space of the training hyperparameters, their default values, and the regularised first point `HELD_BACK`."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from shunter.models.spec import nearest
 from shunter.requests import parse_task_weights
 from shunter.search.space.parameter import Choices
 
-USUAL_BATCH_SIZE = 512  # batch size of the usual learning rates
-# Bins of each number for the first points of a search and for baselines. Set by hand on the validation parts of two
-# samples of Criteo (12,000 and 8,000 training rows) with default settings. NE (mean of three seeds) without bins and
-# with 8, 16, 48:
+USUAL_BATCH_SIZE = 512  # batch size for which the default learning rates were chosen
+# Number of bins of each numeric column for the first points of a search and for baselines. Chosen by hand on the
+# validation parts of two samples of Criteo (12,000 and 8,000 training rows) with default settings. NE on each sample
+# (mean of three seeds) without bins and with 8, 16, 48 bins:
 # lr .842 .838 .837 .838 and .866 .863 .866 .865; dnn .850 .849 .861 .843 and .901 .876 .879 .873; dlrm .871 .851 .864
 # .858 and .898 .875 .883 .883; dcnv2 .863 .843 .844 .845 and .904 .886 .882 .879.
 FIRST_BINS = 8
@@ -30,15 +30,15 @@ LEARNING_OPTIONS: Choices = {
     "cosine_epochs": (3, 6),
 }
 WARMUP_EPOCHS = (0.0, 0.25, 1.0)  # choices of the wide space
-# Another point to try first, besides the default of a family: wide flat layers, regularised by batch normalisation and
-# weight decay, with learning rates that fall to 0 within three passes. Published results of deep click models have such
-# layers in common (BARS, Zhu et al., 2022). Measured by hand with batches of 1,024, one thread and one seed: lowest
-# validation NE and seconds, compared with the former point (three layers, vectors of 16, dropout 0.2, decay of 2e-4,
-# plateau schedule in ten passes). Frappe: dlrm .191 in 12 s against .240 in 20 s, deepfm .241 in 26 s against .244 in
-# 54 s. MovieLens-1M: deepfm .710 in 31 s against .712 in 131 s.
-# From this number of training rows on, the point is tried before the default. On 80,000 ratings of MovieLens-100K the
-# default has NE .923 with dlrm and .941 with deepfm, this point 1.05 and .968; on 200,000 rows of Frappe the default
-# has .324 with dlrm.
+# First point to try besides the default of a family: equally wide layers, regularised by batch normalisation and weight
+# decay, with learning rates that fall to 0 within three passes. The best published deep click models have such layers
+# (BARS, Zhu et al., 2022). Measured by hand with batches of 1,024, one thread and one seed: lowest validation NE and
+# seconds, compared with the former point (three layers, vectors of 16, dropout 0.2, decay of 2e-4, plateau schedule in
+# ten passes). Frappe: dlrm .191 in 12 s against .240 in 20 s, deepfm .241 in 26 s against .244 in 54 s. MovieLens-1M:
+# deepfm .710 in 31 s against .712 in 131 s.
+# From this number of training rows on, `HELD_BACK` is tried before the default. On 80,000 ratings of MovieLens-100K the
+# default has NE .923 with dlrm and .941 with deepfm, `HELD_BACK` has 1.05 and .968. On 200,000 rows of Frappe the
+# default has NE .324 with dlrm.
 HELD_BACK_ROWS = 100_000
 HELD_BACK: dict[str, Any] = {
     "embedding_dim": 32,
@@ -59,17 +59,18 @@ HELD_BACK: dict[str, Any] = {
 def rate_scale(batch_size: int) -> float:
     """Return the factor of the learning rates for a batch size: the root of its ratio to `USUAL_BATCH_SIZE`.
 
-    The rule (Malladi et al., NeurIPS 2022) holds for Adam; row-wise Adagrad uses it here too. Below the usual batch
-    size the rates stay the same: in a test by hand on Frappe with batches of 128, smaller rates only slowed learning.
+    The square-root rule (Malladi et al., NeurIPS 2022) was derived for Adam; this project uses it for row-wise Adagrad
+    too. Below `USUAL_BATCH_SIZE` the factor is 1: in a test on Frappe with batches of 128, smaller rates only slowed
+    learning.
 
     Args:
-        batch_size: Samples of a step.
+        batch_size: Number of samples in a step.
     """
     return math.sqrt(max(1.0, batch_size / USUAL_BATCH_SIZE))
 
 
 def usual_rates(batch_size: int) -> Hyperparameters:
-    """Return the training hyperparameters for this batch size if no rate is searched."""
+    """Return the default training hyperparameters for a batch size, used if no learning rate is searched."""
     usual, scale = Hyperparameters(), rate_scale(batch_size)
     return replace(
         usual,
@@ -79,14 +80,14 @@ def usual_rates(batch_size: int) -> Hyperparameters:
 
 
 def default_hyperparameters(family: str) -> Hyperparameters:
-    """Return the training hyperparameters of a family if nothing is searched."""
+    """Return the default training hyperparameters of a family, used if nothing is searched."""
     return Hyperparameters(**family_of(family).learned_with)
 
 
 def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choices:
-    """Return `LEARNING_OPTIONS` with the usual values of the families added, and more options in the wide space.
+    """Return `LEARNING_OPTIONS` plus the families' default values, and further options in the wide space.
 
-    The optimiser is searched only if a family has hidden layers: other families have few weights besides their tables.
+    The optimizer is searched only if a family has hidden layers: other families have few weights besides their tables.
     """
     options = dict(LEARNING_OPTIONS)
     if is_wide and any(MODEL_FAMILIES.capability(family, "has_hidden_layers") for family in families):
@@ -101,7 +102,7 @@ def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choic
 
 
 def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...]:
-    """Return the task weights of a request in the order of the tasks, 1 for tasks without one; empty without weights.
+    """Return the task weights of a request in the order of the tasks, 1 for unnamed tasks; empty without weights.
 
     Raises:
         RequestError: The request names a task that the data does not have.

@@ -1,4 +1,4 @@
-"""A parameter of a search space: a list of values, or a range."""
+"""Parameter of a search space: a list of values, or a range."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class Parameter:
     """One parameter of a search space.
 
     Attributes:
-        values: All values; of a range a few along it.
-        draw: Draws a value with an Optuna trial, under a name.
-        is_range: Whether every value between the lowest and the highest can be drawn.
+        values: All values; for a range, a few of its values.
+        draw: Function that samples a value with an Optuna trial, under a name.
+        is_range: Whether every value between the lowest and the highest can be sampled.
     """
 
     values: tuple[Any, ...]
@@ -48,7 +48,7 @@ class Parameter:
 
 
 def moved(value: Any, parameter: Parameter) -> Any:
-    """Return a value if the parameter allows it, or else the nearest number or the first value that it allows."""
+    """Return a value if the parameter allows it, otherwise the nearest allowed number or the first allowed value."""
     numbers = [one for one in parameter.values if isinstance(one, int | float) and not isinstance(one, bool)]
     if value in parameter.values or not numbers or isinstance(value, str | bool):
         return value if value in parameter.values else parameter.values[0]
@@ -68,5 +68,5 @@ def into(value: float, bounds: tuple[float, float]) -> float:
 
 
 def _along(low: float, high: float, points: int = 6) -> tuple[float, ...]:
-    """Return points from one end of a range to the other, evenly spaced in log scale."""
+    """Return points between the ends of a range, evenly spaced in log scale."""
     return tuple(min(high, low * (high / low) ** (step / (points - 1))) for step in range(points))

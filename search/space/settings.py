@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 TowerFields = tuple[tuple[str, ...], ...]
-# Additional options with several tasks.
+# Additional options for data with several tasks.
 TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
-# Additional options with numeric columns; the first value is that of the first points.
+# Additional options for data with numeric columns; the first points of a search have the first value.
 NUMERIC_OPTIONS: Choices = {"numeric_bins": (FIRST_BINS, 0, 32), "numeric_embedding": ("mlp", "vector")}
 
 # Parameters of the search that together define a field of the spec.
@@ -43,13 +43,13 @@ PARAMETERS_OF = {
     "learning_rate_schedule": ("learning_rate_schedule", "cosine_epochs"),  # a fixed schedule fixes its length too
 }
 SHAPES = ("halving", "flat")
-# Narrowest and widest embeddings, by the least number of training rows.
+# Narrowest and widest embeddings from each number of training rows on.
 DIMS = ((10_000_000, (16, 64)), (1_000_000, (8, 32)), (HELD_BACK_ROWS, (4, 32)), (0, (4, 16)))
-# Tables with at most this many rows have a width of their own, as a share of the embedding's width: few ids need few
-# numbers (Naumov, "On the Dimensionality of Embeddings for Sparse Features and Data", 2019).
+# Groups of small tables by their largest number of rows. Each group has its own width, as a share of the full embedding
+# width: few ids need few numbers (Naumov, "On the Dimensionality of Embeddings for Sparse Features and Data", 2019).
 WIDTH_GROUPS = {"small_table_width": 100, "middle_table_width": 10_000}
 WIDTH_SHARES = (1.0, 0.5, 0.25)
-GATES = ("first_gate", "second_gate")  # of FinalMLP: fields that gate the input of a stream
+GATES = ("first_gate", "second_gate")  # options of FinalMLP: fields that gate the input of a stream
 
 
 def _none(values: tuple[Any, ...] | dict[str, Any] | bool) -> bool:
@@ -61,10 +61,10 @@ def _is_one(value: float) -> bool:
 
 
 class SearchSpace(Frozen):
-    """Ranges of the search; every point can be built as a `ModelSpec` and `Hyperparameters`.
+    """Search space of click models; every point defines a `ModelSpec` and `Hyperparameters`.
 
     An MLP has a width, a number of layers and a shape: the widths of its hidden layers halve from layer to layer, or
-    are all equal. The MLP over the dense features always halves.
+    are all equal. The widths of the MLP over the dense features always halve.
     """
 
     families: tuple[str, ...] = Field(
@@ -144,13 +144,13 @@ class SearchSpace(Frozen):
         is_wide: bool = False,
         in_file: bool = False,
     ) -> Self:
-        """Return ranges for the size of the data: too wide layers cost time without better quality on little data.
+        """Return the space for the size of the data: on little data, wide layers cost time without better quality.
 
         The widest layer is twice the largest power of two below the square root of the training rows, from 256 to
         1,024. The embedding widths grow with the rows too. Both ranges include the defaults of `ModelSpec`. The family
         `auto` stands for all families that suit this data. Fields that the user fixed are not searched. The wide space
-        adds optimisers, warm-up and table widths. With tables in a file, families that cannot read such tables are left
-        out.
+        adds optimizers, warm-up and table widths. If tables are stored in a file, families that cannot use such tables
+        are excluded.
         """
         families = auto_families(dataset.features, in_file=in_file) if family == AUTO else (family,)
         known = [family_of(name) for name in families]
@@ -227,7 +227,7 @@ class SearchSpace(Frozen):
         return {name: parameter for name, parameter in found.items() if name not in self._fixed}
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point of the space, with only the options of its family."""
+        """Sample a point of the space, with only the options of its family."""
         family = self.families[0]
         if len(self.families) > 1:
             family = trial.suggest_categorical("family", self.families)
@@ -235,24 +235,24 @@ class SearchSpace(Frozen):
         return {**({"family": family} if len(self.families) > 1 else {}), **drawn}
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Return the architecture and the hyperparameters of a point, see `shunter.search.protocol.Space`."""
+        """Return the architecture and the hyperparameters of a point; see `shunter.search.protocol.Space`."""
         return self.build(parameters)
 
     def factors(self) -> Factors:
-        """Return every parameter with its values, see `shunter.search.protocol.Space`."""
+        """Return every parameter with its values; see `shunter.search.protocol.Space`."""
         family = {"family": self.families} if len(self.families) > 1 else {}
         return {**family, **{name: parameter.values for name, parameter in self.parameters().items()}}
 
     def defaults(self) -> list[Parameters]:
-        """Return the points to try first: the first of `points` of each family, then the second of each."""
+        """Return the points to try first: the first point of each family, then the second point of each family."""
         own = [self.points(family) for family in self.families]
         return [point for place in range(2) for points in own for point in points[place : place + 1]]
 
     def points(self, family: str) -> list[Parameters]:
         """Return the settings that the search of a family tries first.
 
-        These are the family's default and, if they differ, the settings in `HELD_BACK`, which come first on large logs.
-        `HELD_BACK` is left out if the space has no learning options or no top layers.
+        These are the family's default and, if it differs, `HELD_BACK`, which comes first on large logs. `HELD_BACK` is
+        omitted if the space has no learning options or no top layers.
         """
         points = [self.default(family)]
         if self.learning_options and self.top_widths and (other := self.held_back(family)) not in points:
@@ -305,7 +305,7 @@ class SearchSpace(Frozen):
         return {**({"family": family} if len(self.families) > 1 else {}), **searched}
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
-        """Return the architecture and the hyperparameters of a point of the space, with the fixed fields."""
+        """Return the architecture and the hyperparameters of a point, including the values that the user fixed."""
         family = parameters.get("family", self.families[0])
         searched = {name: value for name, value in parameters.items() if name in self.parameters(family)}
         options = self._options_of(family).keys() & searched.keys()
@@ -339,7 +339,7 @@ class SearchSpace(Frozen):
 
     @property
     def _width_groups(self) -> tuple[str, ...]:
-        """Groups of small tables in this data, whose widths are searched."""
+        """Names of the groups of small tables in this data, whose widths are searched."""
         return tuple(dict.fromkeys(group for rows in sorted(self.table_rows) if (group := _width_group(rows))))
 
     def _mixes_widths(self, family: str | None) -> bool:
@@ -352,7 +352,7 @@ class SearchSpace(Frozen):
 
     @property
     def _fixed(self) -> set[str]:
-        """Parameters of the search that the fixed fields replace."""
+        """Names of the parameters that are not searched because the user fixed their fields."""
         named = (*self.fixed_architecture, *self.fixed_learning)
         return {parameter for field in named for parameter in PARAMETERS_OF.get(field, (field,))}
 
@@ -392,10 +392,10 @@ def _as_choice(value: Any) -> Choice:
 
 
 def _gates(dataset: Dataset) -> Choices:
-    """Return the options of FinalMLP's gates if the schema names the user and item columns: gated by them, or ungated.
+    """Return the options of FinalMLP's gates if the schema names the user and item columns: user and item, or no gates.
 
     The user gates the first stream and the item the second, as in BARS' published run on Frappe. The first points have
-    no gates: tried by hand on Frappe with one seed, gates left the AUC at .986 and raised NE from .264 to .291.
+    no gates: in a test on Frappe with one seed, gates did not change the AUC of .986 and raised NE from .264 to .291.
     """
     if dataset.user is None or dataset.item is None:
         return {}

@@ -1,1 +1,1 @@
-"""Trials: how they are run, recorded, stopped early and resumed."""
+"""Execution, recording, early stopping and resumption of trials."""

@@ -1,7 +1,7 @@
-"""Address of a study's storage from a request: a path, an address, or the name of a variable or secret that holds it.
+"""Address of a study's storage from a request: a path, a database address, or the name of a variable or secret.
 
-An address with a password can be stored in an environment variable or a Prefect secret, which the request names. The
-address is then not part of a command line or of a stored request.
+An address with a password can be stored in an environment variable or a Prefect secret. The request then contains the
+name of the variable or secret, so that neither a command line nor a stored request contains the password.
 """
 
 import os
@@ -14,14 +14,14 @@ from shunter.requests.search import FROM_SECRET, FROM_VARIABLE
 from shunter.secrets import keep_secret
 
 FILE = "study.db"
-SCHEMES = ("postgresql", "mysql", "mariadb")  # databases that requests of other users may name
-OWN_NAME = "SHUNTER_SEARCH_STORAGE"  # prefix of the variables that requests of other users may name
+SCHEMES = ("postgresql", "mysql", "mariadb")  # databases that are allowed in requests of other users
+OWN_NAME = "SHUNTER_SEARCH_STORAGE"  # prefix of the variables that are allowed in requests of other users
 
 _READERS: list[Callable[[str], str | None]] = []
 
 
 def read_secrets_with(reader: Callable[[str], str | None]) -> None:
-    """Register the function that reads a secret by its name; called by the module that knows a secret store."""
+    """Register the function that reads a secret by its name; called by the module of a secret store."""
     _READERS[:] = [reader]
 
 
@@ -29,7 +29,7 @@ def storage_address(directory: Path, shared: str | None) -> str:
     """Return the address of the study's storage.
 
     Args:
-        directory: Folder of this run alone.
+        directory: Folder of this run only, for the default storage.
         shared: Address of a database, a path, or `env:` or `secret:` with the name of the variable or secret.
 
     Raises:

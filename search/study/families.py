@@ -1,15 +1,15 @@
 """Successive halving over families: a brief run of each, full runs while time allows, then the best two.
 
-With several families their first points alone would use up a short search. So each family's default is first trained on
-few samples, the same number for all (Jamieson and Talwalkar, AISTATS 2016, with families as arms). This brief training
-run run is called the screening of the family.
+The first points of several families would use up a short search. Each family's default is therefore first trained on
+few samples, the same number for all families (Jamieson and Talwalkar, AISTATS 2016, with families as arms). This brief
+training run is called the screening of the family.
 
-A screening shows which family learns fast, not which one ends best. So the first points of the families are trained in
-full in the order of the screenings. Those of the best two are always trained, the others while a share of the budget
-pays. On large logs the first point is the regularised one (`HELD_BACK`). If it ends worse than the screening of its
-family, it does not suit the data, and the families that have not begun start with their defaults.
+A screening shows which family learns fast, not which family has the best final result. So the first points of the
+families are trained in full, in the order of the screenings. The best two families are always trained in full, further
+families within a share of the budget. On large logs the first point is the regularised one (`HELD_BACK`). If its result
+is worse than the screening of its family, the families that have not begun start with their defaults instead.
 
-The two families with the best result continue: first with their other first points, then with draws of the sampler.
+The two families with the best result continue: first with their other first points, then with sampled points.
 """
 
 import math
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FINALISTS = 2
-LEAST_SAMPLES = 100_000  # of a screening: with fewer samples, chance outweighs the family
-FEWEST_LEFT = FINALISTS  # trials that must be left after the screenings: full training runs of the best two
-FAIR_SHARE = 0.25  # of the budget, up to which more than two families are trained in full
+LEAST_SAMPLES = 100_000  # samples of a screening: with fewer samples, chance matters more than the family
+FEWEST_LEFT = FINALISTS  # trials that must remain after the screenings, for full training runs of the best two
+FAIR_SHARE = 0.25  # share of the budget up to which more than two families are trained in full
 
 
 @dataclass(frozen=True)
 class FamilyComparison:
-    """Order in which families are tried, and choice of the two that continue; its whole state is the study's trials.
+    """Order in which families are tried, and choice of the two that continue; the study's trials are its only state.
 
     Attributes:
         space: Space with several families.
@@ -49,10 +49,10 @@ class FamilyComparison:
         """Return the comparison of a search's families; None if the comparison would save nothing.
 
         Args:
-            space: Space that is searched.
-            rows: Rows of the training part.
-            schedule: Longest training, and when it is validated within the first pass.
-            trials: Budget in trials; None is no limit.
+            space: Search space.
+            rows: Number of rows of the training part.
+            schedule: Longest training, and its validations within the first pass.
+            trials: Budget in trials; None: no limit.
         """
         if len(space.families) <= FINALISTS:
             return None
@@ -79,7 +79,7 @@ class FamilyComparison:
         )
 
     def is_final(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
-        """Return True if a trial is trained in full whatever its results are."""
+        """Return True if a trial is trained in full whatever its intermediate results are."""
         own = [*self._firsts(trials).values(), *self._seconds(trials)]
         return parameters in own and not self.is_screening(number, parameters, trials)
 
@@ -88,7 +88,7 @@ class FamilyComparison:
 
         Args:
             trials: All trials that have begun, in their order.
-            left: Rest of the budget.
+            left: Remaining budget.
         """
         tried = [trial.params for trial in trials]
         for point in self.screenings:
@@ -119,7 +119,7 @@ class FamilyComparison:
         return (best if len(best) >= FINALISTS else self._by_screenings(trials))[:FINALISTS]
 
     def _firsts(self, trials: "Sequence[FrozenTrial]") -> dict[str, Parameters]:
-        """Return the point of each family that is the first to be trained in full."""
+        """Return for each family the point that is trained in full first."""
         begun = {family: trial.params for family, trial in self._whole(trials).items()}
         if self._is_out(trials):
             others = {family: self.space.default(family) for family in self.space.families}
@@ -134,7 +134,7 @@ class FamilyComparison:
         return [point for family, point in points if point != firsts[family]]
 
     def _is_out(self, trials: "Sequence[FrozenTrial]") -> bool:
-        """Return True if a point other than the default ended worse than the screening of its family."""
+        """Return True if the result of a point other than the default is worse than the screening of its family."""
         screenings = self._screening_losses(trials)
         return any(
             lowest_loss(trial) > screenings.get(family, math.inf)
@@ -156,7 +156,7 @@ class FamilyComparison:
         return {trial.params["family"]: lowest_loss(trial) for trial in screenings}
 
     def _whole(self, trials: "Sequence[FrozenTrial]") -> "dict[str, FrozenTrial]":
-        """Return the first full training run of each family at one of the space's first points."""
+        """Return each family's first full training run at one of the space's first points."""
         found: dict[str, FrozenTrial] = {}
         for trial in trials:
             # A trial that another process has just begun has no parameters yet.
@@ -174,7 +174,7 @@ class FamilyComparison:
         return tried.count(point) > self.screenings.count(point)
 
     def _is_affordable(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> bool:
-        """Return True if another full training run, at the highest cost so far, stays within the budget share."""
+        """Return True if another full training run, at the highest cost so far, fits into `FAIR_SHARE`."""
         whole = list(self._whole(trials).values())
         shares = [
             (
@@ -185,7 +185,7 @@ class FamilyComparison:
             for what, rest in (("seconds", left.trial_seconds), ("joules", left.joules))
             if rest is not None
         ]
-        if left.trials is not None:  # screenings are short, so they are not counted as trials
+        if left.trials is not None:  # screenings are short and do not count as trials
             shares.append((len(whole), 1, len(trials) - len(whole) + left.trials))
         return bool(shares) and all(used + one <= FAIR_SHARE * (used + rest) for used, one, rest in shares)
 

@@ -1,8 +1,8 @@
 """Early stopping by successive halving; its resource is the number of samples that a training run has seen.
 
-The first rung is a share of the first pass over the data, and the next rungs are 3, 9, ... times as far. At a rung a
-training run continues if it is among the best third of those that have reached the rung so far (asynchronously: no
-training waits for another).
+The first rung is a share of the first pass over the data, and the next rungs are at 3, 9, ... times as many samples. At
+a rung a training run continues if it is among the best third of the runs that have reached the rung so far. Runs do not
+wait for each other (asynchronous successive halving).
 """
 
 import math
@@ -15,18 +15,17 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 REDUCTION_FACTOR = 3  # `shunter.tasks.select` uses the same factor to estimate the size of the job
-RUNG = "rung:"  # attribute of a trial, followed by the number of a rung: NE and cost of the trial at that rung
-ALIKE = "rung of {most}:"  # the same for trials that end after `most` units, fewer than the longest
+RUNG = "rung:"  # prefix of a trial attribute, before the number of a rung: NE and cost of the trial at that rung
+ALIKE = "rung of {most}:"  # like RUNG, for trials with a shorter schedule, which end after `most` units
 SHARES = (1 / 9, 1 / 3)
-# With fewer samples the result depends more on the chance of the first steps than on the setting; such passes are
-# short.
+# With fewer samples the result depends more on chance than on the setting, and stopping early would save little time.
 LEAST_SAMPLES = 50_000
 
 Point = tuple[float, ...]
 
 
 def checks_for(rows: int) -> tuple[float, ...]:
-    """Shares of the first pass after which training runs are compared.
+    """Return the shares of the first pass after which training runs are compared.
 
     Args:
         rows: Rows of the training part.
@@ -35,23 +34,23 @@ def checks_for(rows: int) -> tuple[float, ...]:
 
 
 class Halving:
-    """Early stopping of runs; its whole state is in the study, so it survives a kill and is shared by machines.
+    """Early stopping of training runs; the study has its whole state, so that machines share it and it survives a kill.
 
     With one objective Optuna's Hyperband decides: Li et al., JMLR 18, 2018. Optuna does not prune with two objectives,
     so the rule of Schmucker et al., "Multi-objective Asynchronous Successive Halving", arXiv 2106.12639, section 4, is
     used: non-dominated sorting, and within a front an epsilon-net.
 
-    Training runs with a shorter cosine schedule are ahead of others at each rung and learn nothing after its end. They
-    are compared only with training runs of the same length.
+    A training run with a shorter cosine schedule is better than longer runs at each rung, but does not improve later.
+    It is compared only with training runs of the same length.
 
     Args:
-        study: Study of the search.
-        checks: Passes after which a training run is validated within the first epoch.
-        max_epochs: Epochs of the longest training.
-        own_epochs: Epochs of the compared trial, if fewer; None means `max_epochs`.
-        peers: Numbers of the trials that run at the same time. They are not compared with each other, so that the
-            outcome does not depend on which of them is faster. Successive halving by rungs then decides in place of
-            Hyperband, which compares all.
+    study: Study of the search.
+    checks: Shares of the first epoch after which a training run is validated.
+    max_epochs: Number of epochs of the longest training.
+    own_epochs: Number of epochs of the compared trial, if fewer; None means `max_epochs`.
+    peers: Numbers of the trials that run at the same time. Peers are not compared with each other, so that the
+    outcome does not depend on their speed. Successive halving by rungs then replaces Hyperband, which would
+    compare all trials.
     """
 
     def __init__(
@@ -72,13 +71,13 @@ class Halving:
             study.pruner = HyperbandPruner(min_resource=1, max_resource=self._most, reduction_factor=REDUCTION_FACTOR)
 
     def is_beaten(self, trial: "Trial", passes: float, loss: float, cost: float | None) -> bool:
-        """Return True if a training run should stop now; never after its last epoch, since that saves nothing.
+        """Return True if a training run should stop now; False after its last epoch.
 
         Args:
-            trial: Trial of the training.
-            passes: Passes over the training part so far.
-            loss: Value to be lowered on the validation part: NE, or the figure that the user selects by.
-            cost: Cost of the point, None if not yet known; used with two objectives.
+        trial: Trial of the training run.
+        passes: Number of passes over the training part so far.
+        loss: Validation NE, or another selection metric as a loss.
+        cost: Cost of the point, used with two objectives; None if not yet known.
         """
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):
@@ -114,12 +113,12 @@ class Halving:
 
 
 def is_multi_objective(study: "Study") -> bool:
-    """Return True if NE is weighed against a cost."""
+    """Return True if a study has a cost as second objective besides NE."""
     return len(study.directions) > 1
 
 
 def passes_rung(point: Point, others: Sequence[Point]) -> bool:
-    """Return True if a point is among the best third of all that have reached its rung; the first one always is."""
+    """Return True if a point is among the best third of the points at its rung; the first point always is."""
     points = [*others, point]
     return best_first(points).index(len(others)) < max(1, len(points) // REDUCTION_FACTOR)
 
@@ -127,14 +126,14 @@ def passes_rung(point: Point, others: Sequence[Point]) -> bool:
 def best_first(points: Sequence[Point]) -> list[int]:
     """Return the indices of points from the best to the worst; all objectives are minimised.
 
-    Points are ordered front by front. Within a front the point with the lowest first objective is first. Each next
-    point is the one farthest from those before it, with each objective scaled to its range (epsilon-net of the paper).
+    Points are ordered front by front. Within a front the point with the lowest first objective is first. The next
+    point is always the one farthest from all points before it, with objectives scaled to their range (epsilon-net).
     """
     return [index for front in _fronts(points) for index in _spread(points, front)]
 
 
 def _rungs_below(resource: int) -> int:
-    """Return the number of rungs reached after `resource` units; rungs are at 1, 3, 9, ... units."""
+    """Return the number of rungs that are reached after `resource` units; rungs are at 1, 3, 9, ... units."""
     return 0 if resource < 1 else 1 + math.floor(math.log(resource, REDUCTION_FACTOR) + 1e-9)
 
 

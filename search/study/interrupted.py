@@ -1,7 +1,7 @@
-"""Trials whose process died: each is tried again, as if it had not begun.
+"""Trials whose process died: each trial is run again from the start.
 
-An interruption says nothing about a setting, so it is no failure. The exception: if the kernel has killed processes for
-lack of memory in the meantime, the trial has failed, since the same setting would kill the next process too.
+An interruption is not a failure of the trial's setting. Exception: if the kernel has killed processes for lack of
+memory since the trial began, the trial has failed, since the same setting would kill the next process too.
 """
 
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from optuna.storages import RDBStorage
     from optuna.trial import FrozenTrial
 
-FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast to one that was interrupted
+FAILURE = "failure"  # attribute of a trial that failed because of its setting, not because of an interruption
 OWNER, MEMORY_KILLS = "owner", "memory_kills"
 LOST, MOST_LOST = "processes_lost", 3
 OUT_OF_MEMORY = "The kernel ended its process, or another one meanwhile, for want of memory."
@@ -28,7 +28,7 @@ FIXED = "fixed_params"  # attribute in which Optuna stores the point of a queued
 
 
 def record_owner(trial: "Trial") -> None:
-    """Record the process that runs a trial, to find out later whether that process died, and why."""
+    """Record the process that runs a trial, so that its death and the cause can be detected later."""
     trial.set_user_attr(OWNER, _this_process())
     trial.set_user_attr(MEMORY_KILLS, memory_kills())
 
@@ -36,13 +36,13 @@ def record_owner(trial: "Trial") -> None:
 def put_back(file: Path, open_storage: "Callable[[str], RDBStorage]") -> None:
     """Reset trials that a killed process left running, so that they wait in the queue under their old numbers.
 
-    No result of an interrupted attempt remains that other trials would be compared with, and all numbers are those of a
-    search without interruption. Optuna cannot reset a trial, so the studies are written to a new file, which replaces
-    the old one atomically: a kill in between leaves the old file.
+    Other trials are then not compared with results of an interrupted attempt, and all trials have the same numbers as
+    without the interruption. Optuna cannot reset a trial, so the studies are written to a new file. The new file
+    replaces the old file atomically: if the process is killed in between, the old file remains.
 
     Args:
         file: SQLite file of the studies, which no other process uses; it may not exist yet.
-        open_storage: Opens the storage of an address.
+        open_storage: Function that opens the storage at an address.
     """
     from optuna import get_all_study_names, load_study
 
@@ -106,9 +106,9 @@ def was_interrupted(trial: "FrozenTrial") -> bool:
 
 
 def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
-    """Return the replacement of a trial: a running trial is queued again or has failed, and others stay as they are.
+    """Return the replacement of a trial: a queued or failed trial for a running one, otherwise the trial itself.
 
-    An interrupted attempt that was closed is replaced by an empty failed trial, which keeps its number.
+    An interrupted attempt that was closed is replaced by an empty failed trial with the same number.
     """
     from optuna.trial import TrialState, create_trial
 
@@ -116,7 +116,7 @@ def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
         return create_trial(state=TrialState.FAIL)
     if trial.state.name != "RUNNING":
         return trial
-    # The point as it was queued: the process may have been killed before all parameters were drawn.
+    # Use the point of the queue: the process may have been killed before all parameters were recorded.
     point = trial.system_attrs.get(FIXED) or trial.params
     if not _ran_out_of_memory(trial):
         return create_trial(state=TrialState.WAITING, system_attrs={FIXED: point}, user_attrs=_pair(trial))
@@ -127,12 +127,12 @@ def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
 
 
 def _pair(trial: "Trial | FrozenTrial") -> dict[str, Any]:
-    """Return the attribute that a trial keeps when it begins again."""
+    """Return the attribute that a trial keeps when it is run again."""
     return {name: value for name, value in trial.user_attrs.items() if name == PAIR}
 
 
 def _write_anew(studies: "list[Study]", storage: "RDBStorage") -> None:
-    """Write the studies to a new storage, with running trials reset."""
+    """Write the studies to a new storage, and reset running trials."""
     from optuna import create_study
 
     try:
@@ -159,7 +159,7 @@ def _this_process() -> list[Any]:
 
 
 def _is_alive(owner: list[Any] | None) -> bool:
-    """Return True if the process that runs a trial lives; a process on another machine counts as alive."""
+    """Return True if the process that runs a trial is alive; a process on another machine counts as alive."""
     if owner is None:
         return False
     host, process, mark = owner

@@ -1,4 +1,4 @@
-"""Storage of the models of the best completed trials: members of the ensemble then need no second training run."""
+"""Storage of the models of the best completed trials, so that ensemble members are not trained again."""
 
 import shutil
 import threading
@@ -21,15 +21,16 @@ MODELS = "models"  # in the folder of a search
 class KeptModels:
     """Completed training runs in folders named by trial number, at most `most` of them.
 
-    The best `by_rank` trials are kept first. Then follows the best trial of each other family, because similar models
-    of one family predict nearly the same. The remaining places go to the next best trials.
+    The best `by_rank` trials are stored first. Then follows the best trial of each other family, because similar models
+    of one family predict nearly the same. The rest are the next best trials.
 
     Args:
-        directory: Folder of the search.
-        most: Largest number of models, at least one.
-        cost: Cost that NE is weighed against.
-        is_cut: Returns whether the time of the search is used up. A training run that was cut off by it is kept too.
-        by_rank: Number of models kept by rank alone; None keeps all by rank.
+    directory: Folder of the search.
+    most: Largest number of models, at least one.
+    cost: Name of the second objective besides NE.
+    is_cut: Function that returns True if the time of the search is used up. A training run that the end of the
+    time stopped is stored too.
+    by_rank: Number of models that are stored by rank only; None stores all by rank.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class KeptModels:
         energy: EnergyReading,
         run_id: str,
     ) -> None:
-        """Save the model of a trial if it is among those to keep, and delete the models that it displaces.
+        """Save the model of a trial if it is among the best, and delete the models that are no longer among the best.
 
         Args:
             number: Number of the trial.
             result: Result of the training.
             job: Description of the training.
-            outcomes: Outcome of this and all earlier trials, by their numbers.
+            outcomes: Outcomes of this and all earlier trials, by number.
             placement: Placement of the training.
             energy: Energy of the training.
             run_id: MLflow run of the trial.
@@ -105,12 +106,12 @@ class KeptModels:
 
 
 def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) -> list[int]:
-    """Return trials in the order in which they are kept: the first ones, the first of each other family, all others.
+    """Return trials in order of storage: the best `by_rank` trials, the best trial of each other family, the rest.
 
     Args:
-        ranked: Trials, the best first.
-        families: Family of each trial.
-        by_rank: Number of first trials that are taken by rank alone.
+    ranked: Trials, the best first.
+    families: Family of each trial.
+    by_rank: Number of trials that are chosen by rank only.
     """
     found = list(ranked[:by_rank])
     seen = {families[one] for one in found}
@@ -122,12 +123,12 @@ def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) ->
 
 
 def _family(path: Path) -> str:
-    """Return the family of a stored training."""
+    """Return the model family of a stored training run."""
     return str(read_json(path)["spec"]["family"])
 
 
 def kept_model(directory: Path, number: int) -> Path | None:
-    """Return the folder of the stored training of a trial; None if it was not kept.
+    """Return the folder with the stored model of a trial; None if it was not stored.
 
     Args:
         directory: Folder of the search.

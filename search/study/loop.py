@@ -1,4 +1,4 @@
-"""Loop of a search, which trains the proposed points in every slot until the budget ends or no point is left."""
+"""Loop of a search, which trains the proposed points in parallel slots until the budget ends or no point is left."""
 
 import logging
 import math
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 log = logging.getLogger(__name__)
-EPOCH_SECONDS = 3.0  # least time between two reports of epochs, each of which is a request to Prefect
+EPOCH_SECONDS = 3.0  # shortest time between two progress reports within trials; each report is a request to Prefect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +42,14 @@ class Progress:
     """Progress of a search after a trial, or after an epoch of a trial.
 
     Attributes:
-        done: Trials so far.
+        done: Number of finished trials.
         trials: Requested number of trials; None if only time or energy ends the search.
-        best_loss: Lowest validation loss so far, by the figure that selects; None before the first.
-        select_by: Figure that selects.
+        best_loss: Lowest validation loss so far, by the selection metric; None before the first validation.
+        select_by: Selection metric.
         share: Used share of the trials, the time or the energy, whichever is largest; from 0 to 1.
         last: Outcome of the trial, as text; empty after an epoch of a running trial.
         running: Latest epoch of a running trial, as text; empty after a trial.
-        is_number: Whether the label is a number.
+        is_number: Whether the label is numeric.
     """
 
     done: int
@@ -71,22 +71,22 @@ class Progress:
 
 
 class Loop:
-    """Running search, which gets points from the method, trains them in slots, and ends the search.
+    """Loop that gets points from the search method, trains them in slots, and ends the search.
 
     If the search must be repeatable, several slots train in rounds. All points of a round are proposed before the first
-    of them is trained. A trial is then compared only with the trials of earlier rounds, whichever trial is faster.
-    Otherwise each slot takes the next point when it is free.
+    of them is trained. A trial is then compared only with the trials of earlier rounds, so that the speed of the trials
+    does not matter. Otherwise each slot trains the next point as soon as the slot is free.
 
     Args:
-        study: Record of the trials.
-        budget: Budget of the search alone.
-        trials: Budget in trials; None is no limit.
+    study: Study with the trials.
+    budget: Budget of the search only.
+    trials: Budget in trials; None: no limit.
         should_stop: Called after each step; a returned reason ends the search.
         on_trial: Called after each trial.
         on_epoch: Called after an epoch of a running trial, at most every `EPOCH_SECONDS`.
-        seeds: Number of training runs of the best setting after the search. Time for them is reserved within the
-            search, for each as much as the best trial took.
-        pairing: Placement that one extra trial explores; None explores nothing.
+        seeds: Number of training runs of the best setting with other seeds after the search. For each run, as much time
+        is reserved as the best trial took.
+        pairing: Placement that one extra trial explores; None: no exploration.
         in_rounds: Whether several slots train in rounds.
     """
 
@@ -133,7 +133,7 @@ class Loop:
                 raise
 
     def _in_parallel(self, slots: Sequence[Executor], threads: ThreadPoolExecutor) -> None:
-        """Train in all slots: a round after the other, or the next point wherever a slot is free."""
+        """Train in all slots: round by round, or each slot independently."""
         free, running = list(slots), dict["Future[TrialEnd | None]", tuple["Trial", Executor]]()
         while True:
             if not (self._in_rounds and running):
@@ -167,7 +167,7 @@ class Loop:
     def _trained(
         self, trial: "Trial", parameters: Parameters, slot: Executor, peers: frozenset[int] = frozenset()
     ) -> "TrialEnd | None":
-        """Train the point of a trial: in the slot, or at the other placement of the pairing.
+        """Train the point of a trial: in the slot, or at the placement that the pairing explores.
 
         Returns:
             The end of the trial; None if its process was killed.
@@ -189,7 +189,7 @@ class Loop:
             return None
 
     def _note(self, trial: "Trial", end: "TrialEnd | None") -> None:
-        """Record the end of a trial; one without an end is queued to be tried again."""
+        """Record the end of a trial; a trial without an end is queued again."""
         if end is None:
             try_again(self.study, trial)
             return
@@ -229,7 +229,7 @@ class Loop:
         return trial, self.context.space.suggest(trial)
 
     def _pair(self) -> "tuple[Trial, Parameters] | None":
-        """Begin the trial that explores; None if there is none, or nothing to repeat."""
+        """Begin the exploring trial; return None if no exploration is requested or there is no trial to repeat yet."""
         if self.pairing is None:
             return None
         base = self.pairing.base(self.study, self.trials)
@@ -247,7 +247,7 @@ class Loop:
         return self.trials is not None and len(own) >= self.trials
 
     def _report_to_method(self) -> None:
-        """Report finished trials that the method does not know yet, also of other machines and earlier attempts."""
+        """Report new finished trials to the search method, including those of other machines and earlier attempts."""
         for trial in finished_trials(self.study):
             if trial.number not in self._told:
                 self._told.add(trial.number)

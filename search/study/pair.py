@@ -1,8 +1,8 @@
 """Trial that explores a placement: it repeats the setting and seed of another trial at another placement.
 
-Both trials differ in the placement alone, so their times, passes and NE compare the placements. A search of several
-trials makes one such trial in addition, once its own trials have ended. A search of one trial explores with this trial,
-and repeats it at the incumbent placement if its time runs out or its quality misses a limit.
+Both trials differ in the placement only, so their times, passes and NE compare the placements. A search of several
+trials runs one additional exploring trial at the end. In a search of one trial, this trial itself explores. It is
+repeated at the incumbent placement if its time runs out or its quality misses a limit.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
-OUT_OF_TIME = "out_of_time"  # attribute of an exploring trial that its bound has stopped
+OUT_OF_TIME = "out_of_time"  # attribute of an exploring trial that was stopped by its time limit
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Pairing:
 
     Attributes:
         placement: Placement of the extra trial.
-        stop_multiple: Longest time of the extra trial, as a multiple of the time of the trial that it repeats.
-        first_seconds: In a search of one trial, longest time of this trial, which explores; `placement` is then the
-            incumbent. None if the extra trial explores.
+        stop_multiple: Longest time of the extra trial, as a multiple of the time of the repeated trial.
+        first_seconds: Longest time in seconds of the only trial of a search, which explores; `placement` is then the
+        incumbent. None if an extra trial explores.
     """
 
     placement: Placement
@@ -44,7 +44,7 @@ class Pairing:
     first_seconds: float | None = None
 
     def base(self, study: "Study", trials: int | None) -> "FrozenTrial | None":
-        """Return the trial to repeat now; None if there is none yet, or the extra trial has begun.
+        """Return the trial to repeat now; None if no trial can be repeated yet, or the extra trial has begun.
 
         Args:
             study: Study of the search.
@@ -68,7 +68,7 @@ class Pairing:
 
         Args:
             clock: Clock of the command.
-            base: Trial that is repeated; None for a trial of the search itself.
+            base: Repeated trial; None for a trial of the search itself.
         """
         if (base is None) != (self.first_seconds is not None):
             return None
@@ -98,12 +98,12 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Record of the repeating trial in the study.
+    """Attributes that connect an exploring trial in the study with the trial that it repeats.
 
     Attributes:
-        number: Number of the repeated trial.
-        placement: Placement of the repeating trial.
-        beside: Placement of the repeated trial.
+    number: Number of the repeated trial.
+    placement: Placement of the exploring trial.
+    beside: Placement of the repeated trial.
     """
 
     number: int
@@ -112,19 +112,19 @@ class Repeated:
 
     @classmethod
     def of(cls, trial: "Trial | FrozenTrial") -> Self | None:
-        """Return the record of a trial; None if the trial repeats no other one."""
+        """Return the record of a trial; None if the trial does not repeat another trial."""
         kept = trial.user_attrs.get(PAIR)
         if kept is None:
             return None
         return cls(kept["of"], Placement.model_validate(kept["placement"]), Placement.model_validate(kept["beside"]))
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes of the trial that hold the record."""
+        """Return the record as attributes of the exploring trial."""
         names = {"placement": self.placement, "beside": self.beside}
         return {PAIR: {"of": self.number, **{name: one.model_dump(mode="json") for name, one in names.items()}}}
 
     def adapted(self, hyperparameters: Hyperparameters) -> Hyperparameters:
-        """Return the learning rates of the repeated trial as the batch size of the repeating trial needs them."""
+        """Return the hyperparameters with learning rates that are scaled to the batch size of the exploring trial."""
         scale = rate_scale(self.placement.batch_size) / rate_scale(self.beside.batch_size)
         return replace(
             hyperparameters,
@@ -134,7 +134,7 @@ class Repeated:
 
 
 def pair_of(study: "Study") -> PairedTrial | None:
-    """Return how the exploring trial compares with its partner; None if there is no pair with results."""
+    """Return the comparison of the exploring trial with the repeated trial; None unless both have results."""
     trials = {trial.number: trial for trial in study.get_trials(deepcopy=False) if has_result(trial)}
     for trial in trials.values():
         repeated = Repeated.of(trial)
@@ -162,5 +162,5 @@ def pair_of(study: "Study") -> PairedTrial | None:
 
 
 def _came_to_nothing(trial: "FrozenTrial") -> bool:
-    """Return True if an exploring trial was stopped by its bound, failed, or breaks a limit."""
+    """Return True if an exploring trial was stopped by its time limit, failed, or exceeds a limit of the user."""
     return OUT_OF_TIME in trial.user_attrs or not outcome_of(trial).is_feasible

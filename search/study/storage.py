@@ -1,4 +1,4 @@
-"""Study: Optuna's record of all trials, in the run's own folder or in a database that several machines share."""
+"""Storage of the Optuna study of a search, in the run's own folder or in a database that several machines share."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 SQLITE = "sqlite:///"
-LOCK_SECONDS = 10.0  # longest wait for a database that another process has locked
+LOCK_SECONDS = 10.0  # longest wait for a database that another process has locked, in seconds
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def storage_errors(storage: str) -> Iterator[None]:
     """Raise every error of a study's storage as `TrackingError`.
 
     Args:
-        storage: Address of the storage, for the message.
+        storage: Address of the storage for error messages.
     """
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
@@ -52,17 +52,17 @@ def open_study(
     is_shared: bool = False,
     select_by: SelectBy = "ne",
 ) -> "Study":
-    """Create or resume the study; each combination of space, data and cost has a study of its own.
+    """Create or resume the study; each combination of space, data and cost has its own study.
 
-    Trials that a kill or Ctrl-C left running are tried again: see `shunter.search.study.interrupted`.
+    Trials that were interrupted by a kill or Ctrl-C are run again: see `shunter.search.study.interrupted`.
 
     Args:
         address: Address from `shunter.search.study.address.storage_address`.
-        space: Space that is searched.
-        cost: Cost that NE is weighed against; None searches for the lowest NE alone.
-        belongs_to: Additional text that distinguishes this study from others in a shared storage.
+        space: Search space.
+        cost: Second objective besides NE; None: NE is the only objective.
+        belongs_to: Additional text that distinguishes this study from other studies in a shared storage.
         is_shared: Whether other processes may use the study; then only trials of dead processes are closed.
-        select_by: Figure to improve.
+        select_by: Selection metric.
 
     Raises:
         TrackingError: The storage cannot be opened, is locked or is not a database.
@@ -70,7 +70,7 @@ def open_study(
     from optuna import create_study
     from optuna.study import StudyDirection
 
-    logging.getLogger("optuna").setLevel(logging.WARNING)  # else Optuna prints that it creates a study
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # otherwise Optuna logs the creation of each study
     by = None if select_by == "ne" else select_by
     identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to, by)))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -96,12 +96,12 @@ def open_study(
 def record(
     study: "Study", parameters: Mapping[str, Any] | None, attributes: Mapping[str, Any] | None = None
 ) -> "Trial":
-    """Begin a trial at the given point, or at the point of a queued, interrupted trial if `parameters` is None.
+    """Begin a trial at the given point; without `parameters`, begin the next queued trial.
 
     Args:
         study: Study of the search.
-        parameters: The point.
-        attributes: Attributes of the trial, which stay with it if it is interrupted.
+        parameters: Point; None for the point of a queued, interrupted trial.
+        attributes: Attributes of the trial, which it keeps if it is interrupted.
     """
     if parameters is not None:
         study.enqueue_trial(dict(parameters), user_attrs=dict(attributes or {}))
@@ -111,17 +111,17 @@ def record(
 
 
 def has_waiting(study: "Study") -> bool:
-    """Return True if an interrupted trial is queued to be tried again."""
+    """Return True if an interrupted trial is queued to be run again."""
     return any(trial.state.name == "WAITING" for trial in study.get_trials(deepcopy=False))
 
 
 def finished_trials(study: "Study") -> "list[FrozenTrial]":
-    """Return the trials that count: complete, pruned or failed; an interrupted trial is tried again instead."""
+    """Return the finished trials: complete, pruned or failed; an interrupted trial is run again and does not count."""
     return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial) or _failure(trial)]
 
 
 def begun_trials(study: "Study") -> "list[FrozenTrial]":
-    """Return the trials that count or are running."""
+    """Return the finished and the running trials."""
     return [*finished_trials(study), *running_trials(study)]
 
 
@@ -166,7 +166,7 @@ def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) ->
         study: Study of the search.
         trial: Running trial.
         outcome: Outcome of the trial.
-        cost: Cost that NE is weighed against.
+        cost: Second objective besides NE, if any.
     """
     from optuna.trial import TrialState
 
@@ -189,7 +189,7 @@ def failures(study: "Study") -> list[str]:
 
 
 def _failure(trial: "FrozenTrial") -> str | None:
-    """Return why the trial failed; None if it did not fail or was interrupted."""
+    """Return the reason of the trial's failure; None if it did not fail or was interrupted."""
     return trial.user_attrs.get(FAILURE) if trial.state.name == "FAIL" else None
 
 
@@ -230,7 +230,7 @@ def _name_metrics(study: "Study", names: list[str]) -> None:
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the original error of the driver, which has the shortest message."""
+    """Return the original error of the database driver, which has the shortest message."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

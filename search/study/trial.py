@@ -1,4 +1,4 @@
-"""One trial: an executor trains a point, early stopping watches it, and the outcome is logged to MLflow."""
+"""Execution of a trial: an executor trains a point with early stopping, and the outcome is logged to MLflow."""
 
 import contextlib
 import json
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"  # tags of a trial's run, read by later searches
 OUTCOMES = TypeAdapter(Outcome)
-LONGEST_TEXT = 5_000  # of a tag; longer points are not stored
-FEWEST_STEPS = 20  # below which the slow first steps distort the mean
+LONGEST_TEXT = 5_000  # largest number of characters in a tag; longer points are not stored
+FEWEST_STEPS = 20  # smallest number of steps for a mean time; in fewer steps the slow first steps distort it
 NOT_METERED = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="not begun")
 
 
@@ -62,25 +62,23 @@ class TrialContext:
     """Context that all trials of a search share.
 
     Attributes:
-        dataset: The data; its test part is not used.
-        space: Space that is searched.
+        dataset: Data set; its test part is not used.
+        space: Search space.
         schedule: Schedule of each training run.
-        cost: Cost that NE is weighed against.
+        cost: Second objective besides NE, if any.
         limits: Limits of the user.
-        final: Time, energy and money for training the best settings.
+        final: Remaining time, energy and money for training the best settings.
         parent_run_id: MLflow run of the search.
-        should_stop: Called after each step; a returned reason ends a training run, which counts with its results so
-            far.
-        study: Record of all trials, used to stop training runs early that are worse than others.
-        kept: Storage for the models of the best trials; None stores none.
+        should_stop: Called after each step; a returned reason ends a training run, whose results so far count.
+        study: Study with all trials, used to stop bad training runs early.
+        kept: Storage for the models of the best trials; None stores no models.
         observe: See `shunter.search.job.SearchJob`.
         comparison: Comparison of several families, which ends screenings early and trains a few points in full.
         placement: Placement of the search; parallel trials share its threads.
-        repeated: Trial that this one repeats at another placement; None for a trial of the search itself.
-        exploration: Condition that ends an exploring trial; None for all others.
-        peers: Numbers of the trials that run at the same time, with which a trial is not compared; empty for a trial
-            alone.
-        on_epoch: Called with the number of the trial and the report of an epoch; None calls nothing.
+        repeated: Trial that this trial repeats at another placement; None for a trial of the search itself.
+        exploration: Condition that ends an exploring trial; None for any other trial.
+        peers: Numbers of the other trials that run at the same time, with which a trial is not compared.
+        on_epoch: Called with the number of the trial and the report of an epoch; None: no call.
     """
 
     dataset: Dataset
@@ -111,8 +109,8 @@ class TrialEnd:
     """End of a trial.
 
     Attributes:
-        outcome: The outcome.
-        keep: Stores the trained model if it is among the best; called in the order of the trials.
+        outcome: Outcome of the trial.
+        keep: Function that stores the trained model if it is among the best; called in the order of the trials.
     """
 
     outcome: Outcome
@@ -120,13 +118,13 @@ class TrialEnd:
 
 
 def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> TrialEnd:
-    """Train a point and return how it ended, also if the training of this point fails.
+    """Train a point and return the end of the trial, even if the training fails because of this point.
 
     Raises:
         RequestError: No point of the space can be trained, for instance because the batch is larger than the data.
         TrackingError: A store fails.
-        ProcessLostError: The process of the training was killed, and the trial may be tried again.
-        KeyboardInterrupt: Ctrl-C; the trial stays open and is tried again later.
+        ProcessLostError: The process of the training was killed, and the trial may be run again.
+        KeyboardInterrupt: Ctrl-C; the trial stays open and is run again later.
     """
     started, called_training = time.perf_counter(), CalledTraining(f"trial-{trial.number}", "trial", None)
     try:
@@ -139,7 +137,7 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
                 call_on_trial(called_training, parameters, end.outcome)
                 return end
             except BaseException as error:
-                with contextlib.suppress(TrackingError):  # the first error is the one to report
+                with contextlib.suppress(TrackingError):  # the error of the training is raised instead
                     attempt.keep_evidence(ending_of(error=error))
                 raise
     except Exception as error:
@@ -182,7 +180,7 @@ class _Attempt:
 
     @cached_property
     def parameter_bytes(self) -> int:
-        """Bytes of the parameters; counted only after a run has begun, since a model may be too large to build."""
+        """Bytes of all parameters; read only after a run has begun, since a model may be too large to build."""
         return count_parameter_bytes(self.spec, self.context.dataset.features)
 
     def end(self) -> TrialEnd:
@@ -195,7 +193,7 @@ class _Attempt:
                 **placement_params(self.executor.placement),
             }
         )
-        # Initial tags, replaced at the end: a trial that dies cannot write tags.
+        # Preliminary tags, in case the trial's process dies; they are replaced at the end.
         first = {} if context.repeated else trial_tags(self.parameters, Outcome(state="failed"))
         run.set_tags({"trial.state": "failed", **first})
         started = time.perf_counter()
@@ -234,7 +232,7 @@ class _Attempt:
         )
 
     def _on_report(self, report: EpochReport) -> None:
-        """Log the progress of the training, and stop it if other trials were better at this point."""
+        """Log the progress of the training, and stop it if other trials were better after as many passes."""
         self.reports.append(report)
         if report.is_check:
             self.run.log_metrics({"search.check_ne": report.validation.ne}, step=report.samples_seen)
@@ -243,7 +241,7 @@ class _Attempt:
         if self.context.on_epoch is not None:
             self.context.on_epoch(self.trial.number, report)
         cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
-        # Compare the best result so far, whose weights are kept: later, worse epochs within the patience lose nothing.
+        # Compare the best result so far, because the weights of the best epoch are kept, not those of the last epoch.
         if self.context.repeated is not None:
             return
         reached = min(map(self._loss, self.reports))
@@ -254,7 +252,7 @@ class _Attempt:
             raise _stopped()
 
     def _role(self, comparison: FamilyComparison | None) -> tuple[bool, bool]:
-        """Return whether the trial is the screening of a family, and whether it is trained in full in any case."""
+        """Return two flags: the trial is the screening of a family; the trial is trained in full in any case."""
         if comparison is None or self.context.repeated is not None:
             return False, False
         begun = begun_trials(self.context.study)
@@ -268,8 +266,8 @@ class _Attempt:
 
     def _came_to(self, figures: TrainingFigures | None, reading: EnergyReading, seconds: float) -> Outcome:
         context, last = self.context, self.reports[-1]
-        # Validations at the end of an epoch count, since only their weights are kept; checks count if there is no
-        # epoch.
+        # Only validations at the end of an epoch count, since only these weights are kept. Without a complete epoch
+        # the checks within the epoch count.
         epochs = [report for report in self.reports if not report.is_check] or self.reports
         best = min(epochs, key=self._loss)
         passes = self._passes(last)
@@ -293,7 +291,7 @@ class _Attempt:
         )
 
     def _full_epochs(self, best: EpochReport, figures: TrainingFigures | None) -> float:
-        """Return the epochs of a full run: as measured if the patience ended it, or else the largest number."""
+        """Return the number of epochs of a full run: as measured if patience ended the run, otherwise the maximum."""
         if figures and figures.stop_reason.kind is StopKind.PATIENCE:
             return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
         return float(self.most_epochs)
@@ -314,12 +312,12 @@ class _Attempt:
         run = self.run
         run.log_energy(reading)
         run.log_metrics({f"search.{name}": value for name, value in outcome.costs.items()})
-        # A repeated setting is left out of the past searches, which know no placement.
+        # A repeated setting is not stored for later searches, whose points have no placement.
         taught = {} if self.context.repeated else trial_tags(self.parameters, outcome)
         tags = {"trial.state": outcome.state, **taught}
         if figures:
-            # Logged one step after the last epoch: the values are those of the best epoch, and MLflow shows the last
-            # step.
+            # Logged one step after the last epoch, because MLflow shows the last step, and the values are those of the
+            # best epoch.
             run.log_metrics(
                 {
                     **quality_metrics(figures.validation),
@@ -337,7 +335,7 @@ class _Attempt:
         self._keep_step_time()
 
     def keep_evidence(self, ending: Ending, figures: TrainingFigures | None = None) -> None:
-        """Record the training for later predictions, even if it was interrupted."""
+        """Record the training for later predictions of duration, even if it was interrupted."""
         progress = figures or (self.reports[-1] if self.reports else None)
         placement, energy = self.executor.placement, self._reading
         evidence = training_evidence("trial", ending, self.job, placement, progress=progress, energy=energy)
@@ -360,12 +358,12 @@ def _stopped() -> type[Exception]:
 
 
 def _is_failure_of_point(error: Exception) -> bool:
-    """Return True if the failure concerns this point only: the loss diverged, memory ran out, or its process died."""
+    """Return True if only this point failed: its loss diverged, memory was too small, or its process died."""
     return isinstance(error, TrainingError | TooLargeError) or is_out_of_memory(error)
 
 
 def trial_tags(parameters: Parameters, outcome: Outcome) -> dict[str, str]:
-    """Return the tags that hold the point and the outcome of a trial; none if the point is too large for a tag."""
+    """Return MLflow tags with the point and the outcome of a trial; no tags if the point is too long for a tag."""
     tags = {
         PARAMETERS: json.dumps(parameters),
         OUTCOME: OUTCOMES.dump_json(outcome).decode(),

@@ -1,4 +1,4 @@
-"""Executors of a search: how many training runs run at the same time, and where each of them runs."""
+"""Executors of a search, for the training runs at the same time, on this machine or a cluster."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,15 @@ log = logging.getLogger(__name__)
 def open_executors(
     placement: Placement, count: int, place: ComputeTarget | None = None
 ) -> Iterator[Sequence[Executor]]:
-    """Open executors for `count` trials at the same time; they are closed at the end of the block.
+    """Open executors for `count` trials at the same time, and close them at the end of the block.
 
-    A single trial at a time trains in this process. Several trials train in one process each, which share the threads
-    of the placement, or on nodes of a cluster. Step times measured there hold for `count` trials at the same time.
+    A single trial at a time trains in this process. Several trials train in separate processes, which share the threads
+    of the placement, or on nodes of a cluster. Measured step times are those of `count` trials at the same time.
 
     Args:
-        placement: The chosen placement.
-        count: Number of trials at the same time.
-        place: Target that trains instead of this machine.
+    placement: Chosen placement.
+    count: Number of trials at the same time.
+    place: Compute target that trains instead of this machine.
 
     Raises:
         RequestError: There are fewer GPUs than trials at a time.
