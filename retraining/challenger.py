@@ -1,4 +1,4 @@
-"""Nightly run with a champion: train a challenger that starts from it, compare both, and promote the better one."""
+"""Nightly run with a champion: train a challenger from its weights, compare both, and promote the better model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,7 +54,7 @@ from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
 from shunter.tracking.runs import open_run
 
-PATIENCE = 1  # after an epoch without improvement further ones are worse: there are few days, mostly learned before
+PATIENCE = 1  # epochs without improvement: with few days, most of them known, later epochs are even worse
 
 LAST_DAY = "last-day"
 
@@ -65,12 +65,12 @@ class Tonight:
 
     Attributes:
         request: Request of the run.
-        plan: Days to learn, and the day to judge on.
+        plan: Training days and evaluation day.
         logs: Opened log of each day.
         state: Folder with the state from which an interrupted run resumes.
         run_id: MLflow run.
         stop: Conditions that stop the training runs.
-        notes: Facts for the record of the run.
+        notes: Facts that are logged to the run.
     """
 
     request: NightlyRequest
@@ -103,19 +103,19 @@ class Tonight:
         )
 
     def gains_file(self, name: str) -> Path:
-        """Return the file of the resampled gains of a comparison."""
+        """Return the file with the bootstrap gains of a comparison."""
         return self.state.directory / f"{name}.npy"
 
     def draw(self, name: str, judgement: Judgement | RankingJudgement, outcome: Outcome) -> None:
-        """Draw a comparison with the outcome of the nightly run, and log the picture to the MLflow run."""
+        """Plot a comparison with the outcome of the nightly run, and log the plot to the MLflow run."""
         gains = self.gains_file(name)
-        if gains.exists():  # an interrupted night of an earlier version left none
+        if gains.exists():  # an earlier version of the project stored no such file
             picture = draw_judgement(judgement, np.load(gains), gains.with_suffix(".png"), outcome)
             log_pictures(self.run_id, [picture])
 
 
 def challenge(tonight: Tonight, champion: Champion) -> Night:
-    """Train a challenger on the days that the champion has not learned, and compare both on the held-out day."""
+    """Train a challenger on the days that the champion was not trained on, and compare both on the evaluation day."""
     request, plan = tonight.request, tonight.plan
     days = [day for day in plan.training if request.days.relearn or day not in champion.learned]
     log_plan(tonight.run_id, request.registered_name, plan, days)
@@ -133,7 +133,7 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
 
 
 def _score_alone(tonight: Tonight, champion: Champion, reason: str) -> tuple[Night, Champion, None]:
-    """Judge the champion on the day although nothing new is learned before it; return what `_contest` returns."""
+    """Evaluate the champion on the evaluation day without training a challenger; return values as `_contest` does."""
     night = tonight.ends("nothing new", reason, champion.version.version)
     day, files = tonight.plan.held_out, champion.files
     judgement = judge_challenger(tonight.request, tonight.logs[day], files, files, tonight.gains_file("alone"))
@@ -144,7 +144,7 @@ def _score_alone(tonight: Tonight, champion: Champion, reason: str) -> tuple[Nig
 
 
 def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
-    """Check once whether the champion keeps its promised quality on the day; tag the version and announce a failure."""
+    """Check once if the champion keeps its promised quality on the day; tag the version and report a broken promise."""
     check = tonight.state.recall("promise", DayCheck)
     if check is None:
         day, request = tonight.plan.held_out, tonight.request
@@ -160,12 +160,12 @@ def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
 
 
 def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) -> str | None:
-    """Return in one sentence why nothing is trained; None if there are new days to learn and a day to judge on.
+    """Return the reason why no challenger is trained, in one sentence; None if a challenger can be trained.
 
     Args:
-        plan: Days to learn, and the day to judge on.
-        champion: The model in use.
-        new: Days that the champion has not learned yet.
+        plan: Training days and evaluation day.
+        champion: Model in use.
+        new: Days that the champion was not trained on.
     """
     number = champion.version.version
     if plan.held_out in champion.learned:
@@ -176,7 +176,7 @@ def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) ->
 
 
 def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion, Dataset]:
-    """Train, compare, and promote the challenger if it is better; return result, new champion and data."""
+    """Train a challenger, compare it, and promote it if it is better; return result, new champion and data set."""
     logs, held_out = tonight.logs, tonight.plan.held_out
     origin = choose_origin(champion, logs[days[-1]])
     dataset = ingest_days(
@@ -226,7 +226,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
 def _obstacle(
     tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel, dataset: Dataset
 ) -> str | None:
-    """Return in one sentence why the challenger does not replace the champion; None if it does."""
+    """Return the reason why the challenger does not replace the champion, in one sentence; None if it does."""
     number, limits = champion.version.version, tonight.request.limits
     if not judgement.is_better and not _has_overtaken(tonight, judgement, trained, dataset):
         return f"Version {number} stays the champion: {judgement.explain()}"
@@ -245,7 +245,7 @@ def _obstacle(
 
 
 def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
-    """Return a sentence if another champion was chosen since the nightly run began; None if not."""
+    """Return a sentence if the champion was replaced since the nightly run began; None otherwise."""
     now = champion_of(tonight.request.registered_name)
     ours = version_of_run(tonight.request.registered_name, tonight.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
@@ -257,10 +257,10 @@ def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
 
 
 def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel, dataset: Dataset) -> bool:
-    """Return True if the champion is no better than the base rate of the day, while the challenger is.
+    """Return True if the champion is no better than the base rate of the day, but the challenger is.
 
-    After a drift the improvement may be too small or too uncertain for the margin. A champion that a constant
-    prediction beats is replaced all the same.
+    After a drift the improvement may be too small or too uncertain for the required margin. A champion that is worse
+    than a constant prediction is replaced even then.
     """
     may_replace = tonight.request.promotion.when_broken == WhenBroken.PROMOTE
     if not may_replace or not judgement.is_overtaken(dataset.splits["test"].base_rate):
@@ -270,7 +270,7 @@ def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel
 
 
 def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | None:
-    """Return why a challenger may be no better than the base rate of its test rows; None if it is better."""
+    """Return the reason why a challenger may be no better than the base rate of its test rows; None if it is better."""
     if tonight.request.promotion.promote == Promote.ALWAYS:
         return None
     execution = execution_of(trained.placement)
@@ -278,7 +278,7 @@ def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | N
 
 
 def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
-    """Train the winner on the judged day too, compare on a held-back part of the day, and register it if better."""
+    """Train the winner on the evaluation day too, compare on a held-out part of the day, and register it if better."""
     day = tonight.plan.held_out
     log = tonight.logs[day]
     dataset = ingest_days(tonight.request, [log], held_out=None, base=winner.files)
@@ -319,7 +319,7 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
 def _train(
     tonight: Tonight, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
 ) -> TrainedModel:
-    """Train from `start` with the placement of the night's first training run; an interrupted one is resumed."""
+    """Train from `start` with the placement of the night's first training run; resume an interrupted training run."""
     request, state, run_id = tonight.request, tonight.state, tonight.run_id
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
@@ -331,7 +331,7 @@ def _train(
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
     with placed(tonight, dataset, request.one_training()) as (decision, profile):
         placement = decision.placement
-        if decision.tier_miss_rate is not None:  # predicted for the requested model, which may differ from the champion
+        if decision.tier_miss_rate is not None:  # was predicted for the requested model, not for the champion's model
             shortfall = TABLES_IN_FILES.load("expected_miss_rate")(placement, dataset, origin.spec, epochs=epochs)
             open_run(run_id).log_metrics({"prediction.tier_miss_rate": shortfall})
         return train_member(
@@ -354,7 +354,7 @@ def _train(
 
 @contextmanager
 def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Iterator[tuple[Decision, HardwareProfile]]:
-    """Reserve the accelerator of tonight's training runs inside the block; the first one decides the placement.
+    """Reserve the accelerator of tonight's training runs in the block; the first run determines the placement.
 
     Yields:
         Decision and profile of the accelerator.
@@ -376,7 +376,7 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
 def _compare(
     tonight: Tonight, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
 ) -> Judgement:
-    """Compare both models on the judged day; an interrupted nightly run keeps its first judgement."""
+    """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
     judgement = tonight.state.recall(name, Judgement)
     if judgement is None:
         log, gains = tonight.logs[tonight.plan.held_out], tonight.gains_file(name)
@@ -387,7 +387,7 @@ def _compare(
 
 
 def record_version(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
-    """Write the reason of the registration on the page of the version."""
+    """Write the reason of the registration to the description of the model version."""
     version = version_of_run(registered.name, run_id)
     assert version is not None, "it was registered a moment ago"
     tag_version(version, {"nightly.day": tonight.plan.held_out.isoformat()}, note=reason)
@@ -395,7 +395,7 @@ def record_version(tonight: Tonight, registered: RegisteredModel, run_id: str, r
 
 
 def _figures(trained: TrainedModel, judgement: Judgement) -> dict[str, float]:
-    """Return the metrics that MLflow shows for the version."""
+    """Return the metrics of a model version for MLflow."""
     quality = {name: float(value) for name, value in quality_metrics(trained.validation).items()}
     rmse = judgement.challenger_rmse
     judged = {"logloss": judgement.challenger_logloss} if rmse is None else {"rmse": rmse}

@@ -1,4 +1,4 @@
-"""Champion of a nightly run: its files, the days it has learned, and the member that a challenger starts from."""
+"""Champion of a nightly run: its files, its training days, and the member that a challenger starts from."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from shunter.tracking.convention import model_params
 from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.registry.versions import ModelFiles, Version, download
 
-LEARNED_DAYS = "nightly.learned_days"  # tag of a version: days learned by it and by the versions before it
-HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: hyperparameters of the first training run of its member
+LEARNED_DAYS = "nightly.learned_days"  # tag of a version: training days of this version and its predecessors
+HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: hyperparameters of its member's first training run
 MOST_DAYS_KEPT = 120
-MOST_NAMES = 6  # of columns in a message
+MOST_NAMES = 6  # largest number of column names in a message
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Champion:
     Attributes:
         version: Version in the registry.
         files: Files of the version on this machine.
-        learned: Days that the version is known to have learned; empty if it was trained by hand.
+        learned: Recorded training days of the version; empty if the version was not trained by a nightly run.
     """
 
     version: Version
@@ -49,10 +49,10 @@ class Origin:
 
     Attributes:
         member: Number of the member in the champion.
-        members: Count of the champion's members.
+        members: Number of the champion's members.
         spec: Architecture of the member.
         hyperparameters: Hyperparameters of the member's first training run.
-        is_known: Whether these hyperparameters were found; if not, they are the defaults.
+        is_known: Whether these hyperparameters were recorded; otherwise they are the defaults.
     """
 
     member: int
@@ -62,7 +62,7 @@ class Origin:
     is_known: bool
 
     def explain(self, known_rows: int, rows: int) -> str:
-        """Return in one sentence which model a training run starts from."""
+        """Return a sentence about the model that a training run starts from."""
         what = f"member {self.member + 1} of {self.members}" if self.members > 1 else "the champion"
         learned = "" if self.is_known else ", with default settings, because its own were not found"
         return f"It continues from {what}, which knows {known_rows:,} of {rows:,} embedding rows{learned}."
@@ -80,10 +80,10 @@ def open_champion(version: Version, folder: Path) -> Champion:
 
 
 def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
-    """Raise if the champion was trained on another log: most of its columns are not in the schema of the days.
+    """Raise if the champion was trained on another log, most of whose columns are not in the schema of the days.
 
     Raises:
-        RequestError: The log differs, and the message names the columns; or its label is another number, or none.
+        RequestError: The log differs, and the message names the columns; or the label is of another kind.
         DataError: The encoder of the champion is damaged.
         CheckpointError: The description of the champion is damaged.
     """
@@ -108,7 +108,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def choose_origin(champion: Champion, newest: DayLog) -> Origin:
-    """Choose the member with the lowest loss on the newest day to be learned, which no member has learned.
+    """Choose the member with the lowest loss on the newest training day, on which no member was trained.
 
     Raises:
         CheckpointError: The champion's files are damaged.
@@ -131,7 +131,7 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
 
 
 def slowed(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:
-    """Return lower learning rates: the optimiser state of the former training is gone, so full steps would unlearn."""
+    """Return hyperparameters with lower learning rates: without the former optimizer state full rates do harm."""
     return replace(
         hyperparameters,
         dense_learning_rate=hyperparameters.dense_learning_rate * share,
@@ -149,7 +149,7 @@ def version_tags(learned: Sequence[date], hyperparameters: Hyperparameters | Non
 
 
 def _hyperparameters(version: Version, spec: ModelSpec) -> Hyperparameters | None:
-    """Return those of the version's tag, or else of the best member with this architecture in the version's run."""
+    """Return the hyperparameters of the version's tag, or of the best member with `spec` in the version's run."""
     kept = version.tags.get(HYPERPARAMETERS)
     if kept is not None:
         return Hyperparameters(**json.loads(kept))
@@ -169,7 +169,7 @@ def _relative_loss(run: TrackedRun) -> float:
 
 
 def parse_hyperparameters(params: Mapping[str, str]) -> Hyperparameters:
-    """Parse what `shunter.tracking.convention.model_params` wrote; missing fields have their defaults."""
+    """Parse hyperparameters that `shunter.tracking.convention.model_params` wrote; missing fields have defaults."""
     values: dict[str, Any] = {}
     for option in fields(Hyperparameters):
         text = params.get(f"model.{option.name}")

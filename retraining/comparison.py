@@ -26,12 +26,12 @@ def compare(
     Args:
         request: Request with margin, confidence and seed.
         log: Log of the day.
-        champion: The model in use.
-        challenger: The model that may replace the champion.
-        only_kept_back: Whether only rows count that a training run on this day holds back as its test part.
+        champion: Model in use.
+        challenger: Model that may replace the champion.
+        only_kept_back: Whether to score only the rows that a training run on this day holds out as its test part.
 
     Returns:
-        The judgement, and the mean saving of each resample.
+        The comparison, and the mean reduction of the loss in each bootstrap resample.
 
     Raises:
         DataError: The day cannot be read or has no row, or a prediction of the champion is not finite.
@@ -41,7 +41,7 @@ def compare(
     keep = kept_back(log, request.seed) if only_kept_back else None
     labels, of_champion, _ = scores_of(champion, log, keep)
     _, of_challenger, _ = scores_of(challenger, log, keep)
-    number = number_of(champion)  # that of the challenger too, which learns on the champion's scale
+    number = number_of(champion)  # the challenger has the same scale of labels
     before, now = row_losses(labels, of_champion, number), row_losses(labels, of_challenger, number)
     judgement = compare_losses(
         before,

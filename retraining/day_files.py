@@ -1,4 +1,4 @@
-"""Assignment of files to days: by a pattern with the position of the date, or by dates in file and folder names."""
+"""Assignment of files to days: by a path pattern with a date, or by dates in file and folder names."""
 
 import glob
 import re
@@ -26,7 +26,7 @@ class FoundDays:
 
     Attributes:
         days: Files of each day, sorted by name; days in ascending order.
-        undated: Matching files without a valid date.
+        undated: Files that match the pattern but have no valid date.
     """
 
     days: dict[date, tuple[Path, ...]]
@@ -36,8 +36,8 @@ class FoundDays:
 def find_days(data: str) -> FoundDays:
     """Sort the files of a click log by day.
 
-    Hidden files, those that begin with `_`, and those still being written (`.tmp`, `.part`, ...) are skipped. Objects
-    of an address are found but not copied, since a nightly run learns only some days.
+    Hidden files, files that begin with `_`, and files that are still being written (`.tmp`, `.part`, ...) are skipped.
+    Objects of an object store are found but not downloaded, since a nightly run needs only some days.
 
     Args:
         data: A pattern with `{date}`, which matches a date such as 2026-05-01, 20260501 or 2026_05_01, or with
@@ -45,8 +45,8 @@ def find_days(data: str) -> FoundDays:
             wildcards of a glob. Or a folder, or a glob, with a date in the names of the files or of their folders.
 
     Raises:
-        RequestError: `data` is empty, has an unknown format of the date, or points to a place that may not be read.
-        DataError: There is no file with a date.
+        RequestError: `data` is empty, has an unknown date format, or is a path that may not be read.
+        DataError: No file has a date.
     """
     if not data.strip():
         raise RequestError(
@@ -145,7 +145,7 @@ def _date_by(pattern: re.Pattern[str], date_format: str | None, path: Path) -> d
 
 
 def _date_in(path: Path) -> date | None:
-    """Return the last date in the file's name, or else in its folder's name; None if there is none."""
+    """Return the last date in the file's name, otherwise in its folder's name; None if neither has a date."""
     path = located(path)
     for name in (path.name, path.parent.name):
         dates = [day for match in _ANY_DATE.finditer(name) if (day := _as_date(match))]

@@ -1,4 +1,4 @@
-"""Choice of the days that a nightly run learns, and of the day that it judges on."""
+"""Choice of the training days and the evaluation day of a nightly run."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -15,11 +15,11 @@ from shunter.retraining.plan import NightPlan, plan_night, window
 def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date] = ()
 ) -> tuple[NightPlan, dict[date, DayLog]]:
-    """Find the days, inspect each once, and choose the days to learn and the day to judge on.
+    """Find and inspect the days, and choose the training days and the evaluation day.
 
     Raises:
         RequestError: The pattern of the days is wrong.
-        DataError: There is no day to judge on, or none to learn from.
+        DataError: There is no evaluation day, or no training day.
     """
     found = find_days(request.data)
     days, early = window(found.days, request, newest)

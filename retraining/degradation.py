@@ -1,4 +1,4 @@
-"""Degradation of the champion on the judged day: no better than the base rate, or worse than on past nightly runs."""
+"""Degradation of the champion on the evaluation day: no better than the base rate, or worse than on past nights."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -16,23 +16,23 @@ from shunter.tracking.registry.ranker_comparison import RankingJudgement
 from shunter.tracking.registry.versions import Version, roll_back
 from shunter.tracking.runs import open_run
 
-CHAMPION_NE = "nightly.champion_ne"  # metric of a night
-CHAMPION_RELATIVE_LOSS = "nightly.champion_relative_loss"  # the same of numbers
+CHAMPION_NE = "nightly.champion_ne"  # metric of a nightly run
+CHAMPION_RELATIVE_LOSS = "nightly.champion_relative_loss"  # the same metric for numeric labels
 CHAMPION_NDCG = "nightly.champion_ndcg20"
-LEAST_NIGHTS = 5  # past nights needed to know the usual NE
-DEVIATIONS = 3.0  # standard deviations above the mean of past nights, from which a day is unusual
+LEAST_NIGHTS = 5  # smallest number of past nightly runs from which the usual NE is known
+DEVIATIONS = 3.0  # number of standard deviations above the mean of past nights from which a day is unusual
 
 
 class Degradation(Frozen):
-    """Degraded quality of the champion on the judged day: an NE above what chance explains.
+    """Degraded quality of the champion on the evaluation day, beyond chance.
 
     Attributes:
-        version: Version that was judged.
-        day: The judged day.
-        ne: NE on the day, or the relative loss of numbers; 1 is the best constant prediction.
-        ne_low: Lower bound of the NE with the confidence of the promotion.
+        version: Evaluated model version.
+        day: Evaluation day.
+        ne: NE on the day, or the relative loss for numeric labels; 1 is the best constant prediction.
+        ne_low: Lower confidence bound of the NE, with the confidence required for a promotion.
         usual: Upper limit of the NE by past nightly runs; None if the champion is no better than the base rate.
-        is_number: Whether labels are numbers.
+        is_number: Whether the label is numeric.
     """
 
     version: int
@@ -58,13 +58,13 @@ class Degradation(Frozen):
 
 
 class RankingDegradation(Frozen):
-    """Degraded quality of a ranking champion on the judged day: below its past nightly runs.
+    """Degraded quality of a ranking champion on the evaluation day, compared with past nightly runs.
 
     Attributes:
-        version: Version that was judged.
-        day: The judged day.
-        ndcg20: NDCG@20 of the users that champion and challenger know.
-        usual: Lower limit by past nightly runs.
+        version: Evaluated model version.
+        day: Evaluation day.
+        ndcg20: NDCG@20 over the users that both champion and challenger know.
+        usual: Lower limit of NDCG@20 by past nightly runs.
     """
 
     version: int
@@ -91,9 +91,9 @@ def find_degradation(
     Args:
         judgement: Comparison on the day.
         version: Version of the champion.
-        day: The judged day.
+        day: Evaluation day.
         base_rate: Share of positives on the day.
-        past: NE of the champion of each past nightly run, on its judged day.
+        past: NE of the champion of each past nightly run, on the evaluation day of that run.
     """
     constant, is_number = judgement.loss_of_constant(base_rate), judgement.constant_loss is not None
     if not constant:
@@ -110,7 +110,7 @@ def find_degradation(
 def degradation_of(
     judgement: Judgement, champion: Version, run_id: str, day: date, *, base_rate: float
 ) -> Degradation | None:
-    """Log the NE of the champion on the judged day, and return its degradation compared with past nightly runs.
+    """Log the NE of the champion on the evaluation day, and return its degradation compared with past nightly runs.
 
     Raises:
         TrackingError: The store fails.
@@ -125,13 +125,13 @@ def degradation_of(
 def find_ranking_degradation(
     judgement: RankingJudgement, version: int, day: date, past: Sequence[float]
 ) -> RankingDegradation | None:
-    """Return the degradation of a ranking champion; None if it is as good as usual, or before five nights.
+    """Return the degradation of a ranking champion; None if it is as good as usual, or with too few past nights.
 
     Args:
         judgement: Comparison on the day.
         version: Version of the champion.
-        day: The judged day.
-        past: NDCG@20 of the champion of each past nightly run, on its judged day.
+        day: Evaluation day.
+        past: NDCG@20 of the champion of each past nightly run, on the evaluation day of that run.
     """
     if len(past) < LEAST_NIGHTS:
         return None
@@ -153,10 +153,10 @@ def ranking_degradation_of(judgement: RankingJudgement, champion: Version, day: 
 def respond(
     night: Night, degradation: Degradation | RankingDegradation | None, name: str, when_broken: WhenBroken
 ) -> Night:
-    """Add the finding of a degraded champion to the result, announce it and, if requested, roll the champion back.
+    """Add the finding of a degraded champion to the result, report it and, if requested, roll the champion back.
 
     Raises:
-        CheckpointError: The version to put back is damaged.
+        CheckpointError: The version to roll back to is damaged.
         TrackingError: The store fails.
     """
     if degradation is None:

@@ -1,8 +1,8 @@
-"""Distances of a day's numbers, lengths and labels from those of the days before it, and the limits of drift.
+"""Distances of a day's numbers, list lengths and labels from those of the previous days, and the limits of drift.
 
-A distance is drift if it exceeds three bounds. The first is a least effect, since any difference of a large log is
-significant. The second is what chance explains at the day's size, corrected for the number of comparisons of the day
-(Bonferroni). The third is a multiple of what the days before differ from each other.
+A distance counts as drift if it exceeds three bounds. The first is a smallest effect, since any difference between
+large logs is significant. The second is the distance by chance at the day's number of rows, corrected for the number
+of comparisons of the day (Bonferroni). The third is a multiple of the distances between the previous days.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,21 +18,21 @@ from shunter.retraining.figures import DayFigures, FieldFigures
 
 Kind = TypeVar("Kind")
 
-# Set on rows 90,000 to 110,000 of Criteo-Kaggle and on MovieLens-100K, in windows by their order. Confirmed on 60,000
+# Chosen on rows 90,000 to 110,000 of Criteo-Kaggle and on MovieLens-100K, in consecutive windows. Confirmed on 60,000
 # rows of Open Bandit, Frappe and the first 10,000 rows of Criteo-Kaggle: `python -m benchmarks.day_drift`.
-LEAST_DISTANCE = 0.2  # between distribution functions, of at most 1
-MOST_DISTANCE = 0.9  # nearly separate values are drift, however the days before differ
-LEAST_LOG_ODDS = log(1.25)  # between base rates
-MOST_USUAL = 2.0  # multiple of the largest distance of a day before from the other ones
-FALSE_ALARM_SHARE = 0.05  # of the days without drift, by chance
+LEAST_DISTANCE = 0.2  # smallest Kolmogorov-Smirnov distance (0 to 1) that counts as drift
+MOST_DISTANCE = 0.9  # from this distance on, nearly disjoint values count as drift in any case
+LEAST_LOG_ODDS = log(1.25)  # smallest difference of base rates, in log odds, that counts as drift
+MOST_USUAL = 2.0  # limit as a multiple of the largest distance of a previous day from the other previous days
+FALSE_ALARM_SHARE = 0.05  # share of the days without drift on which chance causes a false alarm
 
 
 class Drift(Frozen):
-    """Distance of a day from the days before it, which is above its limit.
+    """Distance of a day from the previous days that exceeds its limit.
 
     Attributes:
         distance: Distance of the day.
-        limit: The limit.
+        limit: Limit of the distance.
     """
 
     distance: float
@@ -40,11 +40,11 @@ class Drift(Frozen):
 
 
 def value_drift(field: FieldFigures, others: Sequence[FieldFigures], comparisons: int) -> Drift | None:
-    """Return the Kolmogorov-Smirnov distance of a field's quantiles if it is drift.
+    """Return the Kolmogorov-Smirnov distance of a field's quantiles if it counts as drift; None otherwise.
 
     Args:
-        field: The field on the day.
-        others: The field on the days before; days without quantiles do not count.
+        field: Statistics of the field on the day.
+        others: Statistics of the field on the previous days; days without quantiles are ignored.
         comparisons: Number of comparisons of the day.
     """
     others = [other for other in others if other.sampled]
@@ -56,7 +56,7 @@ def value_drift(field: FieldFigures, others: Sequence[FieldFigures], comparisons
 
 
 def label_drift(day: DayFigures, others: Sequence[DayFigures], comparisons: int) -> Drift | None:
-    """Return the difference of the base rates' log odds if it is drift; see `value_drift`."""
+    """Return the difference of the base rates' log odds if it counts as drift; see `value_drift`."""
     chance = NormalDist().inv_cdf(1 - FALSE_ALARM_SHARE / comparisons / 2) * sqrt(
         sum(1 / (count + 0.5) for days in ([day], others) for count in _label_counts(days))
     )
@@ -64,7 +64,7 @@ def label_drift(day: DayFigures, others: Sequence[DayFigures], comparisons: int)
 
 
 def exceeds_chance(day: DayFigures, usual: float) -> bool:
-    """Return True if chance does not explain the difference of a day's base rate from the usual one."""
+    """Return True if a day's base rate differs significantly from the usual base rate."""
     deviation = sqrt(max(day.rows * usual * (1 - usual), 1))
     return abs(day.positives - day.rows * usual) > NormalDist().inv_cdf(1 - FALSE_ALARM_SHARE / 20) * deviation
 
@@ -104,6 +104,6 @@ def _odds_distance(day: DayFigures, others: Sequence[DayFigures]) -> float:
 
 
 def _label_counts(days: Sequence[DayFigures]) -> tuple[int, int]:
-    """Return the positive and the negative labels of some days."""
+    """Return the number of positive and of negative labels of some days."""
     positives = sum(day.positives for day in days)
     return positives, sum(day.rows for day in days) - positives

@@ -25,16 +25,16 @@ _HASHES = 2.0**64
 class KeySketch:
     """Sample of the values with the smallest hashes, with the count of each value.
 
-    With k values kept, of which the largest hash is h, there are about (k - 1) * 2**64 / h distinct values: the KMV
-    estimator (Bar-Yossef et al., "Counting distinct elements in a data stream", RANDOM 2002; the unbiased form is of
-    Beyer et al., SIGMOD 2007). Its relative error is near 1 / sqrt(k - 2), 3 % here. Fewer values than k are counted
-    exactly. Hashes are stored instead of values, since they are only compared.
+    For a sample of k values with the largest hash h, the number of distinct values is about (k - 1) * 2**64 / h. This
+    is the KMV estimator (Bar-Yossef et al., "Counting distinct elements in a data stream", RANDOM 2002), in the
+    unbiased form of Beyer et al., SIGMOD 2007. Its relative error is near 1 / sqrt(k - 2), or 3 % for this sample.
+    Fewer values than k are counted exactly. Hashes are stored instead of values, since values are only compared.
 
     Attributes:
-        values: Number of values that were added, without missing ones.
+        values: Number of added values, without missing values.
         keys: Hashes, uint64, ascending.
         counts: Number of occurrences of each hash, int64.
-        complete: Whether every value that was added is in the sample.
+        complete: Whether every added value is in the sample.
     """
 
     def __init__(self, size: int = SIZE) -> None:
@@ -52,7 +52,7 @@ class KeySketch:
         self.values += len(keys)
         hashed, counts = np.unique(_mix(keys), return_counts=True)
         merged, places = np.unique(np.concatenate([self.keys, hashed]), return_inverse=True)
-        # A dropped value has a hash above all kept hashes, so it is never added again.
+        # A dropped value has a hash above all remaining hashes, so it is never added again.
         totals = np.bincount(places, weights=np.concatenate([self.counts, counts])).astype(np.int64)
         self.complete = self.complete and len(merged) <= self._size
         self.keys, self.counts = merged[: self._size], totals[: self._size]
@@ -66,10 +66,10 @@ class KeySketch:
 
 
 class ValueSample:
-    """Sample of a day's numbers from which quantiles are estimated: those of the rows with the smallest hashes.
+    """Sample of a day's numbers, from the rows with the smallest hashes, for the estimation of quantiles.
 
     Attributes:
-        values: The sampled numbers, float64.
+        values: Sampled numbers, float64.
     """
 
     def __init__(self, size: int = MOST_SAMPLED) -> None:
@@ -79,7 +79,7 @@ class ValueSample:
         self.values: NDArray[np.float64] = np.empty(0)
 
     def add(self, values: NDArray[Any]) -> None:
-        """Add numbers of a batch of rows; those that are not finite do not count."""
+        """Add the numbers of a batch of rows; numbers that are not finite are ignored."""
         values = values[np.isfinite(values)]
         rows = np.arange(self._rows + 1, self._rows + 1 + len(values), dtype=np.uint64)
         self._rows += len(values)
@@ -90,7 +90,7 @@ class ValueSample:
         self._hashes, self.values = hashes, values
 
     def quantiles(self) -> tuple[float, ...]:
-        """Return the quantiles at `LEVELS`, each of which is a number of the sample; empty without numbers."""
+        """Return the quantiles at `LEVELS`, without interpolation; empty if the sample has no numbers."""
         if not len(self.values):
             return ()
         return tuple(np.quantile(self.values, LEVELS, method="inverted_cdf").tolist())
@@ -100,15 +100,15 @@ class FieldFigures(Frozen):
     """Statistics of one field on one day.
 
     Attributes:
-        values: Values of all rows; a row may have several.
+        values: Number of values of all rows; a row may have several values.
         missing_share: Share of rows without a value.
         distinct: Estimated number of distinct values; exact below `SIZE`; 0 for a numeric field.
-        keys: The sampled hashes, ascending; see `KeySketch`.
+        keys: Sampled hashes, ascending; see `KeySketch`.
         counts: Number of occurrences of each hash.
         complete: Whether the sample contains all values.
-        quantiles: Quantiles at `LEVELS` of a numeric field's numbers, or of the numbers of values in a row with any;
-            empty for single-valued fields and in statistics of earlier versions.
-        sampled: Size of the sample that they are estimated from.
+        quantiles: Quantiles at `LEVELS`: of the numbers of a numeric field, or of the number of values in the nonempty
+            rows of a multi-valued field. Empty for single-valued fields and in statistics of earlier versions.
+        sampled: Size of the sample for the quantiles.
     """
 
     values: int
@@ -125,13 +125,13 @@ class DayFigures(Frozen):
     """Statistics of one day.
 
     Attributes:
-        day: The date.
-        rows: Readable rows.
-        rejected: Unreadable rows.
-        positives: Rows with a positive label.
-        first_rejection: The first unreadable row, and the reason; empty if there is none.
-        fields: Statistics of each feature by name, and of a label that is a number.
-        number: Name of the label if it is a number, whose days have no positives; empty for clicks.
+        day: Date.
+        rows: Number of readable rows.
+        rejected: Number of unreadable rows.
+        positives: Number of rows with a positive label.
+        first_rejection: First unreadable row, and the reason; empty if all rows are readable.
+        fields: Statistics of each feature by name, and of a numeric label.
+        number: Name of a numeric label, whose days have no positives; empty for click labels.
     """
 
     format: int = FORMAT
@@ -159,7 +159,7 @@ def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
 
     Args:
         log: Log of the day.
-        digest: Digest of everything that determines the statistics: the bytes of the files, the schema.
+        digest: Digest of the input of the statistics: the bytes of the files, and the schema.
         kept: Folder of stored statistics.
 
     Raises:
@@ -176,7 +176,7 @@ def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
 
 
 def _known(text: bytes) -> DayFigures | None:
-    """Parse stored statistics; return None for those of another version."""
+    """Parse stored statistics; return None for statistics of another version."""
     try:
         return DayFigures.model_validate_json(text)
     except ValidationError:
@@ -250,8 +250,8 @@ def _field(
 def new_share(field: FieldFigures, others: Sequence[FieldFigures]) -> float | None:
     """Return the share of a day's values that no other day has, estimated from the sampled values of all days.
 
-    Values are sampled by hash. So a value that is sampled on one day is sampled on every day that has it, up to the
-    largest hash that all samples reach.
+    Values are sampled by hash. Up to the largest hash that all samples reach, a value that is sampled on one day is
+    therefore sampled on every day on which it occurs.
 
     Returns:
         Share between 0 and 1; None if there are no values to compare.

@@ -1,4 +1,4 @@
-"""Findings on the days of a nightly run: comparisons of statistics, each reported in one sentence."""
+"""Findings about the days of a nightly run, from comparisons of their statistics, each reported in one sentence."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -24,7 +24,7 @@ class Finding(Frozen):
     Attributes:
         day: Day of the finding; None for several days.
         kind: Kind of the finding.
-        words: The finding in one sentence.
+        words: Finding in one sentence.
         column: Column of the finding; None if it is not about one column.
     """
 
@@ -35,9 +35,9 @@ class Finding(Frozen):
 
 
 def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) -> Finding | None:
-    """Return a finding if the base rate of a day is unusual: such labels are often wrong, so the day is quarantined.
+    """Return a finding if the base rate of a day is unusual. Such labels are often wrong, so the day is quarantined.
 
-    Labels that are numbers are unusual if they are all equal.
+    Numeric labels are unusual if they are all equal.
     """
     if figures.number:
         labels = figures.fields[figures.number].quantiles
@@ -62,11 +62,11 @@ def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) ->
 
 
 def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: DriftLimits) -> list[Finding]:
-    """Compare the fields of the newest day with those of the days before it; the findings are only reported.
+    """Compare the fields of the newest day with those of the previous days; the findings exclude no day.
 
     Args:
-        newest: The day to judge on.
-        before: The other usable days.
+        newest: Evaluation day.
+        before: Other usable days.
         limits: Smallest differences that are reported.
     """
     if not before or newest.rows < LEAST_ROWS:

@@ -1,4 +1,4 @@
-"""Inspection of the days: open each with its columns, drop copies, and compute statistics of the others."""
+"""Inspection of the days: open the files of each day, drop copies, and compute statistics."""
 
 import hashlib
 from collections import Counter
@@ -28,7 +28,7 @@ class InspectedDays:
     Attributes:
         logs: Opened log of each day.
         figures: Statistics of each day.
-        findings: Everything unusual about these days and about the days that are left out.
+        findings: Findings about these days and about the excluded days.
     """
 
     logs: dict[date, DayLog] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class InspectedDays:
 
 
 def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: Path) -> InspectedDays:
-    """Open days and compute their statistics; a day that cannot be used is left out, with a finding.
+    """Open days and compute their statistics; a day that cannot be used is excluded, with a finding.
 
     Args:
         days: Files of each day.
@@ -72,7 +72,7 @@ def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, k
 def _without_copies(
     days: Mapping[date, Sequence[Path]], cache: Path, inspected: InspectedDays
 ) -> dict[date, tuple[Path, ...]]:
-    """Leave out empty files, copies within a day, and days that are copies of an earlier day."""
+    """Return the days without empty files, copies within a day, and days that are copies of an earlier day."""
     seen: dict[tuple[str, ...], date] = {}
     files: dict[date, tuple[Path, ...]] = {}
     for day, paths in days.items():
@@ -137,12 +137,12 @@ def _attempt(day: date, work: Callable[[], Found], inspected: InspectedDays) -> 
 
 
 def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
-    """Return the most frequent kind of each column; columns that most days lack are left out."""
+    """Return the most frequent kind of each column; columns that most days lack are ignored."""
     counts: dict[str, Counter[Kind]] = {}
     for found in kinds.values():
         for name, kind in found.items():
             counts.setdefault(name, Counter())[kind] += 1
-    # A day without any value of a column does not count for the kind of the column.
+    # A day on which a column has no values is ignored for the kind of the column.
     return {
         name: sorted(count, key=lambda kind, count=count: (kind == "empty", -count[kind]))[0]
         for name, count in counts.items()
@@ -171,7 +171,7 @@ def _lacking(
     multi = {field.column for field in schema.multi_valued}
     numbers = {*schema.numeric, *(field.column for field in schema.categorical if field.buckets is not None)}
     for name in sorted(features - gone):
-        kind = kinds.get(name, "number")  # a place of a list
+        kind = kinds.get(name, "number")  # an element of a list column
         if kind == "empty":
             continue
         if name in usual and kind != usual[name]:
@@ -215,5 +215,5 @@ def _noun(kind: Kind) -> str:
 
 
 def _clause(error: Exception) -> str:
-    """Return the message of an error without its advice, as a part of another sentence."""
+    """Return the message of an error without its advice, for use within another sentence."""
     return str(error).partition(": ")[0].rstrip(".")

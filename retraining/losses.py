@@ -1,6 +1,6 @@
-"""Scoring of one day from its raw rows, exactly as a registered model scores rows when served.
+"""Scoring of the raw rows of one day, exactly as a served model scores rows.
 
-Embedding tables that are larger than the free memory are read from their file, with the same scores.
+Embedding tables that are larger than the free memory are read from their file; the scores are the same.
 """
 
 from collections.abc import Callable
@@ -29,16 +29,16 @@ Keep = Callable[[RawBatch], NDArray[np.bool_]]
 def losses_of(
     files: ModelFiles, log: DayLog, keep: Keep | None = None, member: int | None = None
 ) -> NDArray[np.float64]:
-    """Return the loss of each row of a day, in the order of its files: the same rows for every model.
+    """Return the loss of each row of a day, in the order of its files, which is the same for every model.
 
     Args:
         files: Files of the model, with its encoder; columns that the day lacks count as missing.
         log: Log of the day.
-        keep: Returns which rows of a batch count; None counts all.
+        keep: Function that returns a mask of the rows of a batch to score; None scores all rows.
         member: Number of the only member of an ensemble to score; None scores the whole ensemble.
 
     Returns:
-        Log losses in nats, or losses of numbers, float64 `[rows]`.
+        Log losses in nats, or losses of numeric labels, float64 `[rows]`.
 
     Raises:
         CheckpointError: The model is damaged.
@@ -49,7 +49,7 @@ def losses_of(
 
 
 def number_of(files: ModelFiles) -> NumberLabel | None:
-    """Return the label that a model predicts if it is a number; None for clicks and for models that rank.
+    """Return the numeric label that a model predicts; None for click models and ranking models.
 
     Raises:
         CheckpointError: The description of the model is damaged.
@@ -66,16 +66,16 @@ def scores_of(
     Args:
         files: Files of the model.
         log: Log of the day.
-        keep: Returns which rows of a batch count; None counts all.
+        keep: Function that returns a mask of the rows of a batch to score; None scores all rows.
         member: Number of the only member of an ensemble to score; None scores the whole ensemble.
-        unit: Column of the independent units, such as users.
+        unit: Column of the statistically independent units, such as users.
 
     Returns:
-        Labels and outputs, each `[rows]`, and the key of each row's unit; None if the day has no such column.
+        Labels and outputs, each `[rows]`; and the key of each row's unit, or None without the column `unit`.
     """
     encoder = Encoder.load(files.encoder)
     log = log.as_read_by(encoder).with_crosses_of(encoder)
-    log = replace(log, source=with_negatives(log.source))  # the same rows for each model
+    log = replace(log, source=with_negatives(log.source))  # the same negatives for each model
     memory_bytes = memory_for_tables(files.model)
     if memory_bytes is None:
         model = load_model(files.model)

@@ -1,4 +1,4 @@
-"""Continued training on new rows of a frame: they are sorted into days, and a nightly run learns them."""
+"""Continued training on new rows of a data frame: rows are assigned to days, and a nightly run trains on the days."""
 
 import hashlib
 import shutil
@@ -27,20 +27,20 @@ MICROSECONDS = 1e6
 
 
 def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[str, Any]) -> Night:
-    """Add rows to the days of a registered model, and start a nightly run that judges on the newest of these days.
+    """Add rows to the days of a registered model, and start a nightly run that evaluates on the newest of these days.
 
-    The same rows are added once, so that the same call resumes an interrupted nightly run.
+    The same rows are added only once, so that the same call resumes an interrupted nightly run.
 
     Args:
         model: Name of the registered model.
         rows: Rows with the columns of the schema.
-        schema_file: Schema that names the time.
+        schema_file: Schema that names the time column.
         options: Other options of `NightlyRequest`.
 
     Raises:
-        UnsupportedError: The schema names no time.
-        DataError: A column is missing, no time can be read, or there is no earlier day to learn.
-        RequestError: An option is wrong.
+        UnsupportedError: The schema names no time column.
+        DataError: A column is missing, no time can be read, or there is no earlier day to train on.
+        RequestError: An option is invalid.
         DamagedFileError: Rows of an earlier call have changed since.
     """
     schema = read_schema(schema_file, Schema)
@@ -58,7 +58,7 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
         raise DataError(f"No value of {schema.time} is a time: name its format in the schema.")
     _check_days(folder)
     given = {"data": str(folder / "{date}" / "*.parquet"), "schema_file": schema_file, "register_as": model}
-    complete = {"day": found[-1], "min_rows_share": 0.0}  # however few rows the last day has, no more are expected
+    complete = {"day": found[-1], "min_rows_share": 0.0}  # the newest day counts as complete with any number of rows
     request = build(NightlyRequest, {**given, **complete, **options})
     return run("shunter.retraining.nightly_flow:nightly", request)
 
@@ -72,10 +72,10 @@ def _check_days(folder: Path) -> None:
 
 
 def days_of(values: pl.Series, schema: Schema) -> pl.Series:
-    """Return the day of each time in UTC; null for a value that is no time.
+    """Return the day in UTC of each time; null for a value that is not a time.
 
     Raises:
-        DataError: The order of day and month is not clear.
+        DataError: The order of day and month is ambiguous.
     """
     texts = values if values.dtype.is_temporal() else read.as_text(values)[0]
     assert schema.time is not None, "days need a time column"

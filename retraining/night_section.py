@@ -1,4 +1,4 @@
-"""Section of a report on a night: champion against challenger, the findings of the day, and the outcome."""
+"""Section of a report about a nightly run: champion and challenger, findings about the day, and outcome."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ NIGHT = "config/night.json"
 
 
 def night(tree: RunTree) -> dict[str, Any]:
-    """Return outcome, findings, and the figures of both models on the judged day."""
+    """Return outcome, findings, and metrics of both models on the evaluation day."""
     found = Night.model_validate_json(tree.artifacts[NIGHT])
     judgement = found.judgement
     return {
@@ -23,7 +23,7 @@ def night(tree: RunTree) -> dict[str, Any]:
 
 
 def sides_table(night: Night) -> str:
-    """Return the figures of both models on the judged day as a table in Markdown; empty if none were compared."""
+    """Return the metrics of both models on the evaluation day as a Markdown table; empty without a comparison."""
     sides = [] if night.judgement is None else night.judgement.sides()
     if not sides:
         return ""

@@ -1,4 +1,4 @@
-"""Nightly flow: train a challenger on the newest days, compare it with the champion, and use the better one."""
+"""Nightly flow: train a challenger on the newest days, compare it with the champion, and use the better model."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -61,7 +61,7 @@ class NightIdentity(BaseModel):
 
     Attributes:
         run_id: MLflow run.
-        day: Day to judge on.
+        day: Evaluation day.
         champion: Version in use when the run began; None if there was none.
     """
 
@@ -109,7 +109,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
 
 
 def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: str) -> Night:
-    """Return the result of a nightly run without changes: each day is judged once, and days are judged in order."""
+    """Return the result of a nightly run that changes nothing, because the day or a later day was evaluated before."""
     champion = champion_of(request.registered_name)
     return Night(
         outcome="already judged",
@@ -124,7 +124,7 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
 def _night(
     request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder, clock: StepClock
 ) -> Night:
-    """Train, compare and, if better, promote a challenger, all tracked in one MLflow run."""
+    """Train a challenger, compare it with the champion, and promote it if it is better, in one MLflow run."""
     identity = _begin(request, plan, state)
     with (
         logged_to(request.log_to, identity.run_id, f"{request.registered_name}-{plan.held_out}-{identity.run_id[:8]}"),
@@ -172,7 +172,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
 
 
 def _first_night(tonight: Tonight) -> Night:
-    """Run a full run if there is no champion; the result is tested on the newest day and becomes the champion."""
+    """Run a full training if there is no champion; its model is tested on the newest day and becomes the champion."""
     request, plan, run_id = tonight.request, tonight.plan, tonight.run_id
     log_plan(run_id, request.registered_name, plan, plan.training)
     days = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
@@ -201,7 +201,7 @@ def _first_night(tonight: Tonight) -> Night:
 
 
 def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
-    """Return the figure of the test part by which nightly runs judge, as text."""
+    """Return the test metric by which nightly runs compare models, as text."""
     if isinstance(result, TrainedRanker):
         return f"NDCG@20 {result.test.ndcg20:.4f}"
     if result.test.rmse is not None:
@@ -210,7 +210,7 @@ def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
 
 
 def _announce(night: Night, model: str) -> None:
-    """Emit the outcome as an event; the training of a first nightly run announces its own result."""
+    """Emit the outcome as an event; the training of a first nightly run emits its own event."""
     if night.outcome == "promoted":
         announce("promoted", model, night.registered, night.reason)
     elif night.outcome == "kept":
@@ -218,7 +218,7 @@ def _announce(night: Night, model: str) -> None:
 
 
 def _publish(night: Night, trend: str) -> None:
-    """Publish outcome, findings, figures of both models and the table of the newest nightly runs in the Prefect UI."""
+    """Publish outcome, findings, metrics of both models and the table of the newest nightly runs in the Prefect UI."""
     findings = "".join(f"\n- {plain(finding.words)}" for finding in night.findings)
     text = f"{findings}\n\n{sides_table(night)}\n\n{trend}"
     files = {**REPORT, "Trend of all nightly runs": "trend.html"}

@@ -15,16 +15,16 @@ from shunter.requests.source import DataRequest
 from shunter.requests.training import LOG_TO, PROMOTE, LogTo, Promote, TrainRequest
 
 PLACE = re.compile(r"\{date[^{}]*\}")
-FORMER_NAME = "shunter"  # of all nightly runs without a requested name, before names followed the data
+FORMER_NAME = "shunter"  # model name that earlier versions used for any data if no name was requested
 
 
 def model_name_of(data: str) -> str:
-    """Return the name of the model that is retrained on some data: the last two names in its path without the date.
+    """Return the model name for a data path: the last two components of the path, without the date.
 
-    Other data gets another model, so that a challenger is never compared with the champion of another log.
+    Different data have different names, so that a challenger is never compared with the champion of another log.
 
     Args:
-        data: The pattern of the days' files, such as `/srv/shop/day_{date}.parquet`, which gives `shop-day`.
+        data: Pattern of the days' files; for example `/srv/shop/day_{date}.parquet` results in `shop-day`.
     """
     path = Path(PLACE.sub("", data))
     parts = [*path.parts[:-1], re.sub(r"\.[A-Za-z.]+$", "", path.name)]

@@ -18,13 +18,13 @@ def prepare_nights(data: str, schema_file: str | None, directory: Path, say: Cal
 
     Args:
         data: Pattern of the days' files.
-        schema_file: File that names their columns.
-        directory: Folder to which relative paths refer.
+        schema_file: Schema file of the days.
+        directory: Base folder of relative paths.
         say: Called with a sentence about the days that were found.
 
     Raises:
-        RequestError: The pattern is wrong.
-        DataError: The schema is missing or wrong, or the day cannot be read.
+        RequestError: The pattern is invalid.
+        DataError: The schema is missing or invalid, or the day cannot be read.
     """
     say(check_days(data, schema_file))
     open_days(data, schema_file, directory)
@@ -32,15 +32,15 @@ def prepare_nights(data: str, schema_file: str | None, directory: Path, say: Cal
 
 
 def check_days(data: str, schema_file: str | None) -> str:
-    """Read the beginning of the newest day, so that unreadable data is reported now and not at night.
+    """Read the first rows of the newest day, so that unreadable data is reported now and not at night.
 
     Returns:
         Description of the days that were found, in one sentence.
 
     Raises:
-        RequestError: The pattern is wrong.
-        DataError: The schema is missing or wrong, the day cannot be read, or the path seems mistyped: its folder does
-            not exist, or no file of it matches.
+        RequestError: The pattern is invalid.
+        DataError: The schema is missing or invalid, the day cannot be read, the folder does not exist, or no file
+            matches the pattern.
     """
     from shunter.ingestion.sources.days import open_day
 
@@ -65,14 +65,14 @@ def check_days(data: str, schema_file: str | None) -> str:
 
 
 def open_days(data: str, schema_file: str | None, directory: Path) -> None:
-    """Allow nightly runs to read the folder of the days and their schema, which the user of this machine has named.
+    """Allow nightly runs to read the folder of the days and their schema, both named by the user of this machine.
 
-    Addresses are allowed by SHUNTER_DATA_ADDRESSES alone.
+    Addresses of object stores are allowed only by SHUNTER_DATA_ADDRESSES.
 
     Args:
         data: Pattern of the days' files.
-        schema_file: File that names their columns.
-        directory: Folder to which relative paths refer.
+        schema_file: Schema file of the days.
+        directory: Base folder of relative paths.
     """
     roots = [directory / fixed_folder(data)] if parse_address(data) is None else []
     if schema_file is not None and parse_address(schema_file) is None:
@@ -87,4 +87,4 @@ def fixed_folder(data: str) -> Path:
         if WILD.search(part):
             return fixed
         fixed /= part
-    return fixed.parent if fixed.suffix else fixed  # a single file
+    return fixed.parent if fixed.suffix else fixed  # a path with a suffix is a single file

@@ -58,7 +58,7 @@ def publish_pages(run_id: str, model: str) -> str:
             trend.write_text(build_trend(model), encoding="utf-8")
             log_files(run_id, [report, trend])
             return trend_table(model)
-    except Exception as error:  # the champion was already chosen
+    except Exception as error:  # a missing page must not fail the flow: the champion is already chosen
         get_run_logger().warning(
             "No report page of the nightly run (%s: %s)", type(error).__name__, error, exc_info=True
         )
@@ -69,9 +69,9 @@ def publish_pages(run_id: str, model: str) -> str:
 def ingest_days(
     request: NightlyRequest, logs: Sequence[DayLog], *, held_out: date | None, base: ModelFiles | None
 ) -> Dataset:
-    """Ingest the days of one training run; values known to the model in `base` stay in the vocabulary."""
+    """Ingest the days of one training run; the vocabulary keeps all values that the model in `base` knows."""
     encoder = None if base is None else Encoder.load(base.encoder)
-    if encoder is not None and request.days.relearn:  # rows of these days would count twice
+    if encoder is not None and request.days.relearn:  # otherwise rows of these days would be counted twice
         encoder.statistics = tuple(replace(one, counts=None) for one in encoder.statistics)
     days_read = tuple(logs) if encoder is None else tuple(log.as_read_by(encoder) for log in logs)
     number = None if base is None else number_of(base)
@@ -99,9 +99,9 @@ def judge_challenger(
     *,
     only_kept_back: bool = False,
 ) -> Judgement:
-    """Compare the loss of champion and challenger on the rows of a day.
+    """Compare the losses of champion and challenger on the rows of a day.
 
-    The mean savings of all bootstrap resamples are written to the file `gains`. With `only_kept_back`, only the rows
+    The mean gains of all bootstrap resamples are written to the file `gains`. With `only_kept_back`, only those rows
     are scored that a training run on this day holds out as its test part.
     """
     judgement, savings = compare(request, log, champion, challenger, only_kept_back=only_kept_back)
@@ -114,7 +114,7 @@ def judge_challenger(
 def judge_rankers(
     request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, gains: Path
 ) -> RankingJudgement:
-    """Compare the rankings of both models for the users of the evaluation day; write the resampled gains to `gains`."""
+    """Compare the rankings of both models for the users of a day, and write the bootstrap gains to `gains`."""
     asked = request.promotion
     judgement, resampled = compare_rankers(
         dataset,

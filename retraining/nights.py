@@ -1,4 +1,4 @@
-"""Records of nightly runs in MLflow: reading of past runs, and logging of the present one."""
+"""Reading and logging of nightly runs in MLflow."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -22,14 +22,14 @@ class Night(Frozen):
     """Result of a nightly run.
 
     Attributes:
-        outcome: Outcome in short.
-        day: Judged day.
+        outcome: Kind of the outcome.
+        day: Evaluation day.
         reason: Reason of the outcome, in one sentence.
-        findings: Everything unusual about the days.
-        judgement: Comparison of champion and challenger; None if there was none.
-        champion: Version in use from now on; None if there is none.
-        registered: Version that this nightly run registered; None if it registered none.
-        run_id: MLflow run of the nightly run.
+        findings: Findings about the days.
+        judgement: Comparison of champion and challenger; None without a comparison.
+        champion: Version in use from now on; None if no version is in use.
+        registered: Version that this nightly run registered; None if it registered no version.
+        run_id: Id of the MLflow run.
     """
 
     outcome: Outcome
@@ -43,12 +43,12 @@ class Night(Frozen):
 
     @property
     def keeps_champion(self) -> bool:
-        """Return True if the champion was judged and stays in use."""
+        """Return True if the champion was evaluated and stays in use."""
         return self.outcome in {"kept", "nothing new"}
 
     @property
     def is_degraded(self) -> bool:
-        """Return True if a champion stays in use that is degraded on the judged day."""
+        """Return True if the champion stays in use although it is degraded on the evaluation day."""
         return self.keeps_champion and any(finding.kind == "degraded" for finding in self.findings)
 
 
@@ -66,7 +66,7 @@ def nights_of(name: str) -> list[TrackedRun]:
 
 
 def with_former_name(request: NightlyRequest) -> NightlyRequest:
-    """Return the request with the name of its model: `shunter` if earlier versions retrained its data by that name.
+    """Return the request with a model name: `shunter` if an earlier version retrained the same data under that name.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -81,12 +81,12 @@ def with_former_name(request: NightlyRequest) -> NightlyRequest:
 
 
 def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
-    """Return the nightly run that judged on a day; None if there is none."""
+    """Return the nightly run with a given evaluation day; None if there is no such run."""
     return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
 
 
 def judged_later(nights: Sequence[TrackedRun], day: date) -> date | None:
-    """Return the latest judged day after the given one, which happens if a clock is set back; None if there is none."""
+    """Return the last evaluation day after the given day, possible after a clock is set back; None if there is none."""
     days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
     return max((later for later in days if later > day), default=None)
 
@@ -119,8 +119,8 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
 
     Args:
         run_id: MLflow run of the nightly run.
-        name: `judgement`, or `last-day` if the judged day itself was learned.
-        judgement: The comparison.
+        name: `judgement`, or `last-day` for the comparison after training on the evaluation day.
+        judgement: Comparison.
 
     Raises:
         TrackingError: The store fails.
@@ -133,7 +133,7 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
 
 
 def log_night(night: Night) -> None:
-    """Log the result of a nightly run; this is its last write, and marks the day as judged.
+    """Log the result of a nightly run; as the last write of the run, it marks the day as evaluated.
 
     Raises:
         TrackingError: The store fails.

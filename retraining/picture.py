@@ -1,4 +1,4 @@
-"""Picture of a comparison: histogram of the resampled gains, and the outcome of the nightly run."""
+"""Plot of a comparison: histogram of the bootstrap gains, with the outcome of the nightly run."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from shunter.tracking.registry.ranker_comparison import RankingJudgement
 def draw_judgement(
     judgement: Judgement | RankingJudgement, gains: NDArray[np.float64], path: Path, outcome: str
 ) -> Path:
-    """Draw a histogram of the resampled gains with the required gain.
+    """Plot a histogram of the bootstrap gains with the required gain.
 
     Args:
-        judgement: Judgement based on these gains.
+        judgement: Comparison based on these gains.
         gains: Gains in nats per row or in NDCG@20, `[resamples]`.
-        path: Path of the PNG.
-        outcome: Outcome of the nightly run, which depends on more than the judgement.
+        path: Path of the PNG file.
+        outcome: Outcome of the nightly run, which depends on more than the comparison.
     """
     if isinstance(judgement, RankingJudgement):
         low, count, label = judgement.gain_low, f"{judgement.users:,} users", "NDCG@20 gained by the challenger"
@@ -37,22 +37,22 @@ def draw_judgement(
 
 
 def title_of(outcome: str, count: str) -> str:
-    """Return the title of a comparison's picture."""
+    """Return the title of the plot of a comparison."""
     return f"Outcome: {outcome}, judged on {count}"
 
 
 def draw_gains(
     gains: NDArray[np.float64], path: Path, *, low: float, needed: float, confidence: float, title: str, label: str
 ) -> Path:
-    """Draw a histogram of resampled gains, in thousandths, with the required gain.
+    """Plot a histogram of bootstrap gains, in thousandths, with the required gain.
 
     Args:
         gains: Gains, `[resamples]`.
-        path: Path of the PNG.
-        low: Bound that the gains exceed with probability `confidence`.
+        path: Path of the PNG file.
+        low: Lower confidence bound of the gain.
         needed: Required gain.
-        confidence: Required probability.
-        title: Title of the picture.
+        confidence: Required confidence.
+        title: Title of the plot.
         label: Name and unit of the gain.
     """
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Choice of the day to judge on and the days to learn, by rules on the statistics of the days."""
+"""Choice of the evaluation day and the training days, by rules on the statistics of the days."""
 
 from collections.abc import Collection, Mapping
 from datetime import date, datetime, timedelta
@@ -16,10 +16,10 @@ class NightPlan(Frozen):
     """Plan of one nightly run.
 
     Attributes:
-        held_out: Day on which champion and challenger are judged.
-        training: Usable days before it, ascending.
-        missing: Days without usable data, from the first training run day to yesterday.
-        findings: Everything unusual, in the order of the days.
+        held_out: Evaluation day, on which champion and challenger are compared.
+        training: Usable days before the evaluation day, ascending.
+        missing: Days without usable data, from the first training day to yesterday.
+        findings: Findings, in the order of the days.
     """
 
     held_out: date
@@ -29,17 +29,17 @@ class NightPlan(Frozen):
 
 
 def yesterday(now: datetime, zone: ZoneInfo) -> date:
-    """Return the newest day that is over.
+    """Return the last complete day in a time zone.
 
     Args:
         now: Present time, with a time zone.
-        zone: Time zone in which the days end.
+        zone: Time zone of the days.
     """
     return now.astimezone(zone).date() - timedelta(days=1)
 
 
 def window(days: Collection[date], request: NightlyRequest, newest: date) -> tuple[list[date], list[Finding]]:
-    """Return the days to inspect, ascending, and a finding for each day that is not over yet.
+    """Return the days to inspect, ascending, and a finding for each day that is not complete yet.
 
     Args:
         days: All days that were found.
@@ -63,7 +63,7 @@ def plan_night(
     *,
     missing_before: Collection[date] = (),
 ) -> NightPlan:
-    """Choose the days to learn and the day to judge on.
+    """Choose the training days and the evaluation day.
 
     Args:
         figures: Statistics of the readable days.
@@ -73,7 +73,7 @@ def plan_night(
         missing_before: Days that were missing in the last nightly run.
 
     Raises:
-        DataError: No day can be judged on, the newest day is too old, or there is no earlier day to learn.
+        DataError: No day is suitable for evaluation, the newest day is too old, or there is no earlier training day.
     """
     findings = list(found)
     usable = _without_broken_labels(figures, request, findings)
@@ -126,7 +126,7 @@ def _without_broken_labels(
 def _without_unfinished(
     usable: Mapping[date, DayFigures], request: NightlyRequest, findings: list[Finding]
 ) -> dict[date, DayFigures]:
-    """Return the days that may be judged on, without the newest days that have too few rows to be complete."""
+    """Return the days suitable for evaluation, without the newest days that have too few rows to be complete."""
     if not usable:
         return {}
     usual = median(day_figures.rows for day_figures in usable.values())

@@ -1,4 +1,4 @@
-"""Check whether a version keeps its promised quality on a day that it has not learned."""
+"""Check whether a model version keeps its promised quality on a day that it was not trained on."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -19,11 +19,11 @@ class DayCheck(Frozen):
 
     Attributes:
         version: Version in use.
-        day: The day.
-        is_broken: Whether the day contradicts the promise with its confidence: the opposite bound fails the limit.
-        is_sure: Whether the day confirms the promise with its confidence.
+        day: Day of the check.
+        is_broken: Whether the whole confidence interval of the day's quality is beyond the promised limit.
+        is_sure: Whether the whole confidence interval of the day's quality is within the promised limit.
         words: Result of the check, one sentence.
-        bounds: Bounds on the day.
+        bounds: Confidence bounds of the quality on the day.
     """
 
     version: int
@@ -47,7 +47,7 @@ class DayCheck(Frozen):
 
 
 def carried(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags of the promise that a replaced champion passes on to its successor."""
+    """Return the tags with the promise of a replaced champion, for its successor."""
     names = [f"{PREFIX}{name}" for name in CARRIED]
     return {name: tags[name] for name in names if name in tags} if promised(tags) else {}
 
@@ -58,8 +58,8 @@ def check_day(version: Version, files: ModelFiles, log: DayLog, day: date, *, se
     Args:
         version: Version in use.
         files: Files of the version.
-        log: Log of the day, which the version has not learned.
-        day: The day.
+        log: Log of the day, on which the version was not trained.
+        day: Day of the check.
         seed: Seed of the bootstrap.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Nightly run with a ranking champion: train its members on the newest days, and compare on the judged day.
+"""Nightly run with a ranking champion: retrain its members on the newest days, and compare on the evaluation day.
 
-A graph model stores what it has learned in its graph, so a challenger learns all usable days before the judged one, not
-only the new days. Members that are trained in steps start from the champion's vectors; new users and items start from
-random vectors in larger tables. Members with a closed-form solution are solved again.
+A graph model needs all interactions in its graph. A challenger is therefore trained on all usable days before the
+evaluation day, not only on the new days. Members that are trained in steps start from the champion's vectors; new users
+and items start from random vectors in larger tables. Members with a closed-form solution are solved again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,12 +57,12 @@ def check_night_of_rankers(request: NightlyRequest) -> None:
 
 
 def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
-    """Train a challenger with the champion's members, and compare both on the held-out day by NDCG@20.
+    """Train a challenger with members like the champion's, and compare both on the evaluation day by NDCG@20.
 
     Raises:
         RequestError: The request has an option that a graph model does not support, the champion was trained on other
             data, or its hyperparameters are not recorded.
-        DataError: No user that both models know has an interaction on the judged day.
+        DataError: No user that both models know has an interaction on the evaluation day.
     """
     request, plan, number = tonight.request, tonight.plan, champion.version.version
     check_night_of_rankers(request)
@@ -104,7 +104,7 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
 
 
 def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
-    """Train every member with one placement, and combine them; an interrupted training run is resumed."""
+    """Train every member with the same placement, and combine the members; an interrupted training run is resumed."""
     placing = tonight.request.one_training().model_copy(update={"model": _slowest(origins.members).spec.family})
     shared = warm_start_from(champion.files, 0, dataset)
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
@@ -159,12 +159,12 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
 
 
 def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
-    """Return the member that determines the placement: one that is trained in steps, if there is any."""
+    """Return the member that determines the placement: a member that is trained in steps, if there is one."""
     return next((one for one in members if not is_solved(one.spec.family)), members[0])
 
 
 def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:
-    """Return in one sentence what the challenger reuses of the champion."""
+    """Return a sentence about what the challenger reuses of the champion."""
     sizes = {field.name: field.rows - 1 for field in dataset.features.categorical}
     names = [name for name in sides(dataset) if name in rows]
     known = [f"{len(rows[name].now) - 1:,} of {sizes[name]:,} values of {name}" for name in names]
@@ -174,7 +174,7 @@ def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], data
 
 
 def _compare(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: TrainedRanker) -> RankingJudgement:
-    """Compare both models on the judged day; an interrupted nightly run keeps its first judgement."""
+    """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
     judgement = tonight.state.recall("judgement", RankingJudgement)
     if judgement is None:
         gains = tonight.gains_file("judgement")
@@ -185,7 +185,7 @@ def _compare(tonight: Tonight, dataset: Dataset, champion: Champion, challenger:
 
 
 def _obstacle(tonight: Tonight, number: int, judgement: RankingJudgement, challenger: TrainedRanker) -> str | None:
-    """Return in one sentence why the challenger does not replace the champion; None if it does."""
+    """Return the reason why the challenger does not replace the champion, in one sentence; None if it does."""
     doubt = doubt_of_ranker(challenger.gain)
     is_overtaken = judgement.is_overtaken and doubt is None
     if not judgement.is_better and not is_overtaken:

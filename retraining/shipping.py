@@ -1,4 +1,4 @@
-"""Increment of a nightly run, stored beside the whole new version, to update copies of the previous version."""
+"""Increment from the previous to the new model version of a nightly run, to update copies of the previous version."""
 
 import logging
 import tempfile
@@ -13,16 +13,16 @@ FOLDER = "increment"
 
 
 def keep_increment(run_id: str, name: str, version: int, since: int) -> None:
-    """Store a new version as an increment of the one before in a run's artifacts, if the increment is smaller.
+    """Store the increment to a new version in a run's artifacts, if it is smaller than the whole version.
 
-    The registry still stores each version whole, so a rollback or the removal of an old version breaks no chain. An
-    error here is only logged. Nothing is stored where no increments are installed.
+    The registry still stores each version whole, so a rollback or the removal of an old version breaks no chain of
+    increments. An error is only logged. Without the extension for increments nothing is stored.
 
     Args:
         run_id: Run that registered the version.
         name: Registered model.
-        version: The new version.
-        since: Version that the increment starts from.
+        version: New version.
+        since: Base version of the increment.
     """
     if not INCREMENTS.names:
         return

@@ -1,7 +1,7 @@
 """Page of the nightly runs of a model: quality of champions and challengers by day, outcomes and findings.
 
-The quality of a click model is NE and AUC, of numbers RMSE, that of a ranking model NDCG@20, beside the order by
-popularity.
+The quality of a click model is NE and AUC, and of a model of a numeric label RMSE. The quality of a ranking model is
+NDCG@20, next to the NDCG@20 of a ranking by popularity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from shunter.reporting.page.render import render_view
 from shunter.retraining.nights import nights_of
 from shunter.tracking.history import TrackedRun, read_runs
 
-MOST_LISTED = 14  # nights in Prefect's table
+MOST_LISTED = 14  # number of nightly runs in Prefect's table
 SIDES = ("champion", "challenger", "popularity")
 LABELS = {"ne": "NE", "auc": "AUC", "rmse": "RMSE", "ndcg20": "NDCG@20"}
 FIGURES = {
@@ -43,7 +43,7 @@ def build_trend(name: str) -> str:
 
 
 def trend_view(name: str, nights: Sequence[TrackedRun]) -> dict[str, Any]:
-    """Return the values of the page.
+    """Return the template values of the page.
 
     Args:
         name: Name of the registered model.
@@ -90,7 +90,7 @@ def trend_chart(nights: Sequence[TrackedRun]) -> Chart | None:
 
 
 def trend_table(name: str) -> str:
-    """Return the newest nightly runs of a registered model as a table in Markdown; empty if there is none.
+    """Return the newest nightly runs of a registered model as a Markdown table; empty without nightly runs.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -109,19 +109,19 @@ def _cell(value: str | float | None) -> str:
 
 
 def _figures(night: TrackedRun, side: str) -> dict[str, float]:
-    # With a full stop: the NE of nights of before, and the figures of ranking models.
+    # Names with a full stop: the NE of earlier versions' nightly runs, and the metrics of ranking models.
     names = {key: (f"nightly/{side}_{key}", f"nightly.{side}_{key}") for key in FIGURES}
     found = {key: next((night.metrics[one] for one in of if one in night.metrics), None) for key, of in names.items()}
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _known(nights: Sequence[TrackedRun]) -> list[str]:
-    """Return the figures that a night knows."""
+    """Return the names of the metrics that the nightly runs have logged."""
     return [key for key in FIGURES if any(key in _figures(night, side) for night in nights for side in SIDES)]
 
 
 def _columns(nights: Sequence[TrackedRun]) -> list[tuple[str, str]]:
-    """Return key and title of each column of the table with a figure."""
+    """Return key and title of each table column that contains a metric."""
     return [
         (f"{side}_{key}", f"{LABELS[key]} {side}")
         for key in _known(nights)

@@ -8,7 +8,7 @@ from shunter.tracking.registry.versions import ModelFiles
 
 
 def warm_start_from(files: ModelFiles, member: int, dataset: Dataset) -> WarmStart:
-    """Return the warm start of a training run from a model; its rows are matched by value, since ids may differ.
+    """Return the warm start from a model; table rows are matched by the value of their id, since ids may differ.
 
     Raises:
         DataError: An encoder cannot be read.

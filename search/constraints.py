@@ -37,10 +37,10 @@ class FinalTraining:
     """Remaining time, energy and money for the full training of the best settings.
 
     Attributes:
-    members: Number of models in the ensemble.
-    seconds: Remaining seconds; None without a limit.
-    joules: Remaining joules; None without a limit.
-    money: Remaining money, in the user's currency; None without a limit.
+        members: Number of models in the ensemble.
+        seconds: Remaining seconds; None without a limit.
+        joules: Remaining joules; None without a limit.
+        money: Remaining money, in the user's currency; None without a limit.
         price_per_hour: Price of the machine, in the user's currency.
     """
 

@@ -48,7 +48,7 @@ class SearchContext:
     Attributes:
         space: Search space.
         study: Optuna study with all trials, from every method and machine. A method only reads the study; only the
-        search writes trials to the study.
+            search writes trials to the study.
         dataset: Data set; a method does not read the validation and test parts.
         execution: Device, precision and batch size of a trial.
         schedule: Longest training of a trial, and its seed.

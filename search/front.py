@@ -14,9 +14,9 @@ class CostAxis:
     """Title and unit in which a cost is shown.
 
     Attributes:
-    name: Name of the cost, as in `Setting.costs`.
-    title: Title of a column or an axis, with the unit.
-    scale: Factor that converts the cost to the unit of the title.
+        name: Name of the cost, as in `Setting.costs`.
+        title: Title of a column or an axis, with the unit.
+        scale: Factor that converts the cost to the unit of the title.
     """
 
     name: str

@@ -39,13 +39,13 @@ class SearchJob:
         used_seconds: Part of the run's time limit used before the search.
         used_joules: Part of the run's energy limit used before the search.
         checks: Numbers of passes, below 1, after which training runs are compared within the first epoch; None chooses
-        the numbers by the size of the data.
+            the numbers by the size of the data.
         keep: Number of trial models to keep for the ensemble; models from a cluster are copied to this machine.
         seeds: Number of training runs of the best setting with other seeds after the search, one after another, within
             the time of the search.
         observe: Function from the architecture, placement, mean seconds of a step and mean watts of a trial to an
-        observation for later predictions. The watts are None if not measured. No observation is recorded if
-        `observe` is None or returns None.
+            observation for later predictions. The watts are None if not measured. No observation is recorded if
+            `observe` is None or returns None.
         pairing: Placement that one extra trial explores; None: no exploration.
     """
 

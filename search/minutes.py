@@ -163,7 +163,7 @@ class Minutes:
         return StopReason(StopKind.SHARE, StopLimit.TIME, {"share": BASELINES_SHARE, "minutes": minutes})
 
     def room_for(self, seconds: float) -> float:
-        """Return how many consecutive training runs of this duration fit into the time; infinite for a duration of 0."""
+        """Return how many consecutive training runs of this duration fit into the time; infinite for duration 0."""
         left = self.left_seconds
         return math.inf if math.isinf(left) or seconds <= 0 else math.floor(left / seconds + SLACK)
 

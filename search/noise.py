@@ -31,11 +31,11 @@ def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | No
     """Return the pooled standard deviation within settings that were trained with several seeds.
 
     Args:
-    trained: Training runs; runs that a limit ended do not count.
-    select_by: Selection metric.
+        trained: Training runs; runs that a limit ended do not count.
+        select_by: Selection metric.
 
     Returns:
-    Noise; None if no setting was trained with several seeds.
+        Noise; None if no setting was trained with several seeds.
     """
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for one in trained:

@@ -58,9 +58,9 @@ class BudgetLeft:
     """Remaining budget of a search; None in a field: no limit.
 
     Attributes:
-    trials: Number of trials that may still begin.
-    seconds: Remaining wall-clock seconds.
-    joules: Remaining joules of the accelerators.
+        trials: Number of trials that may still begin.
+        seconds: Remaining wall-clock seconds.
+        joules: Remaining joules of the accelerators.
         at_a_time: Number of trials that run at the same time.
     """
 
@@ -83,9 +83,9 @@ class Outcome:
         state: End of the training; a pruned training was stopped early, and a failed one has no result.
         validation_ne: NE of the best epoch on the validation part; None if failed.
         selected: Value of the selection metric at the best epoch, lower is better
-        (`shunter.engine.metrics.Metrics.loss_by`). None if the user selects by NE.
+            (`shunter.engine.metrics.Metrics.loss_by`). None if the user selects by NE.
         costs: Measured seconds per step and joules per sample, and bytes of the parameters. Costs that could not be
-        measured are missing.
+            measured are missing.
         violations: Amount by which the point exceeds each of the user's limits; at most 0 if it keeps the limit.
         seconds: Seconds of the training.
         joules: Joules of the training; None if no meter works.

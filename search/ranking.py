@@ -77,9 +77,9 @@ class RankingSearch:
     """Search method that proposes the space's first points, then points of a tree-structured Parzen estimator.
 
     Args:
-    space: Search space.
-    trials: Largest number of trials; None if another limit ends the search.
-    seed: Seed of the sampler.
+        space: Search space.
+        trials: Largest number of trials; None if another limit ends the search.
+        seed: Seed of the sampler.
     """
 
     def __init__(self, space: RankingSpace, trials: int | None, *, seed: int = 0) -> None:

@@ -67,7 +67,7 @@ def search(
         TrainingError: No trial has a result.
         InfeasibleError: Every trial exceeds a limit by a measured value.
         RequestError: The family, the method, a weighted task or a value of the space is invalid, or the batch is larger
-        than the data.
+            than the data.
         DataError: An array cannot be read.
         TrackingError: A store fails.
         CheckpointError: The folder cannot be written.
@@ -208,8 +208,8 @@ def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
     Limits that are exceeded by estimate only do not count: the final training stops at the limit, with its best epoch.
 
     Raises:
-    InfeasibleError: Every setting exceeds a limit; the message names the nearest settings and their excess.
-    QualityNotReachedError: Every setting is below the lowest AUC.
+        InfeasibleError: Every setting exceeds a limit; the message names the nearest settings and their excess.
+        QualityNotReachedError: Every setting is below the lowest AUC.
     """
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return
@@ -277,7 +277,7 @@ class SearchMeters:
     """Sum of several energy meters.
 
     Args:
-    meters: Running meters; no two of them measure the same energy.
+        meters: Running meters; no two of them measure the same energy.
     """
 
     def __init__(self, meters: Sequence[Reading]) -> None:

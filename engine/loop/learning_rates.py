@@ -45,8 +45,8 @@ class LearningRates:
         """Return the factor on the full rates at a step.
 
         Args:
-        step: Number of steps before this step.
-        plateaus: Number of epochs before this step without a better validation figure.
+            step: Number of steps before this step.
+            plateaus: Number of epochs before this step without a better validation figure.
         """
         kind, share = self._hyperparameters.learning_rate_schedule, 1.0
         if kind == "plateau":

@@ -70,7 +70,7 @@ def train(
         job: Training job.
         hooks: Functions that are called during training.
         checkpointing: Folder and frequency of its checkpoints. None keeps the state in memory only; tables that are
-        stored in a file then use a temporary folder next to the data until training ends.
+            stored in a file then use a temporary folder next to the data until training ends.
         processes: Processes that share this training run; each process calls this function. None: this process only.
 
     Raises:

@@ -37,9 +37,9 @@ class Pass(Protocol[Subject]):
 
     `shunter.engine.passes.trial.try_pass` calls the methods in this order, in one thread:
 
-    applies     returns the reason why the pass cannot be tried, if there is one
-    apply       returns the changed subject; the given subject stays unchanged
-    gain        compares both subjects, by measurement if possible
+        applies     returns the reason why the pass cannot be tried, if there is one
+        apply       returns the changed subject; the given subject stays unchanged
+        gain        compares both subjects, by measurement if possible
 
     The subject is what a pass changes. In the stage `training` the subject is a
     `shunter.engine.passes.training.TrainingSubject`, and the passes are applied one after the other. In the stage

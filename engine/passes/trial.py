@@ -14,11 +14,11 @@ def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRe
     """Try a pass.
 
     Args:
-    one: Pass.
-    tried: Subject that the pass changes, with its title.
+        one: Pass.
+        tried: Subject that the pass changes, with its title.
 
     Returns:
-    The changed subject if the pass is worthwhile, otherwise the given subject; and the record of the trial.
+        The changed subject if the pass is worthwhile, otherwise the given subject; and the record of the trial.
     """
     refusal = one.applies(tried.subject)
     if refusal is not None:

@@ -38,11 +38,11 @@ class TableShape:
     """Shape of equally wide embedding tables that are looked up in one operator.
 
     Attributes:
-    tables: Number of tables.
-    ids: Number of ids in each bag.
-    dim: Width of a row.
-    batch_size: Number of bags for each table.
-    cached: Whether the tables fit into the processor's caches; otherwise they are far larger.
+        tables: Number of tables.
+        ids: Number of ids in each bag.
+        dim: Width of a row.
+        batch_size: Number of bags for each table.
+        cached: Whether the tables fit into the processor's caches; otherwise they are far larger.
     """
 
     tables: int

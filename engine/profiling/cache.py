@@ -44,9 +44,9 @@ def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> l
     A file that cannot be read or parsed is ignored with a log message.
 
     Args:
-    path: Cache file of the machine.
-    key: Cache key of the profiles.
-    now: Time from which the age is computed; None: the current time.
+        path: Cache file of the machine.
+        key: Cache key of the profiles.
+        now: Time from which the age is computed; None: the current time.
     """
     kept = read_or_quarantine(path, ProfileFile.model_validate_json)
     if kept is None:

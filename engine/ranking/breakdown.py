@@ -57,10 +57,10 @@ class Breakdown:
         precision: Precision of each user by list length, float64 `[users, CUTOFFS]`.
         hit_rate: 1 if the list contains any item that the user chose, otherwise 0, float64 `[users, CUTOFFS]`.
         novelty: Mean self-information of each user's first 20 items in bits, float64 `[users]`; nan if no item is left
-        to rank.
+            to rank.
         exposure: Number of lists of 20 that contain each item, int64 `[items]`.
         group_of_item: Popularity group of each item as index of `GROUPS`, int64 `[items]`; meaningless for the unknown
-        item.
+            item.
         group_chosen: Number of items of each group that the user chose, int64 `[users, GROUPS]`.
         group_hits: Number of chosen items of each group among the user's first 20, int64 `[users, GROUPS]`.
     """
@@ -89,14 +89,14 @@ def break_down(
     """Rank all items for every user with a chosen item, and return the breakdown of the lists.
 
     Args:
-    ranker: Model that scores the items.
-    chosen: Pairs of users and chosen items.
-    seen: Items that each user has seen already.
-    name: Name of the data part for error messages.
-    repeats: Whether chosen pairs count even if they are in `seen`.
+        ranker: Model that scores the items.
+        chosen: Pairs of users and chosen items.
+        seen: Items that each user has seen already.
+        name: Name of the data part for error messages.
+        repeats: Whether chosen pairs count even if they are in `seen`.
 
     Raises:
-    DataError: No user has a chosen item to find.
+        DataError: No user has a chosen item to find.
     """
     chosen, hidden, rows = evaluated_pairs(chosen, seen, repeats, name=name)
     items = ranker.item_count

@@ -20,11 +20,11 @@ class RankingHyperparameters(Record):
     (`shunter.planner.candidates.placements`).
 
     Attributes:
-    learning_rate: Step size of Adam.
-    weight_decay: Weight of the L2 loss: half the squared embeddings of a sample's user, positive and negatives,
-    before propagation.
-    negatives: Number of negatives sampled for each positive.
-    batch_scale: Batch size as a multiple of the placement's batch size.
+        learning_rate: Step size of Adam.
+        weight_decay: Weight of the L2 loss: half the squared embeddings of a sample's user, positive and negatives,
+            before propagation.
+        negatives: Number of negatives sampled for each positive.
+        batch_scale: Batch size as a multiple of the placement's batch size.
         searched: Values of each hyperparameter that a search tries.
     """
 
@@ -50,7 +50,7 @@ class RankingReport(Record):
         step: Number of optimizer steps so far.
         samples_seen: Number of positives so far.
         train_loss: Mean of the losses of the epoch's steps, without weight decay; None for a model that is solved in
-        closed form.
+            closed form.
         validation: Quality on the validation part.
         train_seconds: Wall-clock seconds so far, including validation and checkpoints.
         wait_seconds: Seconds of `train_seconds` for sampling the batches.

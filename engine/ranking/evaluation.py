@@ -78,10 +78,10 @@ class UserFigures:
     """Quality of the ranking for each user with a chosen item.
 
     Attributes:
-    users: Ids of the users, int64 `[users]`.
-    recall20: Recall@20 of each user, float64 `[users]`.
-    ndcg20: NDCG@20 of each user, float64 `[users]`.
-    rows: Numbers of evaluated rows.
+        users: Ids of the users, int64 `[users]`.
+        recall20: Recall@20 of each user, float64 `[users]`.
+        ndcg20: NDCG@20 of each user, float64 `[users]`.
+        rows: Numbers of evaluated rows.
     """
 
     users: np.ndarray
@@ -130,14 +130,14 @@ def evaluate_users(
     """Rank all items for every user with a chosen item, and return the quality for each user.
 
     Args:
-    ranker: Model that scores the items.
-    chosen: Pairs of users and chosen items.
-    seen: Items that each user has seen already.
-    name: Name of the data part for error messages.
-    repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
+        ranker: Model that scores the items.
+        chosen: Pairs of users and chosen items.
+        seen: Items that each user has seen already.
+        name: Name of the data part for error messages.
+        repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
 
     Raises:
-    DataError: No user has a chosen item to find.
+        DataError: No user has a chosen item to find.
     """
     chosen, seen, rows = evaluated_pairs(chosen, seen, repeats, name=name)
     users, starts = np.unique(chosen.users, return_index=True)
@@ -157,13 +157,13 @@ def evaluated_pairs(
     """Return the pairs to find, the pairs that are not ranked, and the numbers of evaluated rows.
 
     Args:
-    chosen: Pairs of the evaluated part.
-    seen: Pairs of the earlier parts.
-    repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
-    name: Name of the data part for error messages.
+        chosen: Pairs of the evaluated part.
+        seen: Pairs of the earlier parts.
+        repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
+        name: Name of the data part for error messages.
 
     Raises:
-    DataError: No user has a chosen item to find.
+        DataError: No user has a chosen item to find.
     """
     new = chosen.without(seen)
     repeated, positives = chosen.known_rows - new.known_rows, chosen.known_rows + chosen.left_out

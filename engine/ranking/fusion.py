@@ -44,15 +44,15 @@ def choose_fusion(
     """Select models greedily for each method to combine scores: each step adds the model that raises the metric most.
 
     Args:
-    rankers: Candidate models by name; none was trained on `chosen`.
-    chosen: Pairs of the validation part.
-    seen: Items that each user has seen already.
-    most: Largest number of members.
-    select_by: Metric by which rankings are compared.
-    repeats: Whether chosen pairs count even if they are in `seen`.
+        rankers: Candidate models by name; none was trained on `chosen`.
+        chosen: Pairs of the validation part.
+        seen: Items that each user has seen already.
+        most: Largest number of members.
+        select_by: Metric by which rankings are compared.
+        repeats: Whether chosen pairs count even if they are in `seen`.
 
     Returns:
-    The best fusion; None if it does not beat the best single model with 95 % confidence.
+        The best fusion; None if it does not beat the best single model with 95 % confidence.
     """
 
     def evaluated(ranker: Ranker) -> UserFigures:

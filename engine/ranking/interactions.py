@@ -78,7 +78,7 @@ def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
     """Return the interactions of one part; the arrays are cached and must not be changed.
 
     Raises:
-    RequestError: The schema does not name the columns of user and item.
+        RequestError: The schema does not name the columns of user and item.
     """
     return _interactions(_Stored(dataset), split)
 
@@ -87,7 +87,7 @@ def read_before_test(dataset: Dataset) -> Interactions:
     """Return the interactions of training and validation together; the arrays must not be changed.
 
     Raises:
-    RequestError: The schema does not name the columns of user and item.
+        RequestError: The schema does not name the columns of user and item.
     """
     return _before_test(_Stored(dataset))
 
@@ -130,8 +130,8 @@ def read_graph(dataset: Dataset) -> Graph:
     """Return the cached graph of the training part, with the properties of users and items from other fields.
 
     Raises:
-    RequestError: The schema does not name the columns of user and item.
-    DataError: The graph has no edge.
+        RequestError: The schema does not name the columns of user and item.
+        DataError: The graph has no edge.
     """
     return _graph(_Stored(dataset))
 
@@ -160,7 +160,7 @@ def check_order(dataset: Dataset) -> None:
     This is the case for a log that is not sorted by time and was ingested by a version that did not store times.
 
     Raises:
-    RequestError: The order of the rows is unknown.
+        RequestError: The order of the rows is unknown.
     """
     if dataset.is_in_order_of_time is False and not _times_path(dataset, "train").exists():
         raise RequestError(

@@ -15,10 +15,10 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
 
     Attributes:
         test: Quality on the test part, which no earlier step has read; items that a user saw in validation are not
-        ranked. A model that was not evaluated, such as a search trial, has 0 test users.
+            ranked. A model that was not evaluated, such as a search trial, has 0 test users.
         popularity: Test quality of a ranking by popularity; None if the model was not evaluated.
         gain: Confidence interval (95 %) of the mean gain in NDCG@20 over a ranking by popularity, by a paired bootstrap
-        over the users. None if the model was not evaluated.
+            over the users. None if the model was not evaluated.
         parameters: Number of learned parameters.
     """
 
@@ -45,8 +45,8 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
         """Return the model with its quality on the test part, and write the quality to the model's folder.
 
         Args:
-        figures: Quality on the test part for each user.
-        popularity: Quality of a ranking by popularity on the test part for each user.
+            figures: Quality on the test part for each user.
+            popularity: Quality of a ranking by popularity on the test part for each user.
         """
         gain = mean_interval(figures.ndcg20 - popularity.ndcg20, seed=self.schedule.seed)
         found = self.model_copy(update={"test": figures.mean(), "popularity": popularity.mean(), "gain": gain})

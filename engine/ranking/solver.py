@@ -31,13 +31,13 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
     The solution takes seconds, so no intermediate state is saved: a repeated call starts over and returns the same.
 
     Args:
-    job: Training job. An iterative model is solved in at most `max_epochs` passes, and ends earlier after
-    `patience` passes without a relative gain of at least `LEAST_GAIN`.
-    hooks: Functions that are called after each pass.
+        job: Training job. An iterative model is solved in at most `max_epochs` passes, and ends earlier after
+            `patience` passes without a relative gain of at least `LEAST_GAIN`.
+        hooks: Functions that are called after each pass.
 
     Raises:
-    RequestError: An option is invalid, or the model does not fit into memory.
-    DataError: The graph has no edge, or the validation part has no user of the graph.
+        RequestError: An option is invalid, or the model does not fit into memory.
+        DataError: The graph has no edge, or the validation part has no user of the graph.
         KeyboardInterrupt: Ctrl-C.
     """
     data, schedule = job.dataset, job.schedule
@@ -131,7 +131,7 @@ def check_solvable(spec: GraphSpec, graph: Graph, device: torch.device) -> None:
     """Raise if the model cannot be built, or does not fit into the memory of the device.
 
     Raises:
-    RequestError: The message names the invalid option, or a model that needs less memory.
+        RequestError: The message names the invalid option, or a model that needs less memory.
     """
     check_graph_spec(spec)
     solved_model(spec.family).check_fits(spec, graph, available_memory_bytes(device))

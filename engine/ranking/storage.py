@@ -31,11 +31,11 @@ class StoredRanker:
     """Ranker with its architecture and the meaning of its ids.
 
     Attributes:
-    ranker: Ranker, on the CPU.
-    spec: Architecture.
-    features: Features of the training data.
-    user: Name of the user field.
-    item: Name of the item field.
+        ranker: Ranker, on the CPU.
+        spec: Architecture.
+        features: Features of the training data.
+        user: Name of the user field.
+        item: Name of the item field.
     """
 
     ranker: Ranker
@@ -71,7 +71,7 @@ def is_ranker(directory: Path) -> bool:
     """Return True if the folder contains a ranker, and False if it contains a click model.
 
     Raises:
-    CheckpointError: The folder contains no model.
+        CheckpointError: The folder contains no model.
     """
     return read_json(directory / "model.json").get("kind") == KIND
 
@@ -80,7 +80,7 @@ def load_ranker(directory: Path) -> StoredRanker:
     """Read a ranker that `save_ranker` wrote.
 
     Raises:
-    CheckpointError: A file is missing or damaged, or the two files do not belong together.
+        CheckpointError: A file is missing or damaged, or the two files do not belong together.
     """
     path, weights = directory / "model.json", directory / "model.safetensors"
     description = read_json(path)

@@ -3,7 +3,7 @@
 The loss of a sample is the model's loss, which compares a positive with negatives (`shunter.models.graph.losses`), plus
 LightGCN's weight decay (SIGIR 2020, equation 15):
 
-loss of the model + weight decay * 1/2 * sum of squares of the embeddings of user, positive and negatives
+    loss of the model + weight decay * 1/2 * sum of squares of the embeddings of user, positive and negatives
 
 The squared embeddings are those before propagation.
 """
@@ -61,7 +61,7 @@ class RankingData:
         """Convert a data set to a graph of the training part, with `learn_validation` of the validation part too.
 
         Raises:
-        DataError: The schema names no user and item, or the validation part has no user of the graph.
+            DataError: The schema names no user and item, or the validation part has no user of the graph.
         """
         graph, validation = read_graph(dataset), read_interactions(dataset, "validation")
         if learn_validation:
@@ -314,15 +314,15 @@ def take_vectors(model: GraphModel, start: WarmStart) -> int:
     items, users and items without an edge, and all other weights keep their initial values.
 
     Args:
-    model: Newly initialised model.
-    start: Former model, with the user and item ids that have the same meaning in both models. If the former model
-    is a fusion, one of its members.
+        model: Newly initialised model.
+        start: Former model, with the user and item ids that have the same meaning in both models. If the former model
+            is a fusion, one of its members.
 
     Returns:
-    Number of copied vectors; 0 if the former model has no vectors or vectors of another width.
+        Number of copied vectors; 0 if the former model has no vectors or vectors of another width.
 
     Raises:
-    CheckpointError: The former model is missing or damaged.
+        CheckpointError: The former model is missing or damaged.
     """
     stored = load_ranker(start.directory)
     former = member_of(stored.ranker, start.member)

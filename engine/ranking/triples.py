@@ -53,14 +53,14 @@ class TripleBatches:
     item are excluded.
 
     Args:
-    graph: Graph with the edges.
-    batch_size: Number of positives in a batch; the last batch of an epoch may be smaller.
-    negatives: Number of negatives for each positive.
-    seed: Seed of order and negatives.
-    by_user: Whether the edges of a user are consecutive, with the users shuffled; otherwise all edges are shuffled.
+        graph: Graph with the edges.
+        batch_size: Number of positives in a batch; the last batch of an epoch may be smaller.
+        negatives: Number of negatives for each positive.
+        seed: Seed of order and negatives.
+        by_user: Whether the edges of a user are consecutive, with the users shuffled; otherwise all edges are shuffled.
 
     Raises:
-    DataError: Every user chose every item.
+        DataError: Every user chose every item.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class Drawing:
     """Sampler that returns batches on a device and measures its own time.
 
     Args:
-    batches: Batches to sample.
-    device: Device of the returned batches.
+        batches: Batches to sample.
+        device: Device of the returned batches.
 
     Attributes:
-    seconds: Seconds spent on sampling so far.
+        seconds: Seconds spent on sampling so far.
     """
 
     def __init__(self, batches: TripleBatches, device: torch.device) -> None:

@@ -43,7 +43,7 @@ def check_no_hidden_layers(spec: ModelSpec) -> None:
     """Raise if an option of hidden layers is set, so that no option is silently ignored.
 
     Raises:
-    RequestError: An option of hidden layers differs from its default.
+        RequestError: An option of hidden layers differs from its default.
     """
     defaults = {option.name: option.default for option in fields(spec)}
     for name in HIDDEN_OPTIONS:

@@ -33,7 +33,7 @@ class SequenceSpec(ModelSpec):
         encoder_output: Output of the last layer: its state after the newest position, or the mean of its states.
         encoder_dropout: Dropout rate of the inputs and states of each encoder layer in training, with a new mask at
             each
-        position; `dropout_kind` determines whether each sample has its own mask.
+            position; `dropout_kind` determines whether each sample has its own mask.
     """
 
     family: ClassVar[str] = "sequence"

@@ -29,10 +29,10 @@ class Sampled:
     that an interrupted study continues as it would have without the interruption.
 
     Args:
-    context: Context of the search, with the study.
-    sampler_of: Function that builds the sampler of one point from a seed and the budget in trials.
-    first: Points to try first; None uses the default points of the space.
-    comparison: Comparison of several families, which replaces the points to try first.
+        context: Context of the search, with the study.
+        sampler_of: Function that builds the sampler of one point from a seed and the budget in trials.
+        first: Points to try first; None uses the default points of the space.
+        comparison: Comparison of several families, which replaces the points to try first.
 
     Attributes:
         comparison: Comparison of several families; None if there is none.

@@ -44,13 +44,13 @@ class Halving:
     It is compared only with training runs of the same length.
 
     Args:
-    study: Study of the search.
-    checks: Shares of the first epoch after which a training run is validated.
-    max_epochs: Number of epochs of the longest training.
-    own_epochs: Number of epochs of the compared trial, if fewer; None means `max_epochs`.
-    peers: Numbers of the trials that run at the same time. Peers are not compared with each other, so that the
-    outcome does not depend on their speed. Successive halving by rungs then replaces Hyperband, which would
-    compare all trials.
+        study: Study of the search.
+        checks: Shares of the first epoch after which a training run is validated.
+        max_epochs: Number of epochs of the longest training.
+        own_epochs: Number of epochs of the compared trial, if fewer; None means `max_epochs`.
+        peers: Numbers of the trials that run at the same time. Peers are not compared with each other, so that the
+            outcome does not depend on their speed. Successive halving by rungs then replaces Hyperband, which would
+            compare all trials.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Halving:
         """Return True if a training run should stop now; False after its last epoch.
 
         Args:
-        trial: Trial of the training run.
-        passes: Number of passes over the training part so far.
-        loss: Validation NE, or another selection metric as a loss.
-        cost: Cost of the point, used with two objectives; None if not yet known.
+            trial: Trial of the training run.
+            passes: Number of passes over the training part so far.
+            loss: Validation NE, or another selection metric as a loss.
+            cost: Cost of the point, used with two objectives; None if not yet known.
         """
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):

@@ -25,12 +25,12 @@ class KeptModels:
     of one family predict nearly the same. The rest are the next best trials.
 
     Args:
-    directory: Folder of the search.
-    most: Largest number of models, at least one.
-    cost: Name of the second objective besides NE.
-    is_cut: Function that returns True if the time of the search is used up. A training run that the end of the
-    time stopped is stored too.
-    by_rank: Number of models that are stored by rank only; None stores all by rank.
+        directory: Folder of the search.
+        most: Largest number of models, at least one.
+        cost: Name of the second objective besides NE.
+        is_cut: Function that returns True if the time of the search is used up. A training run that the end of the
+            time stopped is stored too.
+        by_rank: Number of models that are stored by rank only; None stores all by rank.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) ->
     """Return trials in order of storage: the best `by_rank` trials, the best trial of each other family, the rest.
 
     Args:
-    ranked: Trials, the best first.
-    families: Family of each trial.
-    by_rank: Number of trials that are chosen by rank only.
+        ranked: Trials, the best first.
+        families: Family of each trial.
+        by_rank: Number of trials that are chosen by rank only.
     """
     found = list(ranked[:by_rank])
     seen = {families[one] for one in found}

@@ -78,14 +78,14 @@ class Loop:
     does not matter. Otherwise each slot trains the next point as soon as the slot is free.
 
     Args:
-    study: Study with the trials.
-    budget: Budget of the search only.
-    trials: Budget in trials; None: no limit.
+        study: Study with the trials.
+        budget: Budget of the search only.
+        trials: Budget in trials; None: no limit.
         should_stop: Called after each step; a returned reason ends the search.
         on_trial: Called after each trial.
         on_epoch: Called after an epoch of a running trial, at most every `EPOCH_SECONDS`.
         seeds: Number of training runs of the best setting with other seeds after the search. For each run, as much time
-        is reserved as the best trial took.
+            is reserved as the best trial took.
         pairing: Placement that one extra trial explores; None: no exploration.
         in_rounds: Whether several slots train in rounds.
     """

@@ -36,7 +36,7 @@ class Pairing:
         placement: Placement of the extra trial.
         stop_multiple: Longest time of the extra trial, as a multiple of the time of the repeated trial.
         first_seconds: Longest time in seconds of the only trial of a search, which explores; `placement` is then the
-        incumbent. None if an extra trial explores.
+            incumbent. None if an extra trial explores.
     """
 
     placement: Placement
@@ -101,9 +101,9 @@ class Repeated:
     """Attributes that connect an exploring trial in the study with the trial that it repeats.
 
     Attributes:
-    number: Number of the repeated trial.
-    placement: Placement of the exploring trial.
-    beside: Placement of the repeated trial.
+        number: Number of the repeated trial.
+        placement: Placement of the exploring trial.
+        beside: Placement of the repeated trial.
     """
 
     number: int

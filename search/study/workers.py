@@ -21,9 +21,9 @@ def open_executors(
     of the placement, or on nodes of a cluster. Measured step times are those of `count` trials at the same time.
 
     Args:
-    placement: Chosen placement.
-    count: Number of trials at the same time.
-    place: Compute target that trains instead of this machine.
+        placement: Chosen placement.
+        count: Number of trials at the same time.
+        place: Compute target that trains instead of this machine.
 
     Raises:
         RequestError: There are fewer GPUs than trials at a time.
