@@ -56,7 +56,7 @@ SPEC = model_spec(embedding_dim=8)
 PATIENCE_SECONDS = 60  # with what Ray does in the background
 EPOCHS = 12  # so that a node dies long before the end
 SCHEDULE = Schedule(max_epochs=EPOCHS, patience=EPOCHS)
-LASTING = Schedule(max_epochs=60, patience=60)  # so that a crowded node hears of an interruption before
+LASTING = Schedule(max_epochs=150, patience=150)  # so that a crowded node hears of an interruption before
 SMALL = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,))
 LEARNED_WITH = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 
