@@ -102,17 +102,17 @@ def options() -> Iterator[Case]:
     yield Case(
         "robustness --error-rates 1e-4,often", "'often' is not a fault rate: give numbers above 0 and at most 0.5"
     )
-    yield Case("robustness --error-rates 0", "'0' is no rate of errors")
+    yield Case("robustness --error-rates 0", "'0' is not a fault rate")
     yield Case("rollback --to previous", "--to is previous: give a whole number")
     yield Case("plan --devices 0", "--devices is 0: give a number of at least 1")
     yield Case(
-        "plan --devices 6 --devices-per-host 4", "--devices 6 is no multiple of --devices-per-host 4: change one"
+        "plan --devices 6 --devices-per-host 4", "--devices 6 is not a multiple of --devices-per-host 4: change one"
     )
-    yield Case("plan --machine log.csv --devices 2", "--machine names the devices itself: leave out --devices")
+    yield Case("plan --machine log.csv --devices 2", "--machine already describes the devices: leave out --devices")
     yield Case("plan --machine absent.yaml", "The machine file absent.yaml cannot be read")
     yield Case("plan --accelerator abacus", "abacus")
-    yield Case("plan --model lightgcn", "a plan divides one model of clicks, not --model lightgcn")
-    yield Case("plan --model auto", "a plan divides one model of clicks, not --model auto")
+    yield Case("plan --model lightgcn", "a plan needs one click model, not --model lightgcn")
+    yield Case("plan --model auto", "a plan needs one click model, not --model auto")
     yield Case("plan diff absent.yaml log.csv", "The plan absent.yaml cannot be read")
     yield Case("plan dif a b", "There is no command dif: did you mean diff")
     yield Case("train --plan absent.yaml", "The plan absent.yaml cannot be read")
@@ -233,15 +233,15 @@ def names() -> Iterator[Case]:
         ),
         Case("train --search-storage postgresql://a:b@c/d", "set a variable to the address and give its name"),
         Case("train --register-as ''", "--register-as is '': give a text of at least 1 character"),
-        Case("train --register-as a/b", "--register-as a/b: give a name without / and :"),
-        Case("train --register-as a:b", "--register-as a:b: give a name without / and :"),
+        Case("train --register-as a/b", "--register-as a/b: give a name without /, : and @"),
+        Case("train --register-as a:b", "--register-as a:b: give a name without /, : and @"),
         Case("train --model dcn", "Unknown model family 'dcn': use 'dcnv2'"),
         Case("train --model ''", "Unknown model family ''"),
         Case("train --model DLRM", "Unknown model family 'DLRM': use 'dlrm'"),
         Case("tune --model bert", "Unknown model family 'bert'"),
         Case("select --model xgboost", "Unknown model family 'xgboost'"),
         Case("nightly --model dcn", "Unknown model family 'dcn': use 'dcnv2'"),
-        Case("nightly --register-as a/b", "--register-as a/b: give a name without / and :"),
+        Case("nightly --register-as a/b", "--register-as a/b: give a name without /, : and @"),
         Case("select --offers ''", "--offers is '': give a text of at least 1 character"),
     )
 
@@ -261,7 +261,7 @@ def price_files() -> Iterator[Case]:
         Case(
             "train --prices none.yaml", r"prices none.yaml cannot be read \(No such file or directory\): name another"
         ),
-        Case("train --prices p.yaml", "is no YAML", {"p.yaml": "a: b: c"}),
+        Case("train --prices p.yaml", "is not YAML", {"p.yaml": "a: b: c"}),
         Case(
             "train --prices p.yaml",
             "there is no key accelerator: did you mean accelerators",
@@ -381,7 +381,7 @@ def schemas() -> Iterator[Case]:
         )
         yield Case(f"{command} --schema .", "it is a folder")
         yield Case(f"{command} --schema /dev/zero", "it is a device")
-        yield Case(f"{command} --schema ftp://host/schema.yaml", "is an address, and only files are read")
+        yield Case(f"{command} --schema ftp://host/schema.yaml", "is an address, but only files can be read here")
 
 
 def logs() -> Iterator[Case]:
@@ -394,7 +394,7 @@ def logs() -> Iterator[Case]:
         yield Case(f"{command} none.csv{ending}", "none.csv is no file, folder or named data set: check the path")
         yield Case(f"{command} ''{ending}", "--data is empty: give a file, folder or named data set")
         yield Case(f"{command} log.xlsx{ending}", "no recognisable format: add --format", {"log.xlsx": "a"})
-        yield Case(f"{command} ftp://host/log.csv{ending}", "is an address, and only files are read")
+        yield Case(f"{command} ftp://host/log.csv{ending}", "is an address, but only files can be read here")
         yield Case(f"{command} log.csv,log.csv{ending}", "log.csv is given twice")
         yield Case(f"{command} ~nobody/log.csv{ending}", "nobody")
     yield from (
@@ -423,7 +423,7 @@ def logs() -> Iterator[Case]:
         Case("check bad.parquet", "cannot be read as Parquet", {"bad.parquet": b"PAR1 but damaged PAR1"}),
         Case("check none.parquet", "none.parquet is no file, folder or named data set"),
         Case("check header.csv", "header holds no row", {"header.csv": HEADER}),
-        Case("check one.csv", "no column that a model could learn from", {"one.csv": "click\n" + "1\n0\n" * 50}),
+        Case("check one.csv", "no useful feature column besides the label", {"one.csv": "click\n" + "1\n0\n" * 50}),
         Case("check /dev/zero", "/dev/zero"),
         Case(
             "train --data synthetic:x",

@@ -104,7 +104,7 @@ def test_member_of_an_ensemble_is_taken_and_a_missing_one_is_said(dataset: Datas
     model = build_model(SPEC, dataset.features, seed=3)
     WarmStart(tmp_path, everything(dataset.features), member=1).apply(model)
     assert torch.equal(model.embeddings.weight, members[1].embeddings.weight)
-    with pytest.raises(CheckpointError, match="none of number 2"):
+    with pytest.raises(CheckpointError, match="no member number 2"):
         WarmStart(tmp_path, {}, member=2).apply(model)
 
 
