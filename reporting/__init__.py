@@ -1,1 +1,1 @@
-"""Pages and figures made from results."""
+"""Report pages, model cards and figures of results."""

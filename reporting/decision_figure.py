@@ -36,10 +36,11 @@ class _Axis:
 
 
 def decision_figure(decision: "Decision") -> "Figure":
-    """Draw energy and cost over time in one panel each, if known; without both, draw memory over time.
+    """Plot energy and cost over time in one panel each, if known; without both, plot memory over time.
 
-    Filled marks keep the limits, hollow ones do not. Circles are in this machine, triangles are not. A dark rim means a
-    measured step time. Lines are intervals of the best placement of each named accelerator.
+    Filled marks are placements within the limits; hollow marks exceed a limit. Circles are accelerators of this
+    machine, triangles are other accelerators. A dark rim means a measured step time. Lines are prediction intervals of
+    the best placement of each named accelerator.
     """
     from matplotlib.figure import Figure
 
@@ -74,7 +75,7 @@ def _vertical_axes(decision: "Decision") -> list[_Axis]:
 
 
 def _colours(table: Sequence["Assessment"]) -> dict[str, Any]:
-    """Return a colour for each accelerator, those of this machine first and then the best; the last ones share grey."""
+    """Return a colour for each accelerator: own accelerators first, then the best; the rest are grey."""
     from matplotlib import colormaps
 
     here_first = sorted(table, key=lambda row: not row.candidate.is_here)
@@ -136,7 +137,7 @@ def _draw_panel(axes: "Axes", decision: "Decision", time: _Axis, panel: _Axis, c
 
 
 def _scale(axes: "Axes", axis: "XAxis | YAxis") -> None:
-    """Make an axis logarithmic with plain numbers; label minor ticks, too, if it spans less than a decade."""
+    """Make an axis logarithmic with plain numbers; label minor ticks if the axis spans less than a decade."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")
@@ -159,7 +160,7 @@ def _draw_interval(axes: "Axes", row: "Assessment", time: _Axis, panel: _Axis, c
 
 
 def _draw_front(axes: "Axes", rows: Sequence["Assessment"], time: _Axis, panel: _Axis) -> None:
-    """Draw the Pareto front of the placements within the limits, as a staircase."""
+    """Plot the Pareto front of the placements within the limits, as a staircase."""
     corners: list[tuple[float, float]] = []
     for x, y in sorted((time.of(row), panel.of(row)) for row in rows):
         if not corners or y < corners[-1][1]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PANEL_INCHES, HEIGHT_INCHES, LEGEND_INCHES = 5.0, 4.6, 1.7
 LOGARITHMIC_FROM = 5.0  # ratio of the highest to the lowest cost
 MOST_LABELS = 6
-FAR = 4.0  # multiple of the distance from best to median loss, above which a trial is counted but not drawn
+FAR = 4.0  # a trial is not drawn if its loss is further from the best than this multiple of the median's distance
 # Colours of Okabe and Ito, which are distinct with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LOSSES = {"ne": "NE", "auc": "1 - AUC", "logloss": "log loss"}
@@ -26,10 +26,11 @@ LABELS = {
 
 
 def front_figure(result: TuneResult) -> "Figure":
-    """Draw the loss over each known cost in a panel of its own, the cost of the search first.
+    """Plot the loss over each known cost in a separate panel, the cost of the search first.
 
-    Filled marks are complete trials, hollow ones were stopped early, and crosses break a limit; colours stand for
-    families. Each panel has the front of its own cost, whose trials are labelled by number.
+    Filled marks are complete trials, hollow marks trials that were stopped early, and crosses trials that exceed a
+    limit. Colours are model families. Each panel has the Pareto front of its own cost, whose trials are labelled by
+    number.
 
     Args:
         result: Result of the search.
@@ -100,7 +101,7 @@ def _style(setting: Setting, colours: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _leave_out_far_trials(axes: "Axes", losses: Sequence[float]) -> None:
-    """Limit the axis so that far worse trials do not compress the figure; write the number of omitted trials."""
+    """Exclude far worse trials from the axis, and show the number of excluded trials."""
     best = min(losses)
     highest = best + FAR * (median(losses) - best)
     far = sum(loss > highest for loss in losses)
@@ -122,7 +123,7 @@ def _scale(axes: "Axes", costs: Sequence[float]) -> None:
 
 
 def _label(axes: "Axes", axis: CostAxis, front: Sequence[Setting], best: Setting) -> None:
-    """Label the best trial and those of the front by number; of a long front about `MOST_LABELS`, with both ends."""
+    """Label the best trial and up to about `MOST_LABELS` trials of the front, with both ends, by number."""
     step = max(1, -(-len(front) // MOST_LABELS))
     named = {
         setting.trial_number: setting for setting in [*front[::step], *front[-1:], best] if axis.name in setting.costs

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 DPI = 130
 BLUE, ORANGE, GREEN, GREY = "#2563a8", "#d97b1f", "#3d8b50", "#6b7280"
 COMPUTE_STYLES: dict[Precision, Literal["-", "-."]] = {"fp32": "-", "bf16": "-."}
-LABEL_DISTANCE = 0.05  # in decades; points that are closer share a label
+LABEL_DISTANCE = 0.05  # smallest distance of labels, in decades; points that are closer share a label
 
 
 def draw_rooflines(profiles: Sequence[HardwareProfile], dataset: Dataset | None, request: ProfileRequest) -> list[Path]:
-    """Draw the roofline of each accelerator with the layers of a model.
+    """Plot the roofline of each accelerator with the layers of a model.
 
     Args:
         profiles: Profiles of this machine.
-        dataset: Data set with the features of the model; None places the layers of a reference model.
+        dataset: Data set with the features of the model; None plots the layers of a reference model.
         request: Model, batch size and precision.
 
     Returns:
@@ -58,14 +58,14 @@ def draw_rooflines(profiles: Sequence[HardwareProfile], dataset: Dataset | None,
 
 
 def draw_roofline(roofline: Roofline, path: Path) -> Path:
-    """Draw the figure to a PNG file."""
+    """Plot a roofline to a PNG file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     roofline_figure(roofline).savefig(path, dpi=DPI)
     return path
 
 
 def roofline_figure(roofline: Roofline) -> "Figure":
-    """Draw the roofs as lines and each layer as a point, filled for the forward and hollow for the backward pass."""
+    """Plot the roofs as lines and each layer as a point, filled for the forward and hollow for the backward pass."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.5), layout="constrained")

@@ -35,8 +35,8 @@ class Architecture(Frozen):
     """Architecture of a model, as blocks and as single layers.
 
     Attributes:
-        blocks: Inputs first, then the parts of the model in the order in which they run, then the output.
-        layers: Each module with parameters, and each module of Shunter without, in the same order.
+        blocks: Inputs first, then the modules of the model in the order in which they run, then the output.
+        layers: Each module with parameters, and each module of Shunter without parameters, in the same order.
         embedding_parameters: Number of parameters of the embedding tables.
         dense_parameters: Number of all other parameters.
     """
@@ -50,8 +50,8 @@ class Architecture(Frozen):
 def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architecture:
     """Run the model once, and record the inputs and outputs of each module.
 
-    The connections of the blocks are read from the autograd graph, so they are right for every family, whatever its
-    code computes between modules.
+    The connections of the blocks are read from the autograd graph. They are therefore right for every family, including
+    the operations that its code computes between modules.
 
     Args:
         model: Model of any family, on the CPU, in evaluation mode.
@@ -78,7 +78,7 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
 
 
 def _blocks(layers: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the parts of a model: its modules, and the elements of module lists and of stacks of own modules."""
+    """Yield the blocks of a model: its modules, and the elements of module lists and of stacks of Shunter's modules."""
     for name, module in layers.named_children():
         is_stack = isinstance(module, nn.Sequential) and all(
             _is_own(child) and list(child.children()) for child in module
@@ -95,7 +95,7 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def _is_own(module: nn.Module) -> bool:
-    """Return True if the class of a module is not one of torch: it belongs to a model family."""
+    """Return True if the class of a module is not a class of torch, so that the module belongs to a model family."""
     return not type(module).__module__.startswith("torch.")
 
 
@@ -104,7 +104,7 @@ def _own(module: nn.Module) -> int:
 
 
 class _Recorder:
-    """Recorder of the shapes of blocks, and of the blocks from whose outputs each block's input was computed."""
+    """Recorder of the output shape of each block, and of the blocks whose outputs are its inputs."""
 
     def __init__(self, blocks: dict[str, nn.Module], samples: int) -> None:
         self.blocks = blocks
@@ -116,7 +116,7 @@ class _Recorder:
         self._order: list[str] = []
 
     def enter(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Make the inputs of the layers named leaves of the autograd graph."""
+        """Return the inputs of the layers as named leaves of the autograd graph."""
         started = []
         names = iter((DENSE, EMBEDDINGS, *(f"input {number}" for number in range(len(arguments)))))
         for argument, name in zip(arguments, names, strict=False):
@@ -155,7 +155,7 @@ class _Recorder:
         self.record_shape(LOGITS, output)
 
     def finished(self, embedding_parameters: int) -> tuple[Block, ...]:
-        """Return all blocks that ran, in the order of running."""
+        """Return all blocks that ran, in the order in which they ran."""
         sources = [
             row.model_copy(update={"parameters": embedding_parameters}) if row.name == EMBEDDINGS else row
             for row in self.sources
@@ -197,7 +197,7 @@ class _Recorder:
 
 @contextmanager
 def _hooked(recorder: _Recorder, layers: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
-    """Register the hooks of a recorder while the block runs."""
+    """Register the hooks of a recorder for the duration of the `with` block."""
 
     def enter(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return recorder.enter(arguments)

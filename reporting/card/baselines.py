@@ -1,4 +1,4 @@
-"""Baselines beside the result: their quality on the same test part, and whether the result is better."""
+"""Comparison of the result with baselines on the same test part."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -39,7 +39,7 @@ class TrainedBaseline(Frozen):
 
 
 class Rival(Frozen):
-    """Model outside of Shunter's families that is compared with the result but can never be the result."""
+    """Model outside of Shunter's families, which is compared with the result but never selected as the result."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -63,7 +63,7 @@ def compare_baselines(
     *,
     seed: int = 0,
 ) -> tuple[BaselineFigures, ...]:
-    """Score each baseline on the test part and compare it with the result; the comparison selects nothing.
+    """Score each baseline on the test part and compare it with the result; the comparison does not select a model.
 
     Args:
         dataset: Data set that all models were trained on.
@@ -155,7 +155,7 @@ def relative_saving(
         theirs: Loss of each row by the baseline, `[rows]`.
         ours: Loss of each row by the result, `[rows]`.
         weights: Weights of the rows; None weighs all rows equally.
-        groups: Id of the group of each row; None takes rows as independent.
+        groups: Id of the group of each row; None treats rows as independent.
         seed: Seed of the resamples.
 
     Returns:

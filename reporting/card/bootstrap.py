@@ -50,14 +50,14 @@ def bootstrap(
     most_rows: int = MOST_ROWS,
     number: NumberLabel | None = None,
 ) -> dict[Statistic, Interval]:
-    """Return 95 % intervals of AUC, log loss, NE and calibration, or of metrics of numbers: percentiles over resamples.
+    """Return 95 % percentile intervals of AUC, log loss, NE and calibration, or of metrics of numeric labels.
 
     A resample counts each unit a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
-    samples using Poisson frequencies", 2006). This needs one sort of the scores for all resamples. A unit is a row, or
-    a group of rows that are not independent of each other, such as those of one user.
+    samples using Poisson frequencies", 2006). The scores are therefore sorted only once for all resamples. A unit is a
+    row, or a group of dependent rows, such as the rows of one user.
 
-    If there are more than `most_rows` rows, a random part of them is resampled, which bounds time and memory. The
-    interval is then scaled by the square root of the part's share of the units, and centred on the value of all rows.
+    If there are more than `most_rows` rows, a random sample of the rows is resampled, which limits time and memory. The
+    interval is then scaled by the square root of the sample's share of the units, and centred on the value of all rows.
     This is subsampling (Politis, Romano and Wolf, 1999, section 2).
 
     Args:
@@ -68,7 +68,7 @@ def bootstrap(
         seed: Seed of the resamples.
         resamples: Number of resamples.
         most_rows: Largest number of rows that are resampled.
-        number: Description of a label that is a number; None for clicks.
+        number: Description of a numeric label; None for clicks.
 
     Returns:
         One interval for each of `STATISTICS`, or of `NUMBER_STATISTICS`.
@@ -84,8 +84,8 @@ def bootstrap(
     units = np.unique(units[chosen], return_inverse=True)[1]
     part = summed(labels[chosen], logits[chosen], weights[chosen])
     centre = part.statistics(np.ones(len(units)))
-    # These sums are short: waking the threads of a sum takes longer than adding. So each thread computes whole
-    # resamples.
+    # Each thread computes whole resamples, because the sums are short: waking threads for one sum takes longer than
+    # the sum.
     with malloc_retention(), threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
         counts = (poisson_counts(random, units.max() + 1) for _ in range(resamples))
         drawn = np.array(list(_map_ahead(threads, lambda counted: part.statistics(counted[units]), counts)))
@@ -106,7 +106,7 @@ def bootstrap(
 def _map_ahead(
     threads: ThreadPoolExecutor, work: Callable[[np.ndarray], Figures], arguments: Iterable[np.ndarray]
 ) -> Iterator[Figures]:
-    """Return `threads.map`, but with only a few of the arguments in memory at a time."""
+    """Return results like `threads.map`, but with only a few of the arguments in memory at a time."""
     pending: deque[Future[Figures]] = deque()
     for argument in arguments:
         pending.append(threads.submit(work, argument))
@@ -116,7 +116,7 @@ def _map_ahead(
 
 
 def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Return the rows of a random part of the units, at most `most_rows`, and the part's share of the units."""
+    """Return the rows of a random sample of the units, at most `most_rows`, and the sampled share of the units."""
     if len(units) <= most_rows:
         return np.arange(len(units)), 1.0
     sizes = np.bincount(units)
@@ -128,7 +128,7 @@ def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generato
 
 
 class _NumberRows:
-    """Rows with a label that is a number, so that the metrics of a resample are a few sums."""
+    """Rows with a numeric label, stored so that the metrics of a resample are a few sums."""
 
     def __init__(self, number: NumberLabel, labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> None:
         labels = labels.astype(np.float64)
@@ -147,7 +147,7 @@ class _NumberRows:
 
 
 class _SortedRows:
-    """Rows sorted by score, so that the metrics of a resample are a few sums."""
+    """Rows sorted by score, stored so that the metrics of a resample are a few sums."""
 
     def __init__(self, labels: np.ndarray, logits: np.ndarray, weights: np.ndarray) -> None:
         self._order = np.argsort(logits, kind="stable")
@@ -179,7 +179,7 @@ class _SortedRows:
         )
 
     def _auc(self, counts: np.ndarray, total: float, positive: float) -> float:
-        """Return the Mann-Whitney statistic: the negatives below each positive; those with equal scores count half."""
+        """Return the Mann-Whitney statistic: the negatives below each positive; negatives of equal score count half."""
         negative = total - positive
         if not positive or negative <= 0 or not self._is_ranked:
             return math.nan

@@ -1,4 +1,4 @@
-"""Calibration of probabilities: how often the event happens at each predicted probability, as figures and as a plot."""
+"""Calibration of probabilities: base rate at each predicted probability, as numbers and as a plot."""
 
 import math
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ class ReliabilityBin(Frozen):
     Attributes:
         rows: Number of rows; rows with equal predictions are in the same bin, so that bins can differ in size.
         mean_prediction: Mean prediction of the rows.
-        base_rate: Share of positives among the rows, or their mean label if labels are numbers.
-        low: Lower end of the 95 % interval of that share, by Wilson's score (JASA 22, 1927).
+        base_rate: Share of positives among the rows, or their mean label if the label is numeric.
+        low: Lower end of the 95 % interval of the base rate, by Wilson's score (JASA 22, 1927).
         high: Upper end of the interval.
     """
 
@@ -49,8 +49,8 @@ def reliability(
         weights: Weights of the rows, `[rows]`; the means are weighted, the counts are not. None weighs all rows
             equally.
         bins: Largest number of bins.
-        number: Description of a label that is a number; None for clicks. The interval of the mean label is then that
-            of a normal distribution.
+        number: Description of a numeric label; None for clicks. The interval of a mean numeric label assumes a normal
+            distribution.
     """
     predictions = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))) if number is None else predict(logits, number)
     weights = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
@@ -89,12 +89,12 @@ def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
 
 
 def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str, *, is_number: bool = False) -> "Figure":
-    """Plot the base rate over the prediction with its intervals, and below it the number of rows of each point.
+    """Plot the base rate of each bin over its mean prediction with intervals, and the number of rows below.
 
     Args:
         bins: Bins of the predictions.
         title: Title of the plot.
-        is_number: Whether labels and predictions are numbers, which may be negative.
+        is_number: Whether the label is numeric, so that labels and predictions may be negative.
     """
     from matplotlib.figure import Figure
 

@@ -6,14 +6,14 @@ from itertools import pairwise
 from shunter.reporting.card.architecture import Architecture, Block
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 230, 62, 34, 46, 12
-PASSING = "passing "  # prefix of the name of a place where an arrow passes a row
+PASSING = "passing "  # prefix of the name of a gap in a row through which an arrow passes
 INPUT_COLOUR, BLOCK_COLOUR, OUTPUT_COLOUR = "#e8f1fb", "#ffffff", "#eaf6ea"
 
 
 def diagram(architecture: Architecture) -> str:
-    """Draw each block as a box with the shape of its output for one sample, in rows below the blocks that feed it.
+    """Draw each block as a box with the shape of its output for one sample, in rows below its input blocks.
 
-    An arrow that passes a row has a place of its own between the boxes of that row (Sugiyama et al., IEEE SMC 11(2),
+    An arrow that crosses a row passes through a gap between the boxes of that row (Sugiyama et al., IEEE SMC 11(2),
     1981).
     """
     rows, ways = _layout(architecture.blocks)
@@ -36,7 +36,7 @@ def diagram(architecture: Architecture) -> str:
 
 
 def _layout(blocks: tuple[Block, ...]) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the names in each row from left to right, and the names along each arrow, with its places in rows."""
+    """Return the names in each row from left to right, and for each arrow the names of boxes and gaps along it."""
     depth: dict[str, int] = {}
     for block in blocks:  # in the order of running, in which sources come before the blocks that they feed
         depth[block.name] = 1 + max((depth[source] for source in block.inputs if source in depth), default=-1)
@@ -101,7 +101,7 @@ def _short(text: str, most: int = 29) -> str:
 
 
 def _arrow(places: list[tuple[float, float]]) -> str:
-    """Draw an arrow from the lower edge of the first box to the upper edge of the last, through the places between."""
+    """Draw an arrow from the lower edge of the first box to the upper edge of the last box, through the gaps."""
     bend = GAP_Y * 0.7
     x, y = places[0][0], places[0][1] + HEIGHT
     path = f"M{x:g} {y:g}"

@@ -1,4 +1,4 @@
-"""Document as values, and its output as Markdown or as one self-contained HTML file."""
+"""Document as a list of sections, with output as Markdown or as one self-contained HTML file."""
 
 import html
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """Drawing that is stored in a file of its own beside the document."""
+    """Picture that is stored in its own file next to a Markdown document."""
 
     file: str
     svg: str

@@ -1,4 +1,4 @@
-"""Collection of the facts of a model card from the results of earlier steps: data, members, and files of the result."""
+"""Collection of the contents of a model card from the results of earlier steps: data, members, and result files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from shunter.reporting.card.figures import (
 from shunter.reporting.card.quality import evaluate_quality, user_field, user_groups
 
 COUNTED_BATCH = 512
-SAMPLES_SHOWN = 4  # samples that run through the model to record its shapes
+SAMPLES_SHOWN = 4  # number of samples that run through the model to record its shapes
 
 
 def gather(
@@ -53,8 +53,8 @@ def gather(
 ) -> ModelCard:
     """Return the model card of the result of a training run.
 
-    The files that will be registered score the test part, which is resampled for the intervals. The test part selects
-    nothing.
+    The files that will be registered score the test part, and intervals are computed by resampling. The test part is
+    not used to select a model.
 
     Args:
         run_id: MLflow run of the training.
@@ -62,9 +62,9 @@ def gather(
         members: Members that were trained to completion.
         result: Result of combining the members.
         execution: Device and precision of the scoring.
-        baselines: Baselines beside the result.
+        baselines: Baselines that were compared with the result.
         seed: Seed of the bootstrap.
-        notes: Further sentences for the warnings of the card.
+        notes: Additional sentences for the warnings of the card.
         promise: Guaranteed quality, in one sentence; empty if there is none.
 
     Raises:
@@ -97,7 +97,7 @@ def gather(
 
 
 def data_facts(dataset: Dataset) -> DataFacts:
-    """Return the facts of the data, with the share of the test part's values that training did not know."""
+    """Return the facts of the data, with the share of test values that are unknown in training."""
     unknown = unknown_shares(dataset)
     ids = {field.name: field.rows for field in dataset.features.categorical}
     return DataFacts(
@@ -204,7 +204,7 @@ def _architecture(model: nn.Module, dataset: Dataset) -> Architecture:
 
 
 def _parameter_bytes(directory: Path) -> int:
-    """Return the bytes of the weight file, which has all numbers that scoring needs."""
+    """Return the bytes of the weight file, which contains all parameters for scoring."""
     return (directory / "model.safetensors").stat().st_size
 
 
@@ -234,7 +234,7 @@ OVERSAMPLED_RATE = 0.25
 
 
 def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
-    """Return what the model predicts, and for which rows."""
+    """Return the intended uses of the model: the predicted label and the kind of rows."""
     tasks = dataset.features.tasks
     what = "the positive label" if not tasks else f"each of {', '.join(tasks)}"
     columns = ", ".join(field.name for field in data.fields)

@@ -1,4 +1,4 @@
-"""Contents of a model card, as plain values."""
+"""Contents of a model card, as values for JSON."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -42,13 +42,14 @@ class TaskQuality(Frozen):
         rows: Number of scored rows.
         positives: Number of positives among the scored rows.
         gauc: AUC by user, weighted by the rows of each user (`shunter.engine.metrics.grouped_area_under_roc`); None if
-            the schema names no user, or no user has both classes. A group of the schema takes the user's place.
-        ndcg: Mean NDCG of the rows of each user (`shunter.engine.metrics.grouped_ranking`); None as `gauc`.
-        mrr: Mean reciprocal rank of each user's first positive row; None as `gauc`.
+            the schema names no user, or no user has both classes. If the schema names a group, it replaces the
+            user.
+        ndcg: Mean NDCG of the rows of each user (`shunter.engine.metrics.grouped_ranking`); None if `gauc` is None.
+        mrr: Mean reciprocal rank of each user's first positive row; None if `gauc` is None.
         more: Values of metrics that extensions add, by name.
         users: Number of users with positive rows or with negative rows, whichever is smaller; None if no field names
             users.
-        is_number: Whether the label is a number, so that `positives` is 0 and predictions are no probabilities.
+        is_number: Whether the label is numeric; then `positives` is 0 and predictions are not probabilities.
     """
 
     task: str
@@ -66,7 +67,7 @@ class TaskQuality(Frozen):
 
     @property
     def no_interval(self) -> NoInterval:
-        """Reason why metrics have no interval, if they have none: too many resamples had a single class."""
+        """Reason why metrics have no interval (too many resamples with a single class); None if they have intervals."""
         if self.positives in (0, self.rows):
             return NoInterval.ONE_CLASS
         is_by_users = self.users is not None and self.users < min(self.positives, self.rows - self.positives)
@@ -74,7 +75,7 @@ class TaskQuality(Frozen):
 
     @property
     def no_interval_text(self) -> str:
-        """Reason, as the end of a sentence."""
+        """Reason as text, for the end of a sentence."""
         return {
             NoInterval.ONE_CLASS: "all its rows are of one class",
             NoInterval.FEW_USERS: f"rows of the rarer class are of {self.users} user(s) alone, and users are resampled",
@@ -131,14 +132,14 @@ class DataFacts(Frozen):
         rows: Number of rows of each part.
         base_rates: Share of positives in each part.
         quarantined_rows: Number of rows that could not be read.
-        left_out_rows: Number of rows that the schema leaves out; 0 in cards of earlier versions.
-        sessions: Number of sessions that gaps divide; 0 if the schema makes none.
+        left_out_rows: Number of rows that the schema excludes; 0 in cards of earlier versions.
+        sessions: Number of sessions, divided by time gaps; 0 if the schema defines no sessions.
         time_range: First and last time of all rows, as text; None if unknown.
         fields: Fields in the order of the model's input.
         tables: Tables of the fields; empty in cards of earlier versions.
-        where: Predicate that chose the rows; None for all rows.
-        negative_rate: Share of the negatives that were drawn; None for a log with negatives.
-        versions: Versions of tables of a data lake or a database that were read; empty for files.
+        where: Predicate that selected the rows; None for all rows.
+        negative_rate: Share of sampled negatives; None for a log with its own negatives.
+        versions: Versions of the tables of a data lake or a database; empty for files.
     """
 
     name: str
@@ -163,9 +164,9 @@ class MemberFacts(Frozen):
     Attributes:
         name: Name of the member.
         family: Family of the model.
-        weight: Share of its logits in the result.
-        spec: The architecture's options.
-        hyperparameters: Hyperparameters of its training.
+        weight: Weight of the member's logits in the result.
+        spec: Options of the architecture.
+        hyperparameters: Training hyperparameters.
         schedule: Maximum number of epochs, seed, and other options of the schedule.
         architecture: Blocks, layers and parameters; None for a member that is not part of the result.
         train_flops_per_sample: Counted FLOPs of the matrix products forward and backward; None if the family has no
@@ -182,9 +183,9 @@ class MemberFacts(Frozen):
         energy_joules: Energy of its training; None if not available.
         energy_method: `measured`, `estimated` or `unavailable`.
         energy_source: Energy counter or power model, as text.
-        validation_auc: AUC on the validation part, at `best_epoch`; None if labels are numbers.
+        validation_auc: AUC on the validation part, at `best_epoch`; None if the label is numeric.
         stopped_because: Reason why its training ended.
-        validation_relative_loss: Loss of predicted numbers over that of the best constant; None for clicks.
+        validation_relative_loss: Loss of a numeric label divided by the loss of the best constant; None for clicks.
     """
 
     name: str
@@ -214,7 +215,7 @@ class MemberFacts(Frozen):
 
 
 class BaselineFigures(Frozen):
-    """Baseline beside the result of the run; an undefined value is None."""
+    """Baseline that was compared with the result of the run; an undefined value is None."""
 
     name: str
     validation_auc: float | None
@@ -251,7 +252,7 @@ class BaselineFigures(Frozen):
 
 
 def _lower(saving: float) -> str:
-    """Return a share of loss that is saved, or lost, as text."""
+    """Return the relative reduction or increase of the loss as text."""
     return f"{abs(saving):.2%} {'lower' if saving >= 0 else 'higher'}"
 
 
@@ -262,18 +263,18 @@ class ModelCard(Frozen):
         run_id: MLflow run of the training.
         made_at: Date and time, UTC.
         kept: Whether the result is the ensemble or its best single member.
-        reason: Reason for this choice.
-        members: All candidates; those with weight 0 are not part of the result.
+        reason: Reason for the choice of ensemble or single member.
+        members: All candidate members; members with weight 0 are not part of the result.
         data: Data that the members were trained on.
         quality: Quality of the result on the test part, one entry per label.
-        resampled: Units that the intervals assume to be independent: `rows`, or the name of the field of users.
+        resampled: Units that the intervals assume to be independent: `rows`, or the name of the user field.
         resamples: Number of resamples of the bootstrap; `seed` is its seed.
         uses: Intended uses, derived from the data.
         limits: Unintended uses, and warnings.
         baselines: Baselines on the same test part.
         promise: Guaranteed quality, in one sentence; empty if there is none.
         serving: Cost of a prediction with each member and with the result.
-        passes: Optimisation passes that were tried, with their gains or the reasons against them.
+        passes: Optimisation passes that were tried, with their gains or the reasons of their rejection.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""Guaranteed quality of a version: bounds measured on the test part, and whether they keep the requested limits."""
+"""Guaranteed quality of a model version: bounds measured on the test part, compared with the requested limits."""
 
 import math
 from dataclasses import asdict
@@ -23,13 +23,13 @@ DRIFT_ERRORS = 3.0  # number of standard errors between two base rates above whi
 
 
 class Promise(Frozen):
-    """Requested limits of the quality, and bounds measured on rows that nothing was fitted or selected on.
+    """Requested limits of the quality, and bounds measured on rows that were not used to fit or select anything.
 
     Attributes:
         min_auc: Lowest acceptable AUC; None if there is no limit.
         max_ne: Highest acceptable NE; None if there is no limit.
         confidence: Confidence of the bounds.
-        unit: Units that are assumed to be independent: `rows`, `days`, or the name of the field of users.
+        unit: Units that are assumed to be independent: `rows`, `days`, or the name of the user field.
         bounds: Confidence bounds of AUC and NE.
         drift: Difference of the newest day of the test part from validation, in one sentence; empty if no day is known.
     """
@@ -43,7 +43,7 @@ class Promise(Frozen):
 
     @property
     def shortfall(self) -> str | None:
-        """Limits that the bounds miss, and by how much, in one sentence; None if they keep all limits."""
+        """Limits that the bounds miss, with the differences, in one sentence; None if the bounds keep all limits."""
         return "; ".join(filter(None, (self._auc_shortfall(), self._ne_shortfall()))) or None
 
     @property
@@ -114,7 +114,7 @@ class Promise(Frozen):
 def measure_promise(
     request: TrainRequest, dataset: Dataset, result: EnsembleResult, execution: Execution
 ) -> Promise | None:
-    """Measure the bounds of the quality that a request wants guaranteed; None if it sets no confidence.
+    """Measure the bounds of the quality that a request guarantees; return None if the request sets no confidence.
 
     The test part was not used to fit or select anything: neither weights nor epochs, settings, members or calibration.
 
@@ -152,10 +152,10 @@ def measure_promise(
 
 
 def independent_units(dataset: Dataset) -> tuple[str, np.ndarray | None]:
-    """Return the units of dependent rows in the test part: users, else days if there are enough of them, else rows.
+    """Return the units of dependent rows in the test part: users, otherwise enough days, otherwise single rows.
 
     Returns:
-        Name of the unit, and the unit of each row; None instead if each row is a unit of its own.
+        Name of the unit, and the unit of each row; None instead of the units if each row is a unit.
     """
     field = user_field(dataset)
     if field is not None:
@@ -167,7 +167,7 @@ def independent_units(dataset: Dataset) -> tuple[str, np.ndarray | None]:
 
 
 def newest_day(dataset: Dataset, labels: np.ndarray, logits: np.ndarray, known: np.ndarray) -> str:
-    """Return a sentence on how the base rate of the newest test day differs from that of validation.
+    """Return a sentence about the difference of base rates between the newest test day and the validation part.
 
     Args:
         dataset: Data set.

@@ -19,7 +19,7 @@ from shunter.reporting.card.bootstrap import RESAMPLES, bootstrap
 from shunter.reporting.card.calibration import expected_calibration_error, reliability
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 
-# Names of fields for a user in click logs, in lower case and without underscores.
+# Usual names of the user field in click logs, in lower case and without underscores.
 USER_FIELDS = ("user", "userid", "uid", "member", "memberid", "customer", "customerid", "session", "sessionid")
 
 
@@ -31,7 +31,7 @@ def evaluate_quality(
     Args:
         evaluation: Evaluation of the test part.
         dataset: Data set, which names the labels if there are several.
-        groups: Groups of rows that are not independent, `[rows]`; None if no field names a user.
+        groups: Group of each row, such as its user, within which rows are dependent, `[rows]`; None without a user.
         seed: Seed of the bootstrap.
         resamples: Number of resamples.
     """
@@ -71,21 +71,21 @@ def evaluate_quality(
 
 
 def _classes(labels: np.ndarray, number: NumberLabel | None) -> tuple[np.ndarray, ...]:
-    """Return the masks of the rows of each class; of numbers, all rows are one class."""
+    """Return a mask of the rows for each class; with a numeric label all rows are one class."""
     return (np.ones(len(labels), bool),) if number else (labels == 0, labels == 1)
 
 
 def _within_groups(
     labels: np.ndarray, logits: np.ndarray, groups: np.ndarray, weights: np.ndarray | None
 ) -> dict[str, float | None]:
-    """Return GAUC, NDCG and MRR; the last two weight all rows alike."""
+    """Return GAUC, NDCG and MRR; NDCG and MRR ignore the weights of rows."""
     ndcg, mrr = grouped_ranking(labels, logits, groups)
     gauc = grouped_area_under_roc(labels, logits, groups, weights)
     return {name: _defined(value) for name, value in (("gauc", gauc), ("ndcg", ndcg), ("mrr", mrr))}
 
 
 def group_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:
-    """Return the metrics within users or other groups of each label, by their names in MLflow; empty without any."""
+    """Return the metrics within users or other groups for each label, by MLflow name; empty without groups."""
     return {
         f"quality.test.{name}{'.' if number else ''}{one.task if number else ''}": value
         for number, one in enumerate(quality)
@@ -107,7 +107,7 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
 
 
 def user_field(dataset: Dataset) -> str | None:
-    """Return the single-valued field of group or user: by the schema, else by a usual name; None if there is none."""
+    """Return the single-valued field of the group or user, by schema or by a usual name; None if there is none."""
     for field in dataset.features.categorical:
         if not field.multi_valued and field.name == dataset.grouped_by:
             return field.name
@@ -118,10 +118,10 @@ def user_field(dataset: Dataset) -> str | None:
 
 
 def user_groups(dataset: Dataset, field: str) -> np.ndarray:
-    """Return the user of each row of the test part, also of users that are unknown to training.
+    """Return the user of each row of the test part, including users that are absent from training.
 
-    Each row without a user is a group of its own; so is each row of an unknown user if the original values were not
-    stored.
+    Each row without a user is a separate group. Rows of unknown users are separate groups too if the original values
+    were not stored.
     """
     keys = dataset.directory / "test.user_key.npy"
     if field == dataset.grouped_by and keys.exists():
@@ -138,7 +138,7 @@ def user_groups(dataset: Dataset, field: str) -> np.ndarray:
 def _tasks(
     evaluation: Evaluation, dataset: Dataset
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]]:
-    """Yield name, labels, logits, weights and indices of the rows of each label, without rows of weight 0."""
+    """Yield for each label its name and the labels, logits, weights and indices of its rows with nonzero weight."""
     for number, name in enumerate(dataset.features.tasks or ("",)):
         labels, logits, weights = evaluation.of_task(number)
         if weights is None:

@@ -1,4 +1,4 @@
-"""Model card of a graph model, as one page of Markdown with its run."""
+"""Model card of a graph model, as one Markdown page in the MLflow run."""
 
 from collections.abc import Sequence
 
@@ -110,10 +110,10 @@ def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, st
 
 
 def protocol_text(trained: TrainedRanker) -> str:
-    """Return which items are ranked, and which positive rows of the test part are evaluated."""
+    """Return a text about the ranked items and the evaluated positive rows of the test part."""
     rows, drops = trained.test, trained.schedule.repeats == "drop"
     ranked = "items that the user has not seen are ranked" if drops else "all items are ranked"
-    if not rows.positives:  # model of an earlier version, which did not count them
+    if not rows.positives:  # an earlier version of the project did not count positives
         return f"{ranked}; {rows.left_out:,} positives of users or items new since training left out"
     return (
         f"{ranked} for {rows.pairs:,} pairs of {rows.positives:,} positive rows; {rows.repeats:,} rows repeat earlier "
@@ -198,8 +198,7 @@ class IndexFigures(Frozen):
     Attributes:
         sentence: Summary in one sentence.
         items: Number of items that the ranker ranks.
-        recall: By the length of the list, the share of the exact best items that the index finds; empty without an
-            index.
+        recall: Share of the exact best items that the index finds, by the length of the list; empty without an index.
         build_seconds: Time to build the index; None without an index.
     """
 

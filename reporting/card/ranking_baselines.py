@@ -1,4 +1,4 @@
-"""Baselines of a graph model: their rankings on the same test part, and whether the result is better."""
+"""Comparison of a graph model with the rankings of baselines on the same test part."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -35,7 +35,7 @@ class RankedBaseline(Frozen):
 
 
 class RankingBaseline(Frozen):
-    """Baseline, or requested model that is not the result, beside the result of the run."""
+    """Baseline, or requested model that was not selected, compared with the result of the run."""
 
     name: str
     options: str = Field(description="Its options, as text.")
@@ -70,9 +70,9 @@ class RankingBaseline(Frozen):
 
 
 class RankingEvaluator:
-    """Ranking of the test part by stored models, without items of the earlier parts.
+    """Evaluator that ranks the test part by stored models, without items of the earlier parts.
 
-    The order by popularity is ranked once for all models that have learned from the same interactions.
+    The ranking by popularity is evaluated once for all models that were trained on the same interactions.
 
     Args:
         dataset: Data set.
@@ -112,13 +112,13 @@ def evaluate_on_test(dataset: Dataset, trained: TrainedRanker) -> tuple[TrainedR
 def compare_rankings(
     baselines: Sequence[RankedBaseline], others: Sequence[UserFigures], result: TrainedRanker, figures: UserFigures
 ) -> tuple[RankingBaseline, ...]:
-    """Compare each baseline with the result, user by user; the comparison selects nothing.
+    """Compare each baseline with the result, user by user; the comparison does not select a model.
 
     Args:
         baselines: Baselines, and the requested model.
-        others: Metrics of each baseline on the test part, by user.
+        others: Metrics of each baseline on the test part, for each user.
         result: Result of the run.
-        figures: Metrics of the result on the test part, by user.
+        figures: Metrics of the result on the test part, for each user.
     """
     found = []
     for baseline, of_baseline in zip(baselines, others, strict=True):

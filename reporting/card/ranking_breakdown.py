@@ -1,6 +1,6 @@
 """Breakdown of a ranking by list length and by groups of items and users, with intervals, for page, card and MLflow.
 
-The figures are those of `shunter.engine.ranking.breakdown`.
+The metrics are defined in `shunter.engine.ranking.breakdown`.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,8 @@ class LengthFigures(Frozen):
 class ItemGroup(Frozen):
     """Group of items by their popularity: number of items, share of the interactions, and share of the recommendations.
 
-    `recall20` is the mean recall@20 of the group's items over the `users` who chose any of them; None if nobody did.
+    `recall20` is the mean recall@20 of the group's items over the `users` who chose any of these items; None without
+    such users.
     """
 
     name: str
@@ -46,7 +47,7 @@ class ItemGroup(Frozen):
 
 
 class UserGroup(Frozen):
-    """Quarter of the users by the number of items that they have seen, which is from `shortest` to `longest`."""
+    """Quarter of the users by number of seen items, which ranges from `shortest` to `longest` in the quarter."""
 
     name: str
     users: int
@@ -59,7 +60,7 @@ class UserGroup(Frozen):
 
 
 class RankingBreakdown(Frozen):
-    """Breakdown of one ranking of the test part; 95 % intervals are by the bootstrap over users."""
+    """Breakdown of one ranking of the test part, with 95 % intervals by the bootstrap over users."""
 
     name: str
     by_length: tuple[LengthFigures, ...]
@@ -84,7 +85,7 @@ class RankingBreakdown(Frozen):
 
 
 class RankingSides(Frozen):
-    """Breakdowns of the result of a run and of its baselines; an artifact of the run."""
+    """Breakdowns of the result of a run and of its baselines, stored as an artifact of the run."""
 
     result: RankingBreakdown
     baselines: tuple[RankingBreakdown, ...] = ()

@@ -99,7 +99,7 @@ def _positives(quality: TaskQuality) -> str:
 
 
 def _is_number(card: ModelCard) -> bool:
-    """Return True if the labels of the model are numbers."""
+    """Return True if the label of the model is numeric."""
     return any(quality.is_number for quality in card.quality)
 
 
@@ -131,7 +131,7 @@ def _predictions(card: ModelCard) -> list[Part]:
 
 
 def _baselines(card: ModelCard) -> list[Part]:
-    """Return the baselines on the same test part; a constant prediction of its base rate has an NE of 1."""
+    """Return the comparison with baselines on the same test part, where a constant base rate has NE 1."""
     is_number = _is_number(card)
     constant = "best constant" if is_number else "base rate"
     rows = [(constant, "-" if is_number else "0.5000", "1.0000", "-", "-", "-")]
@@ -304,7 +304,7 @@ def _data(card: ModelCard) -> list[Part]:
 
 
 def _tables(card: ModelCard) -> list[Part]:
-    """Return how values become ids, and the memory of rows and map; rows have the width of the first member."""
+    """Return the mapping of values to ids, and the memory of rows (in the first member's width) and map."""
     width = int(str(card.members[0].spec.get("embedding_dim", 0))) if card.members else 0
     rows = [
         (

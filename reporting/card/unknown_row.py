@@ -1,4 +1,4 @@
-"""Score of a row in which everything is unknown; without information, its score should be the base rate."""
+"""Score of a row without any known value, which should be near the base rate."""
 
 import math
 from pathlib import Path
@@ -13,7 +13,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.metrics import predict
 from shunter.frozen import Frozen
 
-LARGEST_ODDS_RATIO = 2.0  # ratio of the odds of score and base rate, in either direction
+LARGEST_ODDS_RATIO = 2.0  # largest accepted ratio between the odds of the score and the base rate, in either direction
 
 
 class UnknownRow(Frozen):
@@ -22,7 +22,7 @@ class UnknownRow(Frozen):
     Attributes:
         probability: Predicted probability of the main label, or the predicted number.
         base_rate: Share of positives in the training part, or the mean label.
-        is_number: Whether labels are numbers.
+        is_number: Whether the label is numeric.
     """
 
     probability: float
@@ -31,7 +31,7 @@ class UnknownRow(Frozen):
 
     @property
     def is_far_off(self) -> bool:
-        """Return True if the odds differ from those of the base rate by more than `LARGEST_ODDS_RATIO`."""
+        """Return True if the odds of score and base rate differ by more than the factor `LARGEST_ODDS_RATIO`."""
         if self.is_number or not 0 < self.base_rate < 1:
             return False
         if not 0 < self.probability < 1:

@@ -1,1 +1,1 @@
-"""Report page of a run, which needs no server."""
+"""Report page of a run, as a single file that needs no server."""

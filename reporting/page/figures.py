@@ -13,7 +13,7 @@ from shunter.tracking.history import TrackedRun
 from shunter.tracking.tree import RunTree
 
 MOST_GROUPS = 7  # number of colours of the page; further accelerators share the last colour
-MOST_BARS = 12  # placements whose intervals are shown
+MOST_BARS = 12  # number of placements whose intervals are shown
 OTHERS = "others"
 Value = float | None
 IS_HIGHER_BETTER = ("quality.auc", "quality.ndcg20", "quality.recall20")
@@ -21,7 +21,7 @@ IS_HIGHER_BETTER = ("quality.auc", "quality.ndcg20", "quality.recall20")
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Axis that a reader can choose.
+    """Axis of a figure that a reader can choose.
 
     Attributes:
         key: Key of the axis in the values of the points.
@@ -47,7 +47,7 @@ class Mark:
     """Point of a figure.
 
     Attributes:
-        group: Index of its group, which gives the colour.
+        group: Index of the group, which determines the colour.
         values: Values by axis; a point without a value for a chosen axis is not drawn.
         tip: Lines of the tooltip, the first as a title.
         series: Number of the series; marks of one series are connected in their order.
@@ -67,7 +67,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(Record):
-    """Figure: axes to choose from, points, and the legend of their marks."""
+    """Figure with selectable axes, points, and a legend of their marks."""
 
     x: Sequence[Axis]
     y: Sequence[Axis]
@@ -78,7 +78,7 @@ class Chart(Record):
 
 
 def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> Chart | None:
-    """Return a chart of all candidate placements: energy, cost, memory and chance of the quality over time, predicted.
+    """Return a chart of all candidate placements: predicted energy, cost, memory and quality probability over time.
 
     Args:
         rows: Rows of the decision's table.
@@ -134,7 +134,7 @@ def interval_bars(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _bars_of(rows: Sequence[Mapping[str, Any]], key: str, unit: "_Unit") -> list[dict[str, Any]]:
-    """Return a bar on a common logarithmic axis for each placement whose interval of this quantity is known."""
+    """Return a bar on a common logarithmic axis for each placement with a known interval of this quantity."""
     ends = (key, f"{key}_low", f"{key}_high")
     known = [row for row in rows if all(row.get(end) for end in ends)]
     least = math.log(min((row[f"{key}_low"] for row in known), default=1.0))
@@ -160,13 +160,13 @@ def _bars_of(rows: Sequence[Mapping[str, Any]], key: str, unit: "_Unit") -> list
 
 @dataclass(frozen=True)
 class _Unit:
-    """Unit that a quantity is shown in, with the factor from the stored unit."""
+    """Unit in which a quantity is shown, with the factor from the stored unit."""
 
     scale: float = 1.0
     name: str = ""
 
     def of(self, value: Any) -> Any:
-        """Return the value in this unit; None for None."""
+        """Return the value in this unit; None if the value is None."""
         return None if value is None else self.scale * value
 
 
@@ -219,7 +219,7 @@ RANKINGS = (
 
 
 def trained_chart(tree: RunTree) -> Chart | None:
-    """Return a chart of everything that was trained: validation quality over the time and energy of the training."""
+    """Return a chart of all training runs: validation quality over the time and energy of the training."""
     kinds = ("trial", "baseline", "member", "ensemble")
     y = next(
         (axes for axes in (CLICKS, NUMBERS, RANKINGS) if any(axes[0].key in run.metrics for run in tree.children)), None
@@ -257,13 +257,13 @@ def trained_chart(tree: RunTree) -> Chart | None:
 
 
 def _energy_source(runs: Sequence[TrackedRun]) -> str:
-    """Return the source of the shown joules: measured if there are any, else an estimate."""
+    """Return the source of the shown energy: measured if any run was measured, otherwise estimated."""
     sources = {run.tags.get("energy.source", "source unknown") for run in runs if "energy.joules" in run.metrics}
     return "measured" if "measured" in sources else next(iter(sorted(sources)), "unavailable")
 
 
 def _value(run: TrackedRun, name: str, energy_source: str) -> float | None:
-    """Return a metric of a run; its joules only if they have the source of the axis."""
+    """Return a metric of a run; return joules only if their source is `energy_source`."""
     is_other = name == "energy.joules" and run.tags.get("energy.source", "source unknown") != energy_source
     return None if is_other else run.metrics.get(name)
 
@@ -297,7 +297,7 @@ def _quality_text(metrics: Mapping[str, float]) -> str:
 
 
 def curves_chart(tree: RunTree) -> Chart | None:
-    """Return the training curves of the members, with those of the trials in grey."""
+    """Return a chart with the training curves of the members, and in grey those of the trials."""
     marks = {"quality.ne", "quality.relative_loss", "quality.ndcg20"}
     judged = [run for run in tree.children if marks & tree.curves[run.run_id].keys()]
     members = [run for run in judged if run.kind == "member"]
@@ -330,7 +330,7 @@ def curves_chart(tree: RunTree) -> Chart | None:
 def _curve_marks(
     run: TrackedRun, curves: Mapping[str, Sequence[tuple[int, float]]], keys: Sequence[str], group: int, series: int
 ) -> list[Mark]:
-    """Return one mark per epoch; the final result, logged at or after the last epoch, is not part of the curve."""
+    """Return one mark per epoch, without the final result, which is logged at or after the last epoch."""
     by_epoch: dict[int, dict[str, float]] = {}
     for key in keys:
         for epoch, value in curves.get(key, ()):
@@ -356,7 +356,7 @@ def _curve_marks(
 def power_chart(tree: RunTree) -> Chart | None:
     """Return a chart of the power in watts over the time of the whole run."""
     curves = tree.curves[tree.parent.run_id]
-    points = curves.get(WATTS) or curves.get("energy.watts", ())  # the latter in runs of before
+    points = curves.get(WATTS) or curves.get("energy.watts", ())  # the second name in runs of earlier versions
     if len(points) < 2:
         return None
     source = tree.parent.tags.get("energy.source", "source unknown")
@@ -374,7 +374,7 @@ def power_chart(tree: RunTree) -> Chart | None:
 
 
 def name_of(run: TrackedRun) -> str:
-    """Return the name of a run, or the beginning of its id."""
+    """Return the name of a run, or the beginning of its id if it has no name."""
     return run.tags.get("mlflow.runName") or run.run_id[:12]
 
 

@@ -1,4 +1,4 @@
-"""Figures, times and durations as text."""
+"""Formatting of numbers, times and durations."""
 
 import math
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def figure(value: Any, digits: int = 4) -> str:
-    """Return a number with the given significant digits, without exponent if that is short."""
+    """Return a number with the given significant digits, without an exponent if the text remains short."""
     if isinstance(value, str) or value is None:
         return value or "-"
     if not math.isfinite(value):

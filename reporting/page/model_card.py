@@ -1,4 +1,4 @@
-"""Model card of a run as a part of its report, with its pictures."""
+"""Model card of a run as a section of its report, with its pictures."""
 
 import base64
 import re
@@ -10,7 +10,7 @@ PICTURE = re.compile(r"^!\[(?P<words>[^\]]*)\]\((?P<name>[^)]+)\)\s*$")
 
 
 def card_section(tree: RunTree) -> list[dict[str, str]]:
-    """Return the parts of the card in their order: Markdown as `text`, or a `picture` with its `words`.
+    """Return the parts of the card in order: Markdown as `text`, or a `picture` with its description as `words`.
 
     A picture is embedded as an image, in which scripts cannot run.
     """

@@ -26,7 +26,7 @@ def log_report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable
         run_id: Parent run.
         dataset: Data set of the run.
         request: Request of the run.
-        end: Called before the page is built, to log the totals that it shows.
+        end: Called before the page is built, to log the totals that the page shows.
 
     Raises:
         TrackingError: The store fails.
@@ -34,7 +34,7 @@ def log_report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable
     """
     with tempfile.TemporaryDirectory() as folder:
         features, page = Path(folder) / FEATURES, Path(folder) / PAGE
-        if dataset.features.number is None:  # the section shows shares of positives
+        if dataset.features.number is None:  # the section shows shares of positives, which numeric labels lack
             features.write_text(describe_features(dataset, request).model_dump_json(indent=1))
             log_files(run_id, [features])
         end()
@@ -43,7 +43,7 @@ def log_report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable
 
 
 def build_report(run_id: str) -> str:
-    """Return the report page of a run; for a trial or a member, that of its run tree.
+    """Return the report page of a run; for a trial or a member, the page of its parent run.
 
     Raises:
         TrackingError: The store cannot be read, or has no such run.
@@ -75,14 +75,14 @@ def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
             where=request.source.where,
         )
         names = value_names(source, encoder, most_frequent(dataset))
-    except ShunterError:  # the log was moved after its ingestion: values are then numbered
+    except ShunterError:  # if the log was moved after its ingestion, values are shown as numbers
         names = {}
     scales = {field.name: Scale(mean=field.mean, deviation=field.deviation) for field in encoder.numeric}
     return summarise(dataset, names, scales)
 
 
 def _artifacts_of_profile(tree: RunTree) -> dict[str, str]:
-    """Return the artifacts of the newest profile of the same data and model that sections show."""
+    """Return the artifacts that sections show from the newest profile of the same data and model."""
     about = [REPORT_SECTIONS.entry(name).capabilities for name in REPORT_SECTIONS.names]
     names = [str(one["profile_artifact"]) for one in about if "profile_artifact" in one]
     wanted = (tree.parent.params.get("data.name"), tree.parent.params.get("request.model"))

@@ -1,4 +1,4 @@
-"""Section of a report on ranking quality: a graph model and its baselines, also by group of users and of items."""
+"""Section of a report about the ranking quality of a graph model and its baselines, by groups of users and items."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ FIGURES = (("ndcg", "NDCG"), ("recall", "recall"), ("precision", "precision"), (
 
 
 def ranking_section(tree: RunTree) -> dict[str, Any]:
-    """Return the ranking quality of result and baselines, by length of the list, group of items and group of users."""
+    """Return the ranking quality of result and baselines by list length, group of items and group of users."""
     sides = RankingSides.model_validate_json(tree.artifacts[SIDES])
     names = [f"{sides.result.name}, the result", *(one.name for one in sides.baselines)]
     models = (sides.result, *sides.baselines)

@@ -1,4 +1,4 @@
-"""Single self-contained page about a run: no network, no server, and no script but the page's own."""
+"""Rendering of a self-contained page about a run, which needs no network and no server, with only its own script."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ def render_view(view: Mapping[str, Any], templates: Sequence[Path]) -> str:
     """Return a page as HTML.
 
     Args:
-        view: Values of its head, and of its sections by name.
+        view: Values of the page's head, and of its sections by name.
         templates: Templates of the sections, in order.
     """
     folders = {template.parent for template in templates}
@@ -43,7 +43,7 @@ def render_view(view: Mapping[str, Any], templates: Sequence[Path]) -> str:
             templates=[template.name for template in templates],
             script=_trusted(script),
             style=_trusted(style),
-            # The browser runs only the script with this digest, whatever text the data contain.
+            # The browser runs only the script with this digest, so that text in the data cannot inject a script.
             script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
     )
@@ -84,4 +84,4 @@ def _environment(*folders: Path) -> "Environment":
 def _trusted(text: str) -> "Markup":
     from markupsafe import Markup
 
-    return Markup(text)  # Shunter's own files, or text that the Markdown parser has escaped
+    return Markup(text)  # text of Shunter's own files, or text that the Markdown parser has escaped

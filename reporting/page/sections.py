@@ -1,13 +1,13 @@
 """Sections of the report page by name, in the order in which the page shows them.
 
 A section is a function that takes a run with its children (`RunTree`) and returns the values of its template, or an
-empty value if the run has no such section. Its template is the file `NAME.html.j2` beside the module of the function.
+empty value if the run has no such section. Its template is the file `NAME.html.j2` next to the function's module.
 
 Capabilities:
     title: Title in the table of contents; a section without a title is not listed there.
     anchor: Id of the heading; the name of the section if absent.
     artifact: Artifact that the run must have; without it, the section's module is not imported.
-    profile_artifact: Artifact that the newest profile of the same data and model must have, read in the same way.
+    profile_artifact: The same condition on the newest profile of the same data and model.
     missing: Note on a page that lacks the section.
 """
 

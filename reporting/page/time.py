@@ -1,4 +1,4 @@
-"""Section of a report on the use of time."""
+"""Section of a report about the use of time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def time_section(tree: RunTree) -> dict[str, Any] | None:
 
 
 def step_bars(run: TrackedRun) -> list[dict[str, Any]]:
-    """Return bars of the steps of the flow, in their order."""
+    """Return a bar for the time of each step of the flow, in order."""
     names = {
         name.removeprefix("time.").removesuffix("_step_seconds"): seconds
         for name, seconds in run.metrics.items()
@@ -38,7 +38,7 @@ def step_bars(run: TrackedRun) -> list[dict[str, Any]]:
 
 
 def wait_bars(tree: RunTree) -> list[dict[str, Any]]:
-    """Return bars of the share of time that each member waited for batches."""
+    """Return a bar for each member with the share of time that it waited for batches."""
     lines = []
     for run in tree.of_kind("member"):
         share = run.metrics.get("stall.wait_share")
@@ -49,7 +49,7 @@ def wait_bars(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
-    """Return what each member moved between memory and the file of its embedding tables, with the prediction."""
+    """Return measured and predicted traffic between memory and the file of each member's embedding tables."""
     expected = tree.parent.metrics.get("prediction.tier_miss_rate")
     return [
         {
@@ -67,7 +67,7 @@ def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def _miss_text(metrics: Mapping[str, float]) -> str:
-    """Return the share of a batch's rows that was fetched, and for several processes the largest share of a process."""
+    """Return the share of a batch's rows that was read from the file, and the largest share of a process."""
     share, highest = f"{metrics['tiers.miss_rate']:.1%}", metrics.get("tiers.highest_miss_rate")
     if highest is None:
         return share
@@ -82,7 +82,7 @@ def _copies(run: TrackedRun) -> str:
 def checkpoint_lines(tree: RunTree) -> list[dict[str, Any]]:
     """Return the checkpoint statistics of each ensemble member, as texts for a table.
 
-    Members that wrote no checkpoint in this run, such as those that an earlier attempt finished, are left out.
+    Members without a checkpoint in this run, such as members that an earlier attempt finished, are omitted.
     """
     return [
         {

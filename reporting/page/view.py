@@ -1,4 +1,4 @@
-"""Values of the report page: its head, its registered sections, and the sections of most runs."""
+"""Template values of the report page: its head, its registered sections, and the sections of most runs."""
 
 import json
 import math
@@ -19,8 +19,8 @@ from shunter.tracking.tree import RunTree
 
 SIDES = REPORT_SECTIONS.entry("ranking").capabilities["artifact"]
 MOST_ROWS = 200
-LONGEST_STEPS = 3  # number of steps that are named beside the time of a run
-LEAST_EARLIER_SHARE = 1e-3  # of the time; less is rounding
+LONGEST_STEPS = 3  # number of steps that are listed with the time of a run
+LEAST_EARLIER_SHARE = 1e-3  # smallest share of the time that counts as earlier attempts; less is rounding
 QUALITIES = ("auc", "ne", "logloss", "calibration")
 QUALITIES_OF_NUMBERS = ("rmse", "mae", "relative_loss", "calibration")
 ABSENT = {
@@ -32,7 +32,7 @@ ABSENT = {
 
 @dataclass(frozen=True)
 class Tile:
-    """Headline figure."""
+    """Headline number of the page, with its label and a note."""
 
     title: str
     value: str
@@ -40,7 +40,7 @@ class Tile:
     is_text: bool = False
 
 
-# Parts of a command's energy, as `shunter.tracking.convention.PART_JOULES` names them.
+# Steps of a command whose energy is logged by `shunter.tracking.convention.PART_JOULES`.
 ENERGY_PARTS = {
     "start": "start, data and profile",
     "work": "placement, search, training and registration",
@@ -55,7 +55,7 @@ def decision_rows(tree: RunTree) -> list[dict[str, Any]]:
         return []
     table = json.loads(tree.artifacts["decision.json"])
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    # An unknown number is read as NaN, which JSON does not have; tables of earlier versions lack some columns.
+    # Replace NaN of unknown numbers, which JSON lacks; and add columns that tables of earlier versions lack.
     return [{**ABSENT, **{key: None if _is_nan(value) else value for key, value in row.items()}} for row in rows]
 
 
@@ -139,7 +139,7 @@ def _time_tiles(metrics: Mapping[str, float]) -> list[Tile]:
 
 
 def promotion(tree: RunTree) -> dict[str, Any] | None:
-    """Return the version in the registry, and whether it became the champion."""
+    """Return the registered version and its promotion to champion."""
     run = tree.parent
     version = run.tags.get("model.registered")
     if version is None:
@@ -149,7 +149,7 @@ def promotion(tree: RunTree) -> dict[str, Any] | None:
 
 
 def popularity(tree: RunTree) -> list[dict[str, Any]]:
-    """Return the quality of a ranking model and that of the order by popularity; empty for other models."""
+    """Return the quality of a ranking model and of a ranking by popularity; empty for other models."""
     if SIDES in tree.artifacts:  # the ranking section shows them
         return []
     run = tree.parent
@@ -207,7 +207,7 @@ def _shown_placement(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def prediction(tree: RunTree) -> list[dict[str, Any]]:
-    """Return predicted figures with their intervals beside those that the run measured."""
+    """Return predicted figures with their intervals, and the measured figures of the run."""
     metrics = tree.parent.metrics
     evidence = read_evidence(tree.parent.tags)
     measured = evidence.measured if evidence else Figures()
@@ -235,7 +235,7 @@ def prediction(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def _bounds(row: Mapping[str, Any], bounded: tuple[str, float] | None) -> tuple[float, float] | None:
-    """Return the interval of a column of the decision's table, by its name and the factor to the shown unit."""
+    """Return the interval of a column of the decision's table, in the shown unit."""
     key, factor = bounded or ("", 1.0)
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
     return None if low is None or high is None else (factor * low, factor * high)
@@ -261,7 +261,7 @@ def results(tree: RunTree) -> dict[str, Any] | None:
 
 
 def ensemble(tree: RunTree) -> dict[str, Any] | None:
-    """Return the ensemble's weights, the other ways to combine its members, and the costs of a prediction."""
+    """Return the ensemble's weights, the alternative combinations of its members, and the costs of a prediction."""
     reason = tree.parent.tags.get("ensemble.reason")
     if not reason:
         return None
@@ -299,7 +299,7 @@ def _serving(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def _ways(tree: RunTree) -> list[dict[str, Any]]:
-    """Return the ways to combine the members that were compared, the best first."""
+    """Return the compared combinations of the members, the best first."""
     prefix = "ensemble.tried_ne."
     found = [
         (value, name.removeprefix(prefix))
@@ -367,7 +367,7 @@ def energy(tree: RunTree) -> dict[str, Any] | None:
 
 
 def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return all parameters, figures and tags of the run, and those of its members and its ensemble."""
+    """Return all parameters, metrics and tags of the run, of its members and of its ensemble."""
     run = tree.parent
     hidden = ("mlflow.", "learning.steps", LEARNED, "decision.reason")  # the reason is shown in another section
     tags = {name: text for name, text in run.tags.items() if not name.startswith(hidden)}
@@ -382,7 +382,7 @@ def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _titled(run: TrackedRun) -> str:
-    """Return kind and name of a run; the name alone where it begins with the kind."""
+    """Return kind and name of a run; only the name if it begins with the kind."""
     name = name_of(run)
     return name if name.startswith(str(run.kind)) else f"{run.kind} {name}"
 
