@@ -1,7 +1,7 @@
-"""Callbacks: objects of other distributions that are called during training, after trials and after registration.
+"""Callbacks: objects of other Python packages that are called during training, after trials and after registration.
 
-Every installed callback is called, as every installed metric is computed. The calls are made in the process that
-started the training, also when another process or node trains.
+Every installed callback is called. The calls are made in the process that started the training, even if another
+process or node trains.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class CalledTraining:
     Attributes:
         name: Name of the run: `trial-3`, `member-0`.
         kind: Kind of the run.
-        run: Its MLflow run, to which a callback can log; None if nothing is tracked.
+        run: MLflow run of the training, to which a callback can log; None if nothing is tracked.
     """
 
     name: str
@@ -33,11 +33,11 @@ class CalledTraining:
 
 
 def called(hooks: Hooks, training: CalledTraining) -> Hooks:
-    """Return hooks that call the installed callbacks after those given; unchanged hooks if there are none.
+    """Return hooks that call the given hooks and then the installed callbacks; the given hooks without callbacks.
 
     Args:
         hooks: Hooks of the training run.
-        training: The training run.
+        training: Training run.
     """
     return replace(
         hooks,
@@ -47,15 +47,15 @@ def called(hooks: Hooks, training: CalledTraining) -> Hooks:
 
 
 def call(method: str, *arguments: Any) -> None:
-    """Call a method of every installed callback that has it.
+    """Call a method of every installed callback that defines the method.
 
     Args:
         method: `on_trial` or `on_registered`.
         arguments: Arguments of the method.
 
     Raises:
-        CallbackError: A callback raised an error of its own.
-        ShunterError: A callback raised an error of Shunter.
+        CallbackError: A callback raised an error that is not a ShunterError.
+        ShunterError: A callback raised a ShunterError.
     """
     for one in _bound(method):
         one(*arguments)
@@ -67,7 +67,7 @@ def call_on_trial(training: CalledTraining, parameters: Mapping[str, Any], outco
     Args:
         training: Training run of the trial.
         parameters: Point of the search space.
-        outcome: The `shunter.search.protocol.Outcome`.
+        outcome: Outcome of the trial (`shunter.search.protocol.Outcome`).
 
     Raises:
         ShunterError: See `call`.
@@ -95,7 +95,7 @@ def _bound(method: str) -> list[Callable[..., None]]:
 
 
 def _guarded(name: str, method: str, function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function with its own errors as `CallbackError`; those of Shunter, which may end a run, stay."""
+    """Return the function with its errors converted to `CallbackError`, except errors of Shunter."""
 
     def guarded(*arguments: Any) -> None:
         try:

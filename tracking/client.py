@@ -1,7 +1,7 @@
 """Client of the tracking store, which queues writes to runs while the store is unreachable.
 
-Every written text passes through `without_secrets`. Reads go to the store directly, through `mlflow`. Writes to the
-model registry are in `shunter.tracking.registry.client`.
+`without_secrets` removes secrets from every written text. Reads go to the store directly, through `mlflow`. Writes to
+the model registry are in `shunter.tracking.registry.client`.
 """
 
 import json
@@ -50,11 +50,11 @@ class TrackingClient:
         self._outbox = Outbox(uri)
 
     def real_id(self, run_id: str) -> str:
-        """Return the store's id of a run created during an outage, once delivered; else return `run_id` unchanged."""
+        """Return the store's id of a run created during an outage, if it is delivered; otherwise return `run_id`."""
         return self._outbox.real_id(run_id)
 
     def create_run(self, name: str, tags: Mapping[str, str]) -> str:
-        """Create a run and return its id; while the store is unreachable, a local id that starts with `LOCAL`.
+        """Create a run and return its id; while the store is unreachable, return a local id that starts with `LOCAL`.
 
         Args:
             name: Name of the run.

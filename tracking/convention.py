@@ -1,7 +1,7 @@
-"""Names under which runs are stored: one flat, stable schema, explained in `mlflow/README.md`.
+"""Names of the parameters, metrics and tags of runs: one flat, stable schema, explained in `mlflow/README.md`.
 
-Every function converts a value into a flat dictionary, without unknown values. A change of a meaning requires a new
-`SCHEMA_VERSION`, because later runs learn from earlier ones.
+Every function converts a value into a flat dictionary, without unknown values. A change in the meaning of a name
+requires a new `SCHEMA_VERSION`, because predictions for later runs use the data of earlier runs.
 """
 
 import json
@@ -49,7 +49,7 @@ RunKind = Literal[
 ]
 Values = dict[str, str | int | float]
 
-# Figure of a training job (`shunter.engine.results.TrainingFigures`) -> its metric; readers of runs use this table too.
+# Field of `shunter.engine.results.TrainingFigures` -> name of its metric, for writing and reading runs.
 TRAINING_METRICS = {
     "train_seconds": "time.train_seconds",
     "compute_seconds": "time.compute_seconds",
@@ -59,30 +59,30 @@ TRAINING_METRICS = {
     "peak_memory_bytes": "memory.peak_bytes",
 }
 WAIT_SHARE = "stall.wait_share"
-WARM_UP_SECONDS = "time.warm_up_seconds"  # of the first steps on a GPU, which teach nothing
-TABLE_BYTES = "memory.table_bytes"  # rows of all embedding tables, counted
-# What a meter read (`shunter.hardware.types.EnergyReading`) -> its metric.
+WARM_UP_SECONDS = "time.warm_up_seconds"  # time of the slow first steps on a GPU, excluded from predictions
+TABLE_BYTES = "memory.table_bytes"  # counted bytes of the rows of all embedding tables
+# Field of `shunter.hardware.types.EnergyReading` -> name of its metric.
 ENERGY_METRICS = {
     name: f"energy.{name}" for name in ("joules", "uncertainty_joules", "idle_joules", "seconds", "mean_watts")
 }
-# Quality on the validation part (`shunter.engine.metrics.Metrics`) -> its metric.
+# Quality on the validation part (field of `shunter.engine.metrics.Metrics`) -> name of its metric.
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
-PREDICTED = ("job_seconds", "job_seconds_low", "job_seconds_high")  # of the whole job, with its interval
-# Of a nightly run: findings, and the comparison of champion and challenger.
+PREDICTED = ("job_seconds", "job_seconds_low", "job_seconds_high")  # predicted time of the whole job, with its interval
+# Metrics of a nightly run: number of findings, and the comparison of champion and challenger.
 NIGHTLY = (
     *("findings", "saving", "saving_low", "saving_high", "needed", "gain", "gain_low", "gain_high"),
     *("champion_logloss", "challenger_logloss", "champion_ne", "champion_relative_loss"),
     *("champion_ndcg20", "challenger_ndcg20", "popularity_ndcg20"),
 )
-TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
-TOTAL_SECONDS = "time.total_seconds"  # wall clock of a whole command, earlier attempts included
-PART_JOULES = "energy.{}_joules"  # of each part of a command; the tag `energy.<part>_source` says whether measured
-WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the start of its process to the end of its flow
-STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
-# Metrics of the test and the validation part by which runs are compared: of clicks, rankings and numbers.
+TRIAL_OF_MEMBER = "training.trial"  # tag of a member whose model is that of a trial: name of the trial
+TOTAL_SECONDS = "time.total_seconds"  # wall-clock time of a whole command, including earlier attempts
+PART_JOULES = "energy.{}_joules"  # energy of each part of a command; the tag `energy.<part>_source` is its source
+WALL_SECONDS = "time.wall_seconds"  # time of the last attempt, from the start of its process to the end of its flow
+STEP_SECONDS = "time.{}_step_seconds"  # time of each step, and of the rest as `other`; the sum is the whole time
+# Metrics of the test and the validation part by which runs are compared: for clicks, rankings and numeric labels.
 TESTED = (*QUALITY_METRICS, "gauc", "ndcg", "mrr", "ndcg20", "recall20", "rmse", "mae", "relative_loss")
 VALIDATED = ("auc", "ne", "ndcg20", "recall20")
-# Figure of a parent run -> the metric by which runs are compared, and its factor. A parent run has at most 40 metrics;
+# Figure of a parent run -> its metric for comparisons of runs, and a factor. A parent run has at most 40 metrics;
 # all its figures are in the artifacts `details/*.json`.
 HEADLINES = {
     **{f"quality.test.{name}": (f"quality/{name}", 1.0) for name in TESTED},
@@ -101,14 +101,16 @@ HEADLINES = {
     **{f"search.best_{name}": (f"search/best_{name}", 1.0) for name in ("ne", "relative_loss")},
     **{f"nightly.{name}": (f"nightly/{name}", 1.0) for name in NIGHTLY},
 }
-WATTS = "energy/watts"  # of a parent run over time; `energy.watts` of a child run
-LEARNED = "learning.figures."  # tags of a parent run with the parts of its figures that later choices read, as JSON
+WATTS = "energy/watts"  # metric of a parent run over time; `energy.watts` of a child run
+LEARNED = "learning.figures."  # prefix of tags of a parent run with figures that later predictions read, as JSON
 LEARNED_PARTS = frozenset(("prediction", "search", "noise", "meta", "time", "end"))
-BACKWARD_SPEEDUP = "sparsity.simulated_backward_speedup_"  # of a profile, by what an accelerator skips
+BACKWARD_SPEEDUP = (
+    "sparsity.simulated_backward_speedup_"  # prefix of the metrics of a profile, by what an accelerator skips
+)
 
 
 def request_params(request: JobRequest) -> Values:
-    """Return the parameters of the request, `request.*`, with limits by their own names."""
+    """Return the parameters of the request, `request.*`; each limit has a separate name."""
     flat: dict[str, Any] = {}
     for name, value in request.flat().items():
         flat |= value if isinstance(value, dict) else {name: value}
@@ -116,7 +118,7 @@ def request_params(request: JobRequest) -> Values:
 
 
 def data_params(dataset: Dataset) -> Values:
-    """Size and shape of the data: `data.*`."""
+    """Return the parameters of size and shape of the data, `data.*`."""
     features = dataset.features
     return _flat(
         "data",
@@ -148,7 +150,7 @@ def account_metrics(step_seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the time of each step of an attempt, and the sum.
 
     Args:
-        step_seconds: Of each step; the start of the process and what is in no step among them.
+        step_seconds: Seconds of each step, of the start of the process, and of the rest.
     """
     steps = {STEP_SECONDS.format(name): seconds for name, seconds in step_seconds.items()}
     return {**steps, WALL_SECONDS: sum(step_seconds.values())}
@@ -163,7 +165,7 @@ def read_account(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:
-    """Return architecture and, if given, training hyperparameters: `model.*`; widths as `128-64`, groups as `a+b-c`."""
+    """Return the parameters `model.*`: architecture, and hyperparameters if given; widths as `128-64`."""
     given = {**spec.to_dict(), **(hyperparameters.to_dict() if hyperparameters else {})}
     values = {
         name: "-".join(map(_joined, value)) if isinstance(value, tuple) else value for name, value in given.items()
@@ -176,9 +178,11 @@ def _joined(value: Any) -> str:
 
 
 def schedule_params(schedule: Schedule) -> Values:
-    """Return the longest duration of a training job and its seed: `schedule.*`."""
+    """Return the parameters `schedule.*`: longest duration of a training job, and its seed."""
     checks = "-".join(f"{passes:.4g}" for passes in schedule.checks) or None
-    return _flat("schedule", {**asdict(schedule), "checks": checks, "repeats": None})  # rankings log their own
+    return _flat(
+        "schedule", {**asdict(schedule), "checks": checks, "repeats": None}
+    )  # rankings log `repeats` separately
 
 
 def placement_params(placement: Placement) -> Values:
@@ -187,17 +191,17 @@ def placement_params(placement: Placement) -> Values:
 
 
 def workload_params(workload: Workload) -> Values:
-    """Return the workload of a sample, `workload.*`, without the lists of matrix products and accesses."""
+    """Return the parameters of a sample's workload, `workload.*`, without lists of matrix products and accesses."""
     return _flat("workload", workload.model_dump(exclude={"matmuls", "dense", "access_curve"}))
 
 
 def prediction_metrics(prediction: Prediction) -> Values:
-    """Return the predicted figures of one epoch, `prediction.*`, apart from measured figures."""
+    """Return the predicted figures of one epoch as metrics `prediction.*`, separate from measured figures."""
     return _numbers(_flat("prediction", prediction.model_dump()))
 
 
 def prediction_tags(prediction: Prediction) -> dict[str, str]:
-    """Return the sources of the predicted step time and energy: measured or estimated."""
+    """Return tags with the sources of the predicted step time and energy: measured or estimated."""
     return {
         "prediction.step_seconds_source": prediction.step_seconds_source,
         "prediction.energy_source": prediction.energy_source,
@@ -205,11 +209,11 @@ def prediction_tags(prediction: Prediction) -> dict[str, str]:
 
 
 def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "validation") -> Values:
-    """Return the quality: `quality.*` on the validation part, `quality.test.*` on the test part.
+    """Return the quality metrics: `quality.*` on the validation part, `quality.test.*` on the test part.
 
-    Trials never see the test part, so all runs of the tree have the names without `test`. With several tasks these
-    names are for the main task; names for the other tasks end in the task, as `quality.auc.conversion`. Metrics of
-    other distributions are for the main task only.
+    Trials are not evaluated on the test part, so only the names without `test` exist for all runs. With several tasks
+    these names are for the main task; names for another task end in the task, as `quality.auc.conversion`. Metrics of
+    other Python packages are for the main task only.
     """
     prefix = "quality" if split == "validation" else "quality.test"
     others = {
@@ -222,7 +226,7 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
 
 
 def training_metrics(training: "TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]") -> Values:
-    """Time, throughput, stalls, memory of a run, and what its tables moved: `time.*`, `stall.*`, `tiers.*`, ..."""
+    """Return metrics of time, throughput, stalls, memory and table traffic: `time.*`, `stall.*`, `tiers.*`, ..."""
     busy_seconds = training.wait_seconds + training.compute_seconds
     return {
         **{metric: getattr(training, name) for name, metric in TRAINING_METRICS.items()},
@@ -235,24 +239,24 @@ def training_metrics(training: "TrainingFigures[Any, Any] | Trained[Any, Any, An
 
 
 def _tier_metrics(tiers: CacheCounts) -> Values:
-    """Return the row traffic between memory and the file of the embedding tables, `tiers.*`."""
+    """Return metrics of the row traffic between memory and the file of the embedding tables, `tiers.*`."""
     derived = ("miss_rate", "bytes_read", "bytes_written")
     counted = {name: value for name, value in asdict(tiers).items() if value is not None}
     return _flat("tiers", {**counted, **{name: getattr(tiers, name) for name in derived}})
 
 
 def _traffic_metrics(traffic: RowTraffic) -> Values:
-    """Return the rows that the first process requested from other processes, `row_traffic.*`."""
+    """Return metrics of the rows that the first process requested from other processes, `row_traffic.*`."""
     return _flat("row_traffic", {**asdict(traffic), "rows_per_lookup": traffic.rows_per_lookup})
 
 
 def training_stop_tags(reason: StopReason) -> dict[str, str]:
-    """Return why a training run ended, as a text and as typed tags."""
+    """Return tags with the reason why a training run ended, as a text and as typed values."""
     return {"training.stopped_because": training_stop_text(reason), **_typed_stop("training", reason)}
 
 
 def search_stop_tags(reason: StopReason) -> dict[str, str]:
-    """Return why a search ended, as a text and as typed tags."""
+    """Return tags with the reason why a search ended, as a text and as typed values."""
     return {"search.stopped_because": stop_text(reason), **_typed_stop("search", reason)}
 
 
@@ -277,7 +281,7 @@ def epoch_metrics(report: "EpochReport") -> Values:
 
 
 def energy_metrics(reading: EnergyReading) -> Values:
-    """Energy of the run: `energy.*`; empty when nothing could count the joules."""
+    """Return the energy metrics of the run, `energy.*`; empty if no meter works."""
     if reading.joules is None:
         return {}
     values = {metric: getattr(reading, name) for name, metric in ENERGY_METRICS.items()}
@@ -285,28 +289,28 @@ def energy_metrics(reading: EnergyReading) -> Values:
 
 
 def energy_series(reading: EnergyReading, name: str = "energy.watts") -> list[tuple[str, float, int]]:
-    """Return watts over time as points of a metric: name, value, and the whole seconds since the start as the step."""
+    """Return watts over time as points of a metric: name, value, and step (whole seconds since the start)."""
     return [(name, sample.watts, round(sample.seconds)) for sample in reading.power]
 
 
 def energy_tags(reading: EnergyReading) -> dict[str, str]:
-    """Return source and method of the energy, and the origin of its uncertainty."""
+    """Return tags with source and method of the energy, and the origin of its uncertainty."""
     uncertainty = {"energy.uncertainty": reading.uncertainty} if reading.uncertainty else {}
     return {"energy.source": reading.method, "energy.method": reading.source, **uncertainty}
 
 
 def headline_metrics(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return those of the figures by which runs are compared, with names that MLflow groups by their slash.
+    """Return the figures by which runs are compared, with slashes in their names, by which MLflow groups metrics.
 
     Args:
-        figures: Figures of a parent run; one with a slash in its name keeps the name.
+        figures: Figures of a parent run; a name with a slash stays unchanged.
     """
     named = {name: HEADLINES.get(name, (name, 1.0)) for name in figures}
     return {new: figures[name] * factor for name, (new, factor) in named.items() if "/" in new}
 
 
 def gain_metrics(auc: float, energy: EnergyReading) -> dict[str, float]:
-    """Return the gain in AUC by kilojoule of a whole command; empty if one of them is unknown.
+    """Return the gain in AUC per kilojoule of a whole command; empty if AUC or energy is unknown.
 
     Args:
         auc: AUC on the test part; NaN if unknown.
@@ -317,10 +321,10 @@ def gain_metrics(auc: float, energy: EnergyReading) -> dict[str, float]:
 
 
 def figures_of(params: Mapping[str, str], metrics: Mapping[str, float], tags: Mapping[str, str]) -> dict[str, float]:
-    """Return the figures of a run by their names of version 1, however the run holds them.
+    """Return the figures of a run by their names of schema version 1, from metrics, tags and parameters.
 
-    A parent run has the metrics of `HEADLINES` and further figures in tags; earlier ones had a metric for each figure
-    and for each number among the parameters.
+    A parent run has the metrics of `HEADLINES` and further figures in tags. A parent run of an earlier version has a
+    metric for each figure and for each numeric parameter.
 
     Args:
         params: Parameters of the run.
@@ -331,7 +335,7 @@ def figures_of(params: Mapping[str, str], metrics: Mapping[str, float], tags: Ma
     found |= {name: metrics[new] / factor for name, (new, factor) in HEADLINES.items() if new in metrics}
     for name, text in tags.items():
         if name.startswith(LEARNED):
-            with suppress(ValueError):  # cut or changed by hand
+            with suppress(ValueError):  # the tag was truncated, or changed by hand
                 found |= json.loads(text)
     return {**found, **metrics}
 

@@ -1,4 +1,4 @@
-"""Writes to runs as plain entries, which the outbox stores and MLflow's client executes."""
+"""Writes to runs as JSON entries, which the outbox stores and MLflow's client executes."""
 
 import errno
 import json
@@ -80,7 +80,7 @@ def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[str
         The store's id of a created run; None for other writes.
 
     Raises:
-        StoreAwayError: The store does not answer. Errors about the write itself are raised unchanged.
+        StoreAwayError: The store does not answer. Other errors of the write are raised unchanged.
     """
     return or_away(client, lambda: _hand_over(client, entry, experiment_id, directory))
 
@@ -102,7 +102,9 @@ def _hand_over(
         case "log_text":
             client.log_text(run_id, entry["text"], entry["path"])
         case "log_artifact":
-            client.log_artifact(run_id, str(directory / entry["file"]), entry["folder"])  # an absolute path stays
+            client.log_artifact(
+                run_id, str(directory / entry["file"]), entry["folder"]
+            )  # an absolute path stays absolute
         case "log_inputs":
             client.log_inputs(run_id, list(map(_dataset_input, entry["inputs"])))
         case "set_terminated":
@@ -111,7 +113,7 @@ def _hand_over(
 
 
 def _experiment_of(client: "MlflowClient", tags: Mapping[str, str], experiment_id: Callable[[str], str]) -> str:
-    """Return the id of the experiment of a new run: that of its parent, if the store has the parent."""
+    """Return the id of the experiment of a new run: the parent's experiment if the store has the parent run."""
     from mlflow.exceptions import MlflowException
 
     if parent := tags.get("mlflow.parentRunId"):
@@ -124,8 +126,8 @@ def _experiment_of(client: "MlflowClient", tags: Mapping[str, str], experiment_i
 
 
 def _create_once(client: "MlflowClient", entry: Entry, experiment_id: str) -> str:
-    """Create a run unless an earlier request did so and only its answer was lost; delete duplicates of a resend."""
-    key = entry["tags"].get(KEY)  # None in entries of a former version
+    """Create a run unless an earlier request, whose answer was lost, did so; delete duplicates of resent requests."""
+    key = entry["tags"].get(KEY)  # None in entries of an earlier version
 
     def found() -> list[Any]:
         return list(client.search_runs([experiment_id], f"tags.`{KEY}` = '{key}'")) if key else []
@@ -154,7 +156,7 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
     """Return the result of `call`.
 
     Raises:
-        StoreAwayError: The store does not answer. Errors about the call itself are raised unchanged.
+        StoreAwayError: The store does not answer. Other errors of the call are raised unchanged.
         WriteFailedError: The store has an internal error, a full disk, or returns an invalid answer.
     """
     from mlflow.exceptions import MlflowException
@@ -168,7 +170,7 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
             raise kind(first_line(cause)[:200]) from error
         raise
     except OSError as error:
-        if error.errno in FULL:  # errors of the disk for artifacts
+        if error.errno in FULL:  # the disk of the artifacts is full
             raise WriteFailedError(error.strerror) from error
         raise
     except json.JSONDecodeError as error:

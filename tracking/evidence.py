@@ -1,7 +1,7 @@
-"""Training records: request, prediction and outcome of one run, with any ending, as input for later predictions.
+"""Training records: request, prediction and outcome of one run, finished or not, as input for later predictions.
 
-Each run stores one record as a JSON tag, so the history is read with the runs and needs no further file. Prediction and
-outcome have the same names, so that every run shows the error of its prediction.
+Each run stores one record as a JSON tag, so that the history is read with the runs. Predicted and measured figures have
+the same names, so that every run shows the error of its prediction.
 """
 
 import json
@@ -23,7 +23,7 @@ LONGEST_REASON = 300
 
 EvidenceKind = Literal["train", "nightly", "tune", "select", "trial", "member"]
 Outcome = Literal["reached", "missed", "stopped", "failed"]
-# Limits of the request, the search budget, early stopping of a worse candidate, and an interruption by the user.
+# Reasons for the end of a run: limits of the request, search budget, early stopping, and interruption by the user.
 Limit = Literal["time", "energy", "cost", "search", "early_stop", "interrupted"]
 Source = Literal["measured", "estimated", "unavailable"]
 
@@ -44,7 +44,7 @@ class Figures(Frozen):
 
 
 class Ending(Frozen):
-    """Outcome of a run, as used by later predictions."""
+    """Quality of a run, and the limit or error that ended it."""
 
     outcome: Outcome = Field(
         description="`reached`: finished, with the requested quality if any; `missed`: finished below the requested "
@@ -113,7 +113,7 @@ class Evidence(Ending):
 
     @property
     def work_share(self) -> float | None:
-        """Completed share of the planned epochs, or else of the planned or predicted time; None if both are unknown."""
+        """Completed share of the planned epochs, or of the planned or predicted time; None if unknown."""
         if self.epochs and self.planned_epochs:
             return self.epochs / self.planned_epochs
         seconds, planned = self.measured.seconds, self.planned_seconds or self.predicted.seconds
@@ -121,9 +121,9 @@ class Evidence(Ending):
 
 
 def data_key(params: Mapping[str, object]) -> str:
-    """Return a key that is equal for runs on the same kind of data: name and numbers of fields; empty if unknown.
+    """Return a key of name and numbers of fields, equal for runs on the same kind of data; empty if unknown.
 
-    The key excludes the fingerprint, since records also apply to tomorrow's log of the same source and to other seeds.
+    The key excludes the fingerprint, since records also apply to later logs of the same source and to other seeds.
 
     Args:
         params: Parameters `data.*` of the convention.
@@ -165,7 +165,7 @@ def ending_of(
 
 
 def limit_of(reason: StopReason) -> Limit | None:
-    """Return the limit of a stop reason in the record; None for the end of the schedule or of all trials."""
+    """Return the limit behind a stop reason; None for the end of the schedule or of all trials."""
     match reason.kind:
         case StopKind.LIMIT:
             assert reason.limit is not None, "a limit of the request names its quantity"
@@ -197,7 +197,7 @@ def read_evidence(tags: Mapping[str, str]) -> Evidence | None:
     """Return the record written by `evidence_tags`; None for a run without a record (an old or a killed run).
 
     Raises:
-        TrackingError: The tag holds no valid record, or a record of another version.
+        TrackingError: The tag is not a valid record, or is a record of another version.
     """
     if EVIDENCE not in tags:
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LATEST = "latest"
 SHORTEST_PREFIX = 4
 FULL_ID = re.compile(r"[0-9a-f]{32}")
-MOST_RUNS = 5_000  # newest runs among which names and prefixes are searched; a whole id finds older ones too
+MOST_RUNS = 5_000  # names and prefixes are searched among this number of newest runs; whole ids among all runs
 
 
 def find_run(text: str = LATEST) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HAS_KIND = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'run.kind' AND value = ?)"
 WITH_ID = "run_uuid = ?"
 OF_PARENT = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId' AND value = ?)"
-MOST_IDS = 500  # in one query
+MOST_IDS = 500  # largest number of run ids in one query
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
         limit: Largest number of runs.
 
     Raises:
-        TrackingError: the store cannot be read, or holds no such run.
+        TrackingError: the store cannot be read, or has no such run.
     """
     parent_run_id = Outbox(tracking_uri()).real_id(parent_run_id)
 
     def of_tables(tables: sqlite3.Connection) -> list[TrackedRun]:
         if not select_runs(tables, WITH_ID, (parent_run_id,)):
-            return of_mlflow()  # raises
+            return of_mlflow()  # raises the error
         return select_runs(tables, f"{OF_PARENT} AND {HAS_KIND}", (parent_run_id, kind), limit=limit)
 
     def of_mlflow() -> list[TrackedRun]:
@@ -103,14 +103,14 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
 def select_runs(
     tables: sqlite3.Connection, where: str, values: Sequence[str], *, limit: int = -1, oldest_first: bool = False
 ) -> list[TrackedRun]:
-    """Return the runs that meet a condition, deleted ones left out, from the tables of a SQLite store.
+    """Return the runs that meet a condition, without deleted runs, from the tables of a SQLite store.
 
     Args:
         tables: Open store.
         where: Condition on the columns of the table `runs`.
         values: Values of the condition.
         limit: Largest number of runs; -1 for all.
-        oldest_first: Whether the runs are in the order of their start, not newest first.
+        oldest_first: Whether the oldest run is first; otherwise the newest run is first.
     """
     order = "ASC" if oldest_first else "DESC"
     rows = tables.execute(
@@ -142,7 +142,7 @@ def _of_kind(tables: sqlite3.Connection, kind: RunKind, limit: int) -> list[Trac
 
 
 def metric_value(row: sqlite3.Row) -> float:
-    """Return the value of a row of a table of metrics, which has a column for NaN."""
+    """Return the metric value of a table row, which marks NaN in a separate column."""
     return math.nan if row["is_nan"] else row["value"]
 
 

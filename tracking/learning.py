@@ -14,7 +14,7 @@ from shunter.hardware.cost.residual import StepObservation
 from shunter.tracking.runs import LONGEST_TAG, open_run
 
 STEPS = "learning.steps"
-# The lists of matrix products and accesses of a workload are long and not used as training data.
+# The lists of matrix products and accesses of a workload are long, and predictions do not use them.
 _LISTS = {"workload": {"matmuls", "dense", "access_curve"}}
 
 
@@ -29,7 +29,7 @@ def log_steps(run_id: str, observations: Sequence[StepObservation]) -> None:
 
 
 def step_tags(observations: Sequence[StepObservation]) -> dict[str, str]:
-    """Return the tag with the observations; the oldest are dropped beyond `LONGEST_TAG`, but one always remains."""
+    """Return the tag with the observations; if it exceeds `LONGEST_TAG`, without the oldest, but at least one."""
     kept = list(observations)
     while len(kept) > 1 and len(_text(kept)) > LONGEST_TAG:
         kept.pop(0)

@@ -1,4 +1,4 @@
-"""Leftovers of killed processes, which no registered model, resumable run or history needs."""
+"""Leftovers of killed processes: data that no registered model, resumable run or history needs."""
 
 import os
 import re
@@ -30,8 +30,8 @@ class Leftover:
     """Data that is no longer needed.
 
     Attributes:
-        what: Description of the kind.
-        name: Path or id.
+        what: Description of the kind of leftover.
+        name: Path or id of the data.
         age_seconds: Time since the last write in seconds.
         size_bytes: Size on disk in bytes.
         remove: Function that removes the data.
@@ -113,7 +113,7 @@ def on_disk(what: str, path: Path, lock: FileLock | None = None) -> Iterator[Lef
     """Yield a file or folder as a leftover, unless another process has removed it.
 
     Args:
-        what: Description of the kind.
+        what: Description of the kind of leftover.
         path: File or folder.
         lock: Lock to hold during the removal.
     """
@@ -141,7 +141,7 @@ def _bytes(found: list[os.stat_result]) -> int:
 
 
 def _tree(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield a path and all paths below it with their status, without those that other processes remove meanwhile."""
+    """Yield a path and all paths below it with their status; skip paths that other processes remove meanwhile."""
     below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
     for one in (path, *below):
         if (status := _status(one)) is not None:
@@ -149,7 +149,7 @@ def _tree(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """Return the status of a path itself, not of what it links to; None if the path does not exist."""
+    """Return the status of a path without following links; None if the path does not exist."""
     try:
         return path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -157,7 +157,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _unless_gone(function: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
-    """Raise the error of a removal unless another process was faster."""
+    """Raise the error of a removal unless another process has removed the path already."""
     if not isinstance(error[1], FileNotFoundError):
         raise error[1]
 

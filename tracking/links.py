@@ -17,7 +17,7 @@ VIEW = "workflowType=machine_learning"
 
 
 def pages_address() -> str:
-    """Return the address of MLflow's pages: of the tracking server, or of the server that `shunter ui` starts."""
+    """Return the address of MLflow's pages on the tracking server, or on the server that `shunter ui` starts."""
     link = tracking_address().link
     if link.startswith(("http://", "https://")):
         return link.rstrip("/")
@@ -43,7 +43,7 @@ def log_description(run_id: str, decision: str) -> None:
         decision: Reason for the chosen placement.
     """
     text = plain(decision)
-    with suppress(TrackingError):  # a store that cannot be reached yet knows no address
+    with suppress(TrackingError):  # without a store no address is known yet
         text = f"{text}\n\n[Report]({_run_page(run_id)}/artifacts/report.html?{VIEW})"
     store = open_store()
     with tracking_errors():

@@ -19,8 +19,8 @@ from shunter.tracking.store import (
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
-# Column of the list -> kind of entry, its name in `shunter.tracking.convention`, whose import takes seconds, and its
-# former name.
+# Column of the list -> kind of entry, its name, and its former name. The names are copied from
+# `shunter.tracking.convention`, because importing that module takes seconds.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "data": ("params", "data.name"),
     "model": ("params", "request.model"),
@@ -38,7 +38,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "energy_source": ("tags", "energy.source"),
     "registered": ("tags", "model.registered"),
 }
-# The same for a model version: figures of the run that produced the version.
+# Columns of the list of model versions: entries of the run that produced the version.
 VERSION_COLUMNS = {
     **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "test_rmse", "test_mae")},
     **{name: COLUMNS[name] for name in ("total_seconds", "energy_joules")},
@@ -73,7 +73,7 @@ def list_trainings(limit: int = 20) -> list[Row]:
 
 
 def auc_gain_per_kilojoule(auc: float | None, joules: float | None) -> float | None:
-    """Return the test AUC above that of chance, 0.5, by kilojoule of the whole command; None if unknown."""
+    """Return the test AUC above 0.5 per kilojoule of the whole command; None if unknown."""
     return None if auc is None or not joules else (auc - 0.5) / (joules / 1e3)
 
 
@@ -82,8 +82,8 @@ def list_versions() -> list[Row]:
 
     Returns:
         One row per version with `name`, `version`, `aliases`, `registered_at` (seconds since 1970), `run_id`, and the
-        names in `VERSION_COLUMNS`, None for unknown values. `model` is the families that the version holds, with its
-        compression, and of a version that an earlier Shunter registered the family that was requested.
+        names in `VERSION_COLUMNS`, None for unknown values. `model` is the version's families with its compression, or
+        the requested family for a version that an earlier release registered.
 
     Raises:
         TrackingError: the store cannot be read.
@@ -113,8 +113,8 @@ def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path]
         alias: Alias of the version.
 
     Returns:
-        None if the store is not a SQLite file, has no such version, or the files are not on this machine; MLflow's
-        client then finds the version or gives the reason.
+        Number and folder. None if the store is not a SQLite file, has no such version, or the files are not on this
+        machine; MLflow's client then finds the version or raises the error.
     """
     file = store_file() if has_store() else None
     if file is None:
@@ -217,7 +217,7 @@ def _entries(tables: sqlite3.Connection, run_id: str | None, columns: Mapping[st
 
 
 def _row_of(columns: Mapping[str, tuple[str, ...]], value_of: Callable[[tuple[str, str]], Any]) -> Row:
-    """Return the value of each column under the first of its names that the run has; None if it has none.
+    """Return the value of each column, by the first of its names that the run has; None if the run has no value.
 
     Args:
         columns: Columns of the list.

@@ -1,4 +1,4 @@
-"""Loggers beside MLflow, which get the same figures as the runs of one tree."""
+"""Additional loggers, which get the same figures as MLflow for all runs of a tree."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class RunLogger(Protocol):
-    """Logger of one tree of runs; called from several threads."""
+    """Logger for one tree of runs; its methods are called from several threads."""
 
     def begin(self, run_id: str, name: str, kind: str) -> None:
         """Begin a run.
@@ -39,10 +39,10 @@ class RunLogger(Protocol):
 
 
 class OpenLoggers:
-    """Loggers of the trees of runs that this process writes at the moment.
+    """Loggers of all trees of runs that this process currently writes.
 
-    The trials of a search run in threads of their own, and each opens the store itself. A run therefore finds the
-    loggers of its tree by its id. A logger that fails is left out from then on, since MLflow has all figures.
+    The trials of a search run in separate threads, and each trial opens the store separately. The loggers of a tree are
+    therefore found by the id of a run. A logger that fails is not called again, since MLflow has all figures.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class OpenLoggers:
 
     @contextmanager
     def of_tree(self, run_id: str, name: str, loggers: Mapping[str, RunLogger]) -> Iterator[None]:
-        """Write a run and its children to loggers while the block runs.
+        """Write a run and its children to loggers for the duration of the `with` block.
 
         Args:
             run_id: MLflow's id of the parent run.
@@ -67,7 +67,7 @@ class OpenLoggers:
                 self.end(one)
 
     def begin_child(self, run_id: str, name: str, tags: Mapping[str, str]) -> None:
-        """Write a new run to the loggers of its parent, if there are any."""
+        """Write a new run to the loggers of its parent run."""
         tree = self._by_run.get(tags.get("mlflow.parentRunId", ""))
         if tree is not None:
             self._by_run[run_id] = tree
@@ -98,7 +98,7 @@ def opened(names: Sequence[str], root: Path, tree: str) -> dict[str, RunLogger]:
 
     Args:
         names: Names of the loggers.
-        root: Folder in which each logger has a folder of its own.
-        tree: Name of the tree in its files.
+        root: Folder in which each logger has a separate folder.
+        tree: Name of the tree in the loggers' files.
     """
     return {name: LOGGERS.load(name)(root / name, tree) for name in names}

@@ -9,7 +9,7 @@
 
 A write may be delivered twice, for instance if a process is killed between the store's answer and its record. The
 writes are idempotent, so that the second delivery changes nothing (`shunter.tracking.entries`). All processes of one
-home share the outbox. The password of a store is in no file but comes from the environment.
+home share the outbox. The password of a store is never stored in a file; it is read from the environment.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from shunter.errors import TrackingError
 from shunter.secrets import without_secrets
 from shunter.settings import settings
 
-LOCAL = "local-"  # prefix of the id of a run that the store does not know yet
+LOCAL = "local-"  # prefix of the id of a run that is not in the store yet
 RETRY_SECONDS = 10.0
-MOST_FAILURES = 20  # failures of one write while the store answers, after which the write may be refused
+MOST_FAILURES = 20  # number of failures of one write, while the store answers, after which the write is refused
 AT_ONCE = 3  # failures of one write in one delivery attempt
 Entry = dict[str, Any]
 Deliver = Callable[[Entry], str | None]
@@ -64,7 +64,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Numbers of delivered, refused and still queued writes of a delivery attempt."""
+    """Numbers of delivered, refused and queued writes after a delivery attempt."""
 
     delivered: int
     refused: int
@@ -81,7 +81,7 @@ class Outbox:
     def __init__(self, store: str) -> None:
         self.store = without_secrets(store)
         home = settings().home
-        # The key of a store within the home does not depend on the path of the home.
+        # For a store within the home the name of the outbox does not depend on the path of the home.
         self.directory = home / "outbox" / _key(self.store.replace(str(home.resolve()), "$SHUNTER_HOME"))
         self._journal = self.directory / "journal.jsonl"
         self._delivered = self.directory / "delivered"
@@ -128,13 +128,13 @@ class Outbox:
         return str(target.relative_to(self.directory))
 
     def real_id(self, run_id: str) -> str:
-        """Return the store's id of a run created during an outage, once delivered; else return `run_id` unchanged."""
+        """Return the store's id of a run created during an outage, if it is delivered; otherwise return `run_id`."""
         if not run_id.startswith(LOCAL):
             return run_id
         return self._known_runs().get(run_id, run_id)
 
     def known(self, value: Any) -> Any:
-        """Return a write, or a part of a write, with local run ids replaced by the store's ids where known."""
+        """Return a write, or a part of a write, with local run ids replaced by the known ids of the store."""
         if isinstance(value, str):
             return self.real_id(value)
         return {name: self.known(part) for name, part in value.items()} if isinstance(value, dict) else value
@@ -160,7 +160,7 @@ class Outbox:
         with self._lock():
             with contextlib.suppress(OSError):
                 (self.directory / "attempted").touch()
-            self._known_runs()  # first, since a damaged file resets the position to the first line
+            self._known_runs()  # called first, since a damaged file resets the position to the first line
             lines = self._lines()
             place = before = self._place(lines)
             refused = 0
@@ -173,12 +173,15 @@ class Outbox:
                     place = _Place(place.journal, place.position + 1)
                     self._note(place)
                 self._clear()
-            except (StoreAwayError, OSError):  # OSError: a full disk; writes without a record are delivered again
+            except (
+                StoreAwayError,
+                OSError,
+            ):  # OSError: a full disk; writes without a recorded delivery are delivered again
                 pass
             return Delivery(place.position - before.position - refused, refused, len(lines) - place.position)
 
     def _reason_to_refuse(self, lines: list[bytes], place: _Place, deliver: Deliver) -> str | None:
-        """Deliver the next line; return the reason of a refusal, None if the store accepts the write.
+        """Deliver the next line; return the reason if the store refuses the write, otherwise None.
 
         Raises:
             StoreAwayError: The write must be tried again later.
@@ -197,7 +200,7 @@ class Outbox:
                     return str(error)
             except StoreAwayError:
                 raise
-            except Exception as error:  # any error: later writes must not wait for a write that always fails
+            except Exception as error:  # any error, since later writes must not wait for a write that always fails
                 return str(error)
             else:
                 self._remember(entry, opened)
@@ -205,7 +208,7 @@ class Outbox:
         raise StoreAwayError("a write fails")
 
     def _takes(self, lines: list[bytes], deliver: Deliver) -> bool:
-        """Return True if the store accepts the first of the lines; the write is delivered again in its turn."""
+        """Return True if the store accepts the first of the lines as a test; the write is delivered again later."""
         try:
             entry = _entry(lines[0])
             self._remember(entry, deliver(self.known(entry)))
@@ -223,7 +226,7 @@ class Outbox:
 
     def _clear(self) -> None:
         """Delete the journal and its files after complete delivery."""
-        self._journal.unlink()  # first, so that remaining files after a kill belong to no journal
+        self._journal.unlink()  # deleted first, so that files that remain after a kill belong to no journal
         self._delivered.unlink(missing_ok=True)
         shutil.rmtree(self.directory / "files", ignore_errors=True)
 
@@ -236,7 +239,7 @@ class Outbox:
     def _known_runs(self) -> dict[str, str]:
         """Return the store's ids by local id of the runs created while the store was unreachable.
 
-        A damaged file is quarantined. All writes are then delivered again from the first, which creates no run twice.
+        A damaged file is quarantined. All writes are then delivered again from the first; no run is created twice.
         """
         is_there = self._runs.exists()
         known = read_or_quarantine(self._runs, json_object)
@@ -245,7 +248,7 @@ class Outbox:
         return known or {}
 
     def _append_line(self, line: str) -> None:
-        """Append a complete line or nothing; an incomplete last line after a power cut becomes a line of its own."""
+        """Append a complete line or nothing; an incomplete last line after a power cut becomes a separate line."""
         with self._journal.open("ab", buffering=0) as stream:
             end = stream.tell()
             left = (b"" if self._ends_whole(end) else b"\n") + line.encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Retries of calls to an unreachable or failing store, for calls whose answer is needed at once."""
+"""Retries of calls to an unreachable or failing store, for calls that cannot be queued."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from shunter.tracking.outbox import StoreAwayError
 from shunter.tracking.store import is_file_store, tracking_address
 
 SERVER_PATIENCE_SECONDS = 600.0  # retry time of one call to a server; a repeated command resumes at this call
-FILE_PATIENCE_SECONDS = 15.0  # retry time of one call to the own SQLite file, which is only locked briefly
+FILE_PATIENCE_SECONDS = 15.0  # retry time of one call to the home's SQLite file, which is only locked briefly
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 30.0  # each delay is twice the previous delay
 
 Answer = TypeVar("Answer")

@@ -1,4 +1,4 @@
-"""Logging of runs of kind `profile`: the figures of the machine, and pictures."""
+"""Logging of runs of kind `profile`: measured figures of the machine, and plots."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ def log_profiles(run_id: str, profiles: Sequence[HardwareProfile]) -> None:
 
 
 def log_pictures(run_id: str, pictures: Iterable[Path]) -> None:
-    """Keep image files, under `pictures`.
+    """Log image files as artifacts in the folder `pictures`.
 
     Raises:
         TrackingError: the store fails.

@@ -9,7 +9,7 @@ from shunter.engine.ranking.fusion import Fusion
 from shunter.models.graph import GraphSpec, learns_in_steps
 from shunter.tracking.convention import TRAINING_METRICS, Values
 
-INDEX = "ranking.index"  # tag: how the best items will be found, and what an index of their vectors would find
+INDEX = "ranking.index"  # tag: search method for the best items, and recall of an index of the item vectors
 
 
 def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Values:
@@ -19,13 +19,13 @@ def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Va
 
 
 def ranking_metrics(metrics: RankingMetrics, split: Literal["validation", "test"] = "validation") -> Values:
-    """Quality of a ranking: `quality.ndcg20` and so on on the validation part, `quality.test.*` on the test part."""
+    """Return the metrics of a ranking: `quality.*` on the validation part, `quality.test.*` on the test part."""
     prefix = "quality" if split == "validation" else "quality.test"
     return {f"{prefix}.{name}": value for name, value in asdict(metrics).items()}
 
 
 def popularity_metrics(metrics: RankingMetrics | None) -> Values:
-    """Quality of the order by popularity on the test part: `baseline.popularity.test.*`; empty where unknown."""
+    """Return the test metrics of a ranking by popularity, `baseline.popularity.test.*`; empty if unknown."""
     if metrics is None:
         return {}
     return {f"baseline.popularity.test.{name}": getattr(metrics, name) for name in ("ndcg20", "recall20")}

@@ -1,4 +1,4 @@
-"""Reports of a parent run: the configuration, files and the training curves."""
+"""Logging of a parent run's configuration, files and training curves."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ TRAINING_CURVE = "training_curve.html"
 
 
 def log_config(run_id: str, name: str, config: BaseModel | Sequence[BaseModel] | Mapping[str, Any]) -> None:
-    """Keep a configuration, or anything else made of plain values, as the artifact `config/<name>.json`.
+    """Log a configuration, or any other JSON value, as the artifact `config/<name>.json`.
 
     Raises:
         TrackingError: the store fails.
@@ -41,7 +41,7 @@ def log_request(run_id: str, request: Request, command: str) -> None:
 
 
 def log_text(run_id: str, name: str, text: str) -> None:
-    """Keep a text as an artifact.
+    """Log a text as an artifact.
 
     Raises:
         TrackingError: the store fails.
@@ -52,7 +52,7 @@ def log_text(run_id: str, name: str, text: str) -> None:
 
 
 def log_files(run_id: str, paths: Iterable[Path], folder: str | None = None) -> None:
-    """Keep files as artifacts, in a folder of the run or at its root.
+    """Log files as artifacts, in a folder of the run or at its root.
 
     Raises:
         TrackingError: the store fails.
@@ -69,9 +69,9 @@ def log_training_curve(
     """Log one figure with the curves of several training jobs, as the artifact `training_curve.html`.
 
     Args:
-        parent_run_id: Run that shows it.
-        histories: Reports of each training run, by the name it shall bear in the legend.
-        select_by: Figure by which an epoch is the best.
+        parent_run_id: Run that gets the artifact.
+        histories: Epoch reports of each training run, by its name in the legend.
+        select_by: Selection metric, which determines the best epoch.
 
     Raises:
         TrackingError: the store fails.
@@ -79,13 +79,13 @@ def log_training_curve(
     run = open_run(parent_run_id)
     with tempfile.TemporaryDirectory() as folder, tracking_errors():
         path = Path(folder) / TRAINING_CURVE
-        # The library goes into the file, so that it shows without a network too.
+        # The file includes the plotting library, so that the figure is shown without a network too.
         training_curve(histories, select_by).write_html(path, include_plotlyjs=True)
         run.client.log_artifact(parent_run_id, str(path))
 
 
 def training_curve(histories: Mapping[str, Sequence[EpochReport]], select_by: SelectBy = "ne") -> "Figure":
-    """Draw validation NE and log loss over the epochs, or relative and mean loss of numbers; best epochs are marked."""
+    """Plot validation NE and log loss, or relative and mean loss of a numeric label, over epochs; mark best epochs."""
     from plotly.colors import qualitative
     from plotly.subplots import make_subplots
 
@@ -109,7 +109,7 @@ def training_curve(histories: Mapping[str, Sequence[EpochReport]], select_by: Se
 def _add_training(
     figure: "Figure", name: str, history: Sequence[EpochReport], colour: str, select_by: SelectBy
 ) -> None:
-    """Three lines: NE or relative loss on the left, two losses on the right; a click in the legend hides all three."""
+    """Add three lines: NE or relative loss on the left axis, two losses on the right; one legend entry for all."""
     entropy = [report.validation.ne for report in history]
     relative, loss = ("NE", "log loss") if history[0].validation.rmse is None else ("relative loss", "loss")
     losses = [report.validation.loss_by(select_by) for report in history]

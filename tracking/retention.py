@@ -1,8 +1,8 @@
-"""Cleanup of long unused data: data sets of the cache, counted steps, and rows of MLflow's database.
+"""Cleanup of data that was not used for long: cached data sets, operation counts, and rows of MLflow's database.
 
-The history stays, since the planner learns from every run. Unused data sets are removed and ingested again on request.
-Runs that a user deleted in MLflow are removed too. Samples of CPU and memory use of old runs are also removed, since
-the samples are most of the rows and of no use long after a run. The operator of a server cleans a store on that server.
+The history of runs is never removed, since the planner learns from every run. Unused data sets are removed and ingested
+again on request. Runs that a user deleted in MLflow are removed too. Samples of CPU and memory use of old runs are also
+removed, since the samples are most of the rows and of no use long after a run. A store on a server is not cleaned.
 """
 
 import sqlite3
@@ -51,7 +51,7 @@ def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Itera
 
 
 def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield counted steps of architectures that no command has used for a while; these are counted again on demand.
+    """Yield files with operation counts of architectures that no command has used for a while.
 
     Args:
         min_age_seconds: Smallest time in seconds since the last use of a file.
@@ -62,9 +62,7 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield stored baselines, features of data and frames that nothing has used for a while.
-
-    All of these are made again on demand.
+    """Yield stored baselines, data features and frames that were not used for a while; they are made again on demand.
 
     Args:
         min_age_seconds: Smallest time in seconds since the last use.
@@ -80,7 +78,7 @@ def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield the system samples of old runs, and runs deleted in MLflow; nothing unless the store is the home's own.
+    """Yield the system samples of old runs, and runs deleted in MLflow, if the store is the home's SQLite file.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -145,7 +143,7 @@ def _remove_samples(database: Path, before: int) -> None:
 
 
 def _remove_runs(runs: Sequence[str]) -> None:
-    """Remove deleted runs with `mlflow gc`, which removes all data of a run."""
+    """Remove runs that were deleted in MLflow, with all their data, by `mlflow gc`."""
     store = ("--backend-store-uri", tracking_uri(), "--tracking-uri", tracking_uri())
     command = ["-m", "mlflow", "gc", *store, "--run-ids", ",".join(runs)]
     done = run_python(*command)

@@ -1,4 +1,4 @@
-"""Filter and order of listed runs: `auc > .8 and energy < 2 kJ`, sorted by one quantity."""
+"""Filtering of listed runs, such as `auc > .8 and energy < 2 kJ`, and sorting by one quantity."""
 
 import operator
 import re
@@ -13,12 +13,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Quantity:
-    """Column of the list of runs by which runs are filtered or sorted.
+    """Column by which listed runs can be filtered or sorted.
 
     Attributes:
         column: Name of the column in `shunter.tracking.listing.COLUMNS`.
-        units: Factor of each unit that a value may have; None for a column of text.
-        is_best_high: Whether a high value comes first.
+        units: Factor of each unit that a value may have; None for a text column.
+        is_best_high: Whether high values are sorted first.
     """
 
     column: str
@@ -76,7 +76,7 @@ def parse_filter(text: str) -> tuple[Comparison, ...]:
     """Parse comparisons joined by `and`, such as `auc > .8 and time < 2 min`.
 
     Raises:
-        RequestError: The text is no such condition, or names an unknown unit.
+        RequestError: The text is not a valid condition, or names an unknown unit.
         UnknownNameError: The text names an unknown quantity.
     """
     return tuple(_comparison(part) for part in re.split(r"\s+and\s+", text))
@@ -92,7 +92,7 @@ def select_runs(rows: Sequence[Row], comparisons: Sequence[Comparison], sort: st
         limit: Largest number of runs.
 
     Raises:
-        UnknownNameError: The runs cannot be sorted by this.
+        UnknownNameError: The runs cannot be sorted by `sort`.
     """
     if sort not in SORTED_BY:
         raise UnknownNameError("quantity to sort by", sort, SORTED_BY)

@@ -37,9 +37,9 @@ from shunter.tracking.store import open_store, tracking_errors, tracking_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED", "SCHEDULED"]
 UNFINISHED = "RUNNING"
-INTERRUPTED: Status = "SCHEDULED"  # of a run that resumes later; MLflow shows KILLED in red, as it shows failures
+INTERRUPTED: Status = "SCHEDULED"  # status of a run that can be resumed; MLflow would show KILLED in red, like failures
 DETAILS = "details"  # folder of the artifacts with all figures of a parent run
-LONGEST_TAG = 5_000  # characters of a tag that every MLflow store accepts
+LONGEST_TAG = 5_000  # largest number of characters in a tag that every MLflow store accepts
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Run:
         self._log([(name, value, step or 0) for name, value in values.items()])
 
     def log_figures(self, part: str, figures: Mapping[str, Any]) -> None:
-        """Write figures of a parent run: `details/PART.json`, and metrics of those by which runs are compared.
+        """Write figures of a parent run to `details/PART.json`, and the figures for comparisons of runs as metrics.
 
         Args:
             part: Part of the run; a second call with the same part replaces its figures.
-            figures: Values by name; nothing is written without values.
+            figures: Values by name; if empty, nothing is written.
         """
         if not figures:
             return
@@ -223,7 +223,7 @@ def status_of(run_id: str) -> str:
 
 
 def give_up(run_id: str) -> None:
-    """End an unfinished run as KILLED, because nothing can resume the run any more.
+    """End an unfinished run as KILLED, because it can no longer be resumed.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -234,7 +234,7 @@ def give_up(run_id: str) -> None:
 
 @contextlib.contextmanager
 def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
-    """Create a child run and end the run after the block: FINISHED, FAILED on an error, KILLED on Ctrl-C.
+    """Create a child run, and end it after the block as FINISHED, as FAILED on an error, or as KILLED on Ctrl-C.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -260,7 +260,7 @@ def closing(run_id: str, *, is_resumable: bool = False) -> Iterator[None]:
         is_given_up = isinstance(error, StoppedError) and error.is_exploration
         is_failure = isinstance(error, Exception) and not (isinstance(error, ProcessLostError) or is_given_up)
         status = "FAILED" if is_failure else INTERRUPTED if is_resumable else "KILLED"
-        with contextlib.suppress(TrackingError):  # the first error is the one to report
+        with contextlib.suppress(TrackingError):  # the error of the block is raised instead
             finish(run_id, status, reason=f"{type(error).__name__}: {error}")
         raise
     finish(run_id)
@@ -270,7 +270,7 @@ def closing(run_id: str, *, is_resumable: bool = False) -> Iterator[None]:
 def system_metrics(run_id: str, interval_seconds: int = 5) -> Iterator[None]:
     """Sample CPU, memory, disk, network and GPU use into the run (metrics `system/*`) during the block.
 
-    The samples are many and of little value alone, so a run that is not yet delivered to the store gets no samples.
+    The samples are numerous and of little value, so a run that is not yet delivered to the store gets no samples.
     """
     run_id = open_store().real_id(run_id)
     if run_id.startswith(LOCAL):
@@ -324,7 +324,7 @@ def _reopen(client: TrackingClient, run_id: str) -> bool:
 
 
 def _log_input(run: Run, dataset: Dataset) -> None:
-    """Write the data set as MLflow's run input, so that the compare view shows which runs share the data."""
+    """Write the data set as MLflow's run input, so that the compare view shows the data set of each run."""
     from mlflow.entities import Dataset as InputDataset
     from mlflow.entities import DatasetInput, InputTag
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 EXPERIMENT = "shunter/train"
-# Experiment of each kind of run; all other kinds are in `EXPERIMENT`, and child runs in that of their parent. MLflow's
-# first page has room for five experiments. Homes of earlier versions have runs of all kinds in `EXPERIMENT`.
+# Experiment of each kind of run; all other kinds are in `EXPERIMENT`, and child runs in their parent's experiment.
+# MLflow's first page shows five experiments. Homes of earlier versions have runs of all kinds in `EXPERIMENT`.
 EXPERIMENT_OF_KIND = {
     "nightly": "shunter/nightly",
     "rollback": "shunter/nightly",
@@ -43,21 +43,21 @@ EXPERIMENT_OF_KIND = {
 EXPERIMENTS = (EXPERIMENT, *dict.fromkeys(EXPERIMENT_OF_KIND.values()))
 # Condition on the column `experiment_id` of a table of a SQLite store.
 OF_EXPERIMENTS = f"experiment_id IN (SELECT experiment_id FROM experiments WHERE name IN {EXPERIMENTS})"
-# MLflow opens such an experiment on the table of runs, not on the traces of language models.
+# MLflow opens an experiment with these tags on the table of runs, not on the traces of language models.
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 SQLITE = "sqlite:///"
 OPTIONAL_FOR_MLFLOW = ("pandas", "polars", "scipy")
 
 
 def tracking_uri() -> str:
-    """Return the full address of MLflow's store including secrets; for messages use `tracking_address`."""
+    """Return the full address of MLflow's store including secrets; in messages use `tracking_address`."""
     return tracking_address().secret
 
 
 def tracking_address() -> Address:
     """Return the address of MLflow's store: the environment's `MLFLOW_TRACKING_URI`, else a SQLite file of the home.
 
-    The path of a SQLite file is absolute, because the processes that open the file have other working folders.
+    The path of a SQLite file is absolute, because the processes that open the file have different working folders.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{settings().tracking_root.resolve() / 'mlflow.db'}"
     path = given.removeprefix(SQLITE)
@@ -72,8 +72,8 @@ def artifact_root() -> str:
 def open_store() -> TrackingClient:
     """Return a client of the store; the first call creates the store.
 
-    The client does not use MLflow's global state. Every call names its run, so that threads and tasks do not write into
-    each other's runs.
+    The client does not use MLflow's global state: every call has the id of its run, so that threads and tasks do not
+    write to each other's runs.
 
     Raises:
         TrackingError: The store cannot be reached or created.
@@ -86,14 +86,15 @@ def open_store() -> TrackingClient:
 def import_mlflow_alone() -> None:
     """Load MLflow's client as in an installation without pandas, polars and scipy, which MLflow loads if it finds them.
 
-    Their import takes a fifth of the time of a command that changes one version. For processes that end after such a
-    change: pandas frames are no data sets of MLflow then. Nothing happens if MLflow is loaded.
+    Importing these packages takes a fifth of the time of a command that changes one version. This is only for processes
+    that end soon, because MLflow then does not accept pandas frames as data sets. If MLflow is already loaded, the
+    function does nothing.
     """
     modules: dict[str, Any] = sys.modules
     if "mlflow" in modules:
         return
     absent = [name for name in OPTIONAL_FOR_MLFLOW if name not in modules]
-    modules.update(dict.fromkeys(absent))  # None is to an import statement a package that is not installed
+    modules.update(dict.fromkeys(absent))  # an entry of None makes an import statement fail, as without the package
     try:
         with loading("mlflow"):
             import_module("mlflow")
@@ -143,7 +144,7 @@ def has_store() -> bool:
 
 
 def experiment_ids(client: "MlflowClient") -> list[str]:
-    """Return the ids of the existing experiments with runs of Shunter."""
+    """Return the ids of Shunter's existing experiments."""
     found = client.search_experiments(filter_string="name LIKE 'shunter/%'")
     return [experiment.experiment_id for experiment in found if experiment.name in EXPERIMENTS]
 
@@ -196,8 +197,13 @@ def tracking_errors() -> Iterator[None]:
 
 
 def _store_errors() -> tuple[type[Exception], ...]:
-    """Return the classes of errors of the store; a library that is not loaded has raised none."""
-    own = (OSError, StoreAwayError, json.JSONDecodeError, ModuleNotFoundError)  # the last: no driver of the database
+    """Return the error classes of the store, without those of libraries that are not loaded."""
+    own = (
+        OSError,
+        StoreAwayError,
+        json.JSONDecodeError,
+        ModuleNotFoundError,
+    )  # ModuleNotFoundError: no database driver
     foreign = (("mlflow.exceptions", "MlflowException"), ("sqlalchemy.exc", "SQLAlchemyError"))
     return (*own, *(getattr(sys.modules[module], name) for module, name in foreign if module in sys.modules))
 
@@ -219,7 +225,7 @@ def _reason(error: Exception) -> str:
 
 
 def deliver() -> Delivery:
-    """Deliver the writes that are queued since the store was unreachable.
+    """Deliver the writes that were queued while the store was unreachable.
 
     Raises:
         TrackingError: the store cannot be opened.
@@ -234,7 +240,7 @@ def undelivered() -> int:
     return Outbox(tracking_uri()).waiting()
 
 
-# Columns with paths in MLflow 3.17, which is pinned; columns missing in another version are skipped.
+# Columns with paths in MLflow 3.17; columns that another version lacks are skipped.
 COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -267,7 +273,7 @@ def follow_move(database: Path, root: Path) -> bool:
 
 
 def _former_root(connection: sqlite3.Connection) -> str | None:
-    """Return the artifact folder of Shunter's experiments, which all have the same."""
+    """Return the artifact folder that all of Shunter's experiments share."""
     try:
         found = connection.execute(f"SELECT artifact_location FROM experiments WHERE {OF_EXPERIMENTS}").fetchone()
     except sqlite3.Error:  # no tables yet, or locked: opening the store reports the error
@@ -276,19 +282,20 @@ def _former_root(connection: sqlite3.Connection) -> str | None:
 
 
 def read_store(of_tables: Callable[[sqlite3.Connection], Found], of_mlflow: Callable[[], Found]) -> Found:
-    """Return what the tables of a SQLite store hold; without such tables, what MLflow's client finds.
+    """Read a SQLite store from its tables, and any other store with MLflow's client.
 
-    The import of MLflow's client takes seconds. Tables of another schema version and stores on a server need it.
+    The import of MLflow's client takes seconds, so the client is used only for stores on a server and for tables of
+    another schema version.
 
     Args:
-        of_tables: Reads the tables of an existing SQLite store.
-        of_mlflow: Reads any store by MLflow's client.
+        of_tables: Function that reads the tables of an existing SQLite store.
+        of_mlflow: Function that reads any store with MLflow's client.
 
     Raises:
         TrackingError: The store cannot be read.
     """
     if file := store_file():
-        # No such table: of another version.
+        # The table does not exist: the schema is of another version.
         with contextlib.suppress(sqlite3.OperationalError), open_tables(file) as tables:
             return of_tables(tables)
     with tracking_errors():

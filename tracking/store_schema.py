@@ -31,7 +31,7 @@ SEEDED = {"experiments": f"experiment_id = {DEFAULT_EXPERIMENT}", "workspaces": 
 def ensure_schema(database: Path, artifact_root: str) -> None:
     """Create or migrate the schema of a store to that of the installed MLflow; an up-to-date store is unchanged.
 
-    A store without user data, also one with an incomplete schema, gets new tables. A store with runs is migrated, and a
+    A store without user data, even with an incomplete schema, gets new tables. A store with runs is migrated, and a
     copy of its former state is stored next to the file.
 
     Args:
@@ -40,7 +40,7 @@ def ensure_schema(database: Path, artifact_root: str) -> None:
 
     Raises:
         TrackingError: The schema of a store with runs cannot be migrated; the store is unchanged.
-        sqlite3.Error: The file is no database, or cannot be read or written.
+        sqlite3.Error: The file is not a database, or cannot be read or written.
         OSError: The folder cannot be written.
     """
     if _is_ready(database):
@@ -64,10 +64,10 @@ def make_tables(folder: Path) -> Path:
 
 
 def revision_of(database: Path) -> str | None:
-    """Return the revision of a store's schema; None if it has none.
+    """Return the revision of a store's schema; None if the store has no schema.
 
     Raises:
-        sqlite3.Error: The file is no database or cannot be read.
+        sqlite3.Error: The file is not a database or cannot be read.
     """
     with opened(database) as tables:
         if "alembic_version" not in _table_names(tables):
@@ -99,7 +99,7 @@ def upgrade(database: Path, revision: str = "heads") -> None:
 
     is_new = revision_of(database) is None
     scripts = _scripts()
-    # Autocommit mode: neither Python nor Alembic begins a transaction within the one below.
+    # In autocommit mode neither Python nor Alembic begins a transaction within the transaction below.
     engine = create_engine(
         "sqlite://",
         creator=lambda: sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None),
@@ -193,7 +193,7 @@ def _config() -> "Config":
 
 def _keep_copy(database: Path, kept: Path) -> None:
     partial = kept.with_name(f"{kept.name}.partial")
-    partial.unlink(missing_ok=True)  # of a command that was killed
+    partial.unlink(missing_ok=True)  # may remain from a command that was killed
     begin_private(partial)
     copy_database(database, partial)
     partial.replace(kept)

@@ -1,4 +1,4 @@
-"""Run with its children, curves and artifacts, read from the store for reports."""
+"""Tree of a run with its children, curves and artifacts, read from the store for reports."""
 
 import json
 import sqlite3
@@ -26,7 +26,7 @@ CURVES = (
 )
 LARGEST_ARTIFACT_BYTES = 8 << 20
 MOST_CHILDREN = 1_000
-FOLDERS = ("", "config", "model_card", DETAILS)  # of a run's artifacts
+FOLDERS = ("", "config", "model_card", DETAILS)  # folders of a run's artifacts that are read
 TEXTS = frozenset((".json", ".md", ".txt", ".svg"))
 Point = tuple[int, float]
 
@@ -48,7 +48,7 @@ class RunTree:
     artifacts: Mapping[str, str]
 
     def of_kind(self, *kinds: str) -> list[TrackedRun]:
-        """Return the children of some kinds."""
+        """Return the children of the given kinds."""
         return [child for child in self.children if child.kind in kinds]
 
 
@@ -59,9 +59,9 @@ def read_tree(run_id: str) -> RunTree:
         run_id: Full id of the run.
 
     Raises:
-        TrackingError: the store cannot be read, or holds no such run.
+        TrackingError: the store cannot be read, or has no such run.
     """
-    prepare_store()  # whose artifacts may have moved
+    prepare_store()  # updates the paths of artifacts after a move of the store
     run_id = Outbox(tracking_uri()).real_id(run_id)
 
     def of_tables(tables: sqlite3.Connection) -> RunTree:
@@ -102,7 +102,7 @@ def _tree(
     curves: Mapping[str, Mapping[str, tuple[Point, ...]]],
     artifacts: dict[str, str],
 ) -> RunTree:
-    """Return the tree; the figures in the parent's details are among its metrics, not among its artifacts."""
+    """Return the tree; figures of the details artifacts are returned as metrics of the parent run."""
     details = [artifacts.pop(path) for path in list(artifacts) if path.startswith(f"{DETAILS}/")]
     figures: dict[str, float] = {}
     for text in details:
@@ -130,7 +130,7 @@ def read_artifact(run_id: str, path: str) -> str | None:
 
 
 def _folder(tables: sqlite3.Connection, run_id: str) -> Path | None:
-    """Return the folder of a run's artifacts; None if it is not on this machine."""
+    """Return the folder of a run's artifacts; None if the folder is not on this machine."""
     row = tables.execute(f"SELECT artifact_uri FROM runs WHERE {WITH_ID}", (run_id,)).fetchone()
     address = urlparse(row["artifact_uri"] or "mlflow-artifacts:") if row is not None else None
     return Path(unquote(address.path)) if address is not None and address.scheme in {"", "file"} else None
@@ -146,7 +146,7 @@ def _curves_in(tables: sqlite3.Connection, run: TrackedRun) -> dict[str, tuple[P
 
 
 def _texts_in(root: Path) -> dict[str, str]:
-    """Return the small text artifacts as `_texts`."""
+    """Return the small text artifacts in a folder of this machine; see `_texts`."""
     return {
         file.relative_to(root).as_posix(): file.read_text(encoding="utf-8", errors="replace")
         for folder in FOLDERS

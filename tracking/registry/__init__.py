@@ -9,7 +9,7 @@ __all__ = ["load_champion"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of `__all__` when it is first used, because the import takes seconds."""
+    """Import a name of `__all__` at its first use, because the import takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from shunter.tracking.registry import models

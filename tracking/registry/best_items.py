@@ -1,4 +1,4 @@
-"""Recommendation of the best items for users by a ranking model: exact, or approximate with an index."""
+"""Recommendation of the best items for users by a ranking model, exactly or approximately with an index."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +27,8 @@ _NOWHERE = np.empty(0, np.int64)
 def _pairs_of(scorer: RankingScorer, rows: pl.DataFrame) -> tuple[pl.DataFrame, ValueCounts]:
     """Return the distinct (user, item) pairs of raw rows, and the counts of their values.
 
-    A value keeps the text of its first row. Its key is the encoder's: equal for `5`, `5.0` and ` 5 `, and 0 for a
-    missing value. The id of a value that is not in the model's vocabulary is 0.
+    A value has the text of its first row. The key of a value is the encoder's key: equal for `5`, `5.0` and ` 5 `, and
+    0 for a missing value. The id of a value that is not in the model's vocabulary is 0.
     """
     columns: dict[str, pl.Series] = {}
     flags: list[np.ndarray] = []
@@ -55,7 +55,7 @@ class Seen:
     """Interactions of users in a log, which are not recommended again, and the candidate items.
 
     Attributes:
-        pairs: Distinct (user, item) pairs: the raw texts `user` and `item`, and `_key` and `_id` of both.
+        pairs: Distinct (user, item) pairs, with the raw texts `user` and `item`, and the keys and ids of both.
         items: Distinct items of the model's vocabulary, in order of first occurrence: `item`, `item_key`, `item_id`.
         counts: Counts of known, unknown and missing values of the raw rows.
     """
@@ -83,18 +83,18 @@ class Seen:
 
 
 class BestItems:
-    """Recommender that ranks the items of a log for users, without the items that the user has already.
+    """Recommender that ranks the items of a log for each user, without the items of the user's interactions.
 
     Args:
         scorer: Ranking model with its encoder.
         title: Name of the model in messages.
-        seen: Candidate items, and the items that each user has already.
+        seen: Candidate items, and the interactions of each user.
         choice: Search method; `auto` builds an index if that is faster and the recall is high enough.
         lengths: Numbers of recommended items (k) for which the recall of an index is measured.
         expected_users: Number of users to recommend for; None if unknown, as for a server.
 
     Attributes:
-        told: Sentence on the search method.
+        told: Sentence about the search method.
         measured: Size and recall of the index; None if all scores are compared.
         users: Number of users ranked so far.
 
@@ -129,7 +129,7 @@ class BestItems:
         Args:
             users: Frame with the columns of `Seen.users`.
             top: Number of items for each user.
-            beside: Further interactions and candidate items; they may overlap with those of `seen`.
+            beside: Additional interactions and candidate items, which may overlap with `seen`.
 
         Yields:
             Frames with a row for each user and item: user, rank from 1, item and score; at least one frame.
@@ -190,7 +190,7 @@ class BestItems:
 
 
 class _Places:
-    """Positions of the items that each user has already, grouped by user.
+    """Positions of the items of each user's interactions among the candidate items.
 
     Args:
         users: Key of the user of each pair.
@@ -207,7 +207,7 @@ class _Places:
         self._places = grouped["place"].explode().drop_nulls().to_numpy()
 
     def of(self, keys: Sequence[int]) -> list[np.ndarray]:
-        """Return the item positions of each of these users, given by key."""
+        """Return the item positions of each of these users; users are given by key."""
         rows = [self._rows.get(key) for key in keys]
         return [_NOWHERE if row is None else self._places[self._ends[row] : self._ends[row + 1]] for row in rows]
 

@@ -1,4 +1,4 @@
-"""MLflow access of the model card: texts as artifacts, links to artifacts, and the description of a version."""
+"""Storage of the model card in MLflow: artifacts, links to artifacts, and the description of a version."""
 
 from collections.abc import Mapping
 

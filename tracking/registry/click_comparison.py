@@ -1,4 +1,4 @@
-"""Champion against challenger on the same rows, where both predict clicks."""
+"""Comparison of champion and challenger on the same rows, for models that predict clicks or numeric labels."""
 
 from pathlib import Path
 
@@ -21,10 +21,10 @@ from shunter.tracking.registry.versions import ModelFiles
 
 
 class TranslatedModel(nn.Module):
-    """Model that scores rows in the ids and numbers of another encoder.
+    """Wrapper that scores rows of another encoder's ids and numbers with a model.
 
-    A value that either encoder does not know is unknown, and a field that the rows lack is missing. Target and count
-    encodings keep the numbers of the rows' encoder, on the scale of the model.
+    A value that is unknown to either encoder is unknown, and a field that the rows lack is missing. Target and count
+    encodings have the numbers of the rows' encoder, on the scale of the model.
 
     Args:
         model: Click model or ensemble.
@@ -51,7 +51,7 @@ class TranslatedModel(nn.Module):
         ]
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, *weights: Tensor) -> Tensor:
-        """Score a batch; arguments and result are those of the model."""
+        """Score a batch; arguments and result are like those of the model."""
         rows, device = len(dense), values.device
         starts = offsets[::rows].tolist()
         ids, lengths, own_weights = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -72,7 +72,7 @@ class TranslatedModel(nn.Module):
         return self.model(*inputs, torch.cat(own_weights)) if self.features.is_weighted else self.model(*inputs)
 
     def _numbers_of(self, dense: Tensor) -> Tensor:
-        """Return the numbers on the scales of the own encoder; a missing number is 0 in both."""
+        """Return the numbers on the scales of the model's encoder; a missing number is 0 on both scales."""
         own = torch.zeros(len(dense), len(self._numbers), device=dense.device)
         for column, (place, factor, shift) in enumerate(self._numbers):
             if place is not None:
@@ -91,21 +91,21 @@ def compare_models(
     confidence: float,
     seed: int,
 ) -> Judgement:
-    """Score the test part with both models and judge by the loss of the main label.
+    """Score the test part with both models and compare the losses of the main label.
 
     Args:
-        dataset: The challenger's data, with the test part.
-        champion: The model in use, which may have learned other ids, but has the same loss and levels of the label.
-        challenger: Folder of the model that would take its place.
+        dataset: Data set of the challenger, with the test part.
+        champion: Model in use, which may have another vocabulary, but has the same loss and levels of the label.
+        challenger: Folder of the model that may replace the champion.
         execution: Device and placement of the tables.
-        margin: Share of the champion's log loss that must be saved.
-        confidence: Probability with which the saving must exceed it.
+        margin: Required reduction of the champion's log loss, as a share.
+        confidence: Required confidence that the reduction exceeds the margin.
         seed: Seed of the resampling.
 
     Raises:
         CheckpointError: A model is damaged.
-        DataError: An array or an encoder cannot be read, or the champion's predictions are not all numbers.
-        TrainingError: The challenger's predictions are not all numbers.
+        DataError: An array or an encoder cannot be read, or a prediction of the champion is not finite.
+        TrainingError: A prediction of the challenger is not finite.
     """
     own, given = Encoder.load(champion.encoder), Encoder.load(dataset.directory / "encoder")
     former = load_to_score(champion.model, execution)
@@ -116,7 +116,7 @@ def compare_models(
     )
     labels, logits, _ = of_champion.of_task(0)
     theirs = number
-    if number is not None and number.levels:  # each model has its own likelihood of the same levels
+    if number is not None and number.levels:  # both models compute the likelihood of the same levels
         theirs = former.features.number
     before = _counted(of_champion, row_losses(labels, on_scale(logits, former.features.number, theirs), theirs))
     now = _counted(of_challenger, row_losses(labels, of_challenger.of_task(0)[1], number))
@@ -128,7 +128,7 @@ def compare_models(
 
 
 def _counted(evaluation: Evaluation, losses: np.ndarray) -> np.ndarray:
-    """Return the loss of each row that has the main label, times its weight relative to the mean weight."""
+    """Return the loss of each row with the main label, times the row's weight relative to the mean weight."""
     weights = evaluation.of_task(0)[2]
     if weights is None:
         return losses

@@ -1,6 +1,6 @@
-"""Client for writes to the model registry, which go to the store at once and fail if the store fails.
+"""Client for writes to the model registry, which are not queued and fail if the store fails.
 
-The writes of a registration are idempotent: a tag identifies each created object, so that a repeated write finds it.
+The writes of a registration are idempotent: by its tag a repeated write finds an object that was created before.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ KEY = "registration.key"  # tag of a model and of a version: id of the registeri
 
 
 class RegistryClient:
-    """Client for writes of models, versions and aliases; texts pass through `without_secrets`.
+    """Client for writes of models, versions and aliases; `without_secrets` removes secrets from texts.
 
     Args:
         mlflow: MLflow's client.
@@ -138,7 +138,7 @@ class RegistryClient:
         self.mlflow.set_model_version_tag(name, str(version), key, without_secrets(text))
 
     def set_alias(self, name: str, alias: str, version: int) -> None:
-        """Put an alias on a version."""
+        """Set an alias to a version."""
         self.mlflow.set_registered_model_alias(name, alias, str(version))
 
     def delete_alias(self, name: str, alias: str) -> None:

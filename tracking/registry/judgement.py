@@ -14,27 +14,27 @@ from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
 
 
 class Judgement(Frozen):
-    """Champion and challenger on the same rows.
+    """Comparison of champion and challenger on the same rows.
 
     Attributes:
-        rows: Rows that both models scored.
+        rows: Number of rows that both models scored.
         champion_logloss: Mean log loss of the champion, in nats.
         challenger_logloss: Mean log loss of the challenger, in nats.
-        saving: Difference of the two; positive where the challenger is better.
-        saving_low: Lower bound of the saving, with the requested probability.
-        saving_high: Upper bound of the saving, one-sided with the requested probability.
+        saving: Mean log loss of the champion minus that of the challenger; positive if the challenger is better.
+        saving_low: Lower confidence bound of the saving.
+        saving_high: Upper one-sided confidence bound of the saving.
         needed: Saving that must be exceeded: margin times the champion's log loss.
-        confidence: Requested probability.
+        confidence: Requested confidence.
         is_better: Whether `saving_low` exceeds `needed`.
-        champion_low: Lower bound of the champion's log loss, with the requested probability.
+        champion_low: Lower confidence bound of the champion's log loss.
         champion_auc: AUC of the champion; None if the rows have one class.
         challenger_auc: AUC of the challenger; None if the rows have one class.
-        base_rate: Share of positives among the rows; None if they have one class.
-        constant_loss: Mean loss of the best constant prediction, if labels are numbers; None for clicks.
-        champion_rmse: RMSE of the champion, if labels are numbers; None for clicks.
-        challenger_rmse: RMSE of the challenger, if labels are numbers; None for clicks.
+        base_rate: Share of positives among the rows; None if the rows have one class.
+        constant_loss: Mean loss of the best constant prediction, if the label is numeric; None for clicks.
+        champion_rmse: RMSE of the champion, if the label is numeric; None for clicks.
+        challenger_rmse: RMSE of the challenger, if the label is numeric; None for clicks.
 
-    If labels are numbers, the losses are those of the numbers instead of log losses.
+        If the label is numeric, the losses are those of the numeric label instead of log losses.
     """
 
     rows: int
@@ -55,11 +55,11 @@ class Judgement(Frozen):
     challenger_rmse: float | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def of_numbers(self, constant: NDArray[np.float64], **rmse: float) -> Self:
-        """Return the judgement of models of numbers, with the loss of each row by the best constant prediction."""
+        """Return the comparison for a numeric label, with the loss of each row by the best constant prediction."""
         return self.model_copy(update={"constant_loss": float(constant.mean()), **rmse})
 
     def headline(self) -> dict[str, float]:
-        """Return AUC and NE, or RMSE and relative loss, of both models by the names of runs; empty if unknown."""
+        """Return AUC and NE, or RMSE and relative loss, of both models by metric name; empty if unknown."""
         if self.constant_loss and self.champion_rmse is not None and self.challenger_rmse is not None:
             relative = self.challenger_logloss / self.constant_loss
             return {
@@ -83,7 +83,7 @@ class Judgement(Frozen):
         }
 
     def champion_ne(self, base_rate: float) -> float:
-        """Normalised entropy of the champion; from 1 on it is no better than always predicting the base rate.
+        """Return the champion's normalised entropy; from 1 on the champion is no better than a constant prediction.
 
         Args:
             base_rate: Share of positives among the rows.
@@ -96,7 +96,7 @@ class Judgement(Frozen):
         return binary_entropy(base_rate) if self.constant_loss is None else self.constant_loss
 
     def is_overtaken(self, base_rate: float) -> bool:
-        """Return True if the base rate is as good as the champion, and the challenger is better by any amount.
+        """Return True if the base rate predicts as well as the champion, and the challenger predicts better.
 
         Args:
             base_rate: Share of positives among the rows.
@@ -127,7 +127,7 @@ class Judgement(Frozen):
         ]
 
     def explain(self) -> str:
-        """Return the reason for the judgement, in one sentence."""
+        """Return the result of the comparison, in one sentence."""
         relation = "above" if self.is_better else "not above"
         return (
             f"On {self.rows:,} rows the challenger has {'log loss' if self.constant_loss is None else 'loss'} "
@@ -142,21 +142,17 @@ def compare_losses(
 ) -> Judgement:
     """Compare losses row by row.
 
-    The mean saving is resampled by blocks of neighbouring rows. Neighbouring rows of a log share a user or a session.
-    Resampling single rows would therefore understate the variance (non-overlapping block bootstrap, Carlstein, Annals
-    of Statistics 14(3), 1986; percentile interval, Efron and Tibshirani, 1993, ch. 13). Up to `MOST_BLOCKS` rows each
-    is a block of its own.
+    The mean saving is resampled by blocks of neighbouring rows. Neighbouring rows of a log often have the same user or
+    session, so resampling single rows would understate the variance. The method is the non-overlapping block bootstrap
+    (Carlstein, Annals of Statistics 14(3), 1986) with a percentile interval (Efron and Tibshirani, 1993, ch. 13). With
+    at most `MOST_BLOCKS` rows, each row is a block.
 
     Args:
         champion: Loss of each row by the champion, in the order of the log.
         challenger: Loss of the same rows by the challenger, in the same order.
-        margin: Share of the champion's mean loss that must be saved.
-        confidence: Probability with which the saving must exceed it.
+        margin: Required reduction of the champion's mean loss, as a share.
+        confidence: Required confidence that the reduction exceeds the margin.
         seed: Seed of the resampling.
-
-    Raises:
-        DataError: There is no row, or a prediction of the champion is no number.
-        TrainingError: A prediction of the challenger is no number.
     """
     assert champion.shape == challenger.shape, "both are judged on the same rows"
     if not len(champion):

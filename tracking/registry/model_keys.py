@@ -17,7 +17,7 @@ SUFFIX = ".key"
 
 
 def signing_key() -> bytes:
-    """Return the key of the home, created if missing, and store a copy that remains if the key is removed.
+    """Return the key of the home, created if missing; a copy of the key remains if the key is removed.
 
     Raises:
         TrackingError: The key is damaged.
@@ -56,7 +56,7 @@ def kept_keys() -> list[Path]:
 
 
 def kept_key_fault(path: Path) -> str | None:
-    """Return the fault of a stored key, whose file is named by the key; None for an intact key."""
+    """Return the fault of a stored key, whose file name is derived from the key; None for an intact key."""
     try:
         with open_regular(path) as file:
             key = file.read(KEY_BYTES + 1)
@@ -66,7 +66,7 @@ def kept_key_fault(path: Path) -> str | None:
 
 
 def check_model_key() -> None:
-    """Raise if the signing key is damaged; a missing key is no fault, since it is created on demand.
+    """Raise if the signing key is damaged; a missing key is not a fault, since it is created on demand.
 
     Raises:
         TrackingError: The key is damaged or cannot be read.
@@ -81,17 +81,17 @@ def check_model_key() -> None:
 
 
 def name_of_key(key: bytes) -> str:
-    """Return a name for a key that reveals nothing of the key."""
+    """Return a name for a key that does not reveal the key."""
     return hashlib.sha256(b"shunter key\n" + key).hexdigest()[:16]
 
 
 def record_of(path: Path) -> Path:
-    """Return the file that holds the name of a key, by which a damaged key is recognised."""
+    """Return the file with the name of a key, by which a damaged key is recognised."""
     return path.with_name(f"{path.name}.check")
 
 
 def _write(path: Path, key: bytes) -> None:
-    """Write a key readable by its owner only; an existing key of a faster process is not replaced."""
+    """Write a key that only its owner can read; an existing key of a faster process is not replaced."""
     make_private(path.parent)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

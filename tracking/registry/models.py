@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 DATA_NAME = "data.name"  # tag of a version: name of its data set
-FAMILIES = "model.families"  # tag of a run: families of the models that its version holds
+FAMILIES = "model.families"  # tag of a run: model families in the version that it registered
 NOT_PROMOTED = "model.not_promoted"  # tag of a version and of its run: reason why the version is not the champion
 
 
@@ -139,8 +139,8 @@ def load_champion(
 
     Raises:
         SeveralModelsError: There are several registered models, and no name is given.
-        RequestError: The memory is no valid size or too small, or the model does not support tables in its file.
-        TrackingError: The model does not exist, could run code of its own or does not match its signature, or the store
+        RequestError: The memory is not a valid size or too small, or the model does not support tables in its file.
+        TrackingError: The model does not exist, could run foreign code or does not match its signature, or the store
             fails.
     """
     import mlflow.pyfunc
@@ -176,7 +176,7 @@ def load_champion(
 
 
 def families_in(model_directory: Path) -> str:
-    """Return the families of the models in a folder, such as `dlrm+fm`; members without a weight do not count."""
+    """Return the families of the models in a folder, such as `dlrm+fm`, without members of weight 0."""
     described = read_json(model_directory / "model.json")
     specs = described.get("members") or [described["spec"]]
     weights = described.get("ensemble_weights") or [1.0] * len(specs)
@@ -235,9 +235,9 @@ def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def raw_signature(dataset: Dataset, output: str | None = None) -> "ModelSignature":
-    """Return MLflow's signature: the columns of the source as input, and one number, or one per task, as output.
+    """Return MLflow's signature: the source's columns as input, and one number, or one number per task, as output.
 
-    The number has the name `output`; None is the name of the prediction of the label.
+    The name of the number is `output`; None stands for the name of a label's prediction.
 
     Columns have any type: the encoder accepts numbers and texts, while MLflow would refuse, for instance, integers in a
     float column. All columns are optional in the signature, since the encoder reports missing columns by name.

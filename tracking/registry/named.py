@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAMED = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>\d+))?")
 READ_ME = "README.txt"
 
-# Formats of exports. The target takes model, folder and increments as `export_model` does, and returns what it does.
+# Formats of exports. The target of an entry has the arguments and the result of `export_model`.
 OWN_FORMAT = "shunter"
 EXPORT_FORMATS = Registry(
     "format of exports",
@@ -40,7 +40,7 @@ EXPORT_FORMATS = Registry(
     group="shunter.export_formats",
 )
 
-# Operations on increments of models: write one, apply one, and find the chain of a folder that starts at a model.
+# Operations on increments of models: write an increment, apply it, and find a chain of increments in a folder.
 INCREMENTS = Registry(
     "operation on increments of models",
     {
@@ -100,7 +100,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """Verified model: the folder cannot run code of its own and matches its signature.
+    """Verified model, whose folder matches its signature and cannot run foreign code.
 
     Attributes:
         title: Name of the model in messages.
@@ -116,7 +116,7 @@ class NamedModel:
         return self.folder / DATA / "model"
 
     def scorer(self, memory_bytes: int | None = None) -> "Scorer | RankingScorer":
-        """Load the scorer of raw rows; arguments and errors as `shunter.tracking.registry.serving.load_scorer`."""
+        """Load the scorer of raw rows; for arguments and errors see `shunter.tracking.registry.serving.load_scorer`."""
         with loading("torch"):
             from shunter.tracking.registry.serving import load_scorer
 
@@ -130,7 +130,7 @@ class NamedModel:
         return self.scorer(free_memory_for(self.weights))
 
     def loaded(self) -> LoadedModel:
-        """Load the model into memory; errors as `scorer`."""
+        """Load the model into memory; for errors see `scorer`."""
         return LoadedModel(self.title, self.folder, self.scorer())
 
 
@@ -145,8 +145,8 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
     Raises:
         RequestError: The model does not exist, or an increment has another base model.
         CheckpointError: An increment is damaged.
-        TrackingError: The model could run code of its own or does not match its signature, or the store fails.
-        MissingExtensionError: Nothing installed applies increments.
+        TrackingError: The model could run foreign code or does not match its signature, or the store fails.
+        MissingExtensionError: No installed extension applies increments.
     """
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
         title, source = _local(named) or _registered(named, Path(temporary, "fetched"))
@@ -164,7 +164,7 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
 
 
 def digest_of_model(named: str) -> str:
-    """Return the digest that identifies a model as the base of increments; argument and errors as `open_model`."""
+    """Return the digest that identifies a model as a base of increments; for argument and errors see `open_model`."""
     with open_model(named) as model:
         return digest_of(model.folder / DATA)
 
@@ -256,7 +256,7 @@ def _read_me(title: str) -> str:
 
 
 def _local(named: str) -> tuple[str, Path] | None:
-    """Return path and folder of a model folder; None if the folder holds no model, since names may match folders."""
+    """Return path and folder of a model folder; None if the folder has no model, since a name may match a folder."""
     folder = Path(named).expanduser()
     return (str(folder), folder) if (folder / DESCRIPTION).is_file() else None
 

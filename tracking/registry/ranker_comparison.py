@@ -1,4 +1,4 @@
-"""Champion against challenger on the same rows, where both rank: NDCG@20 of the users that both know, user by user."""
+"""Comparison of two ranking models, champion and challenger, by NDCG@20 of each user that both models know."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,16 +38,16 @@ class RankingJudgement(Frozen):
     """Comparison of champion and challenger on the same users.
 
     Attributes:
-        kind: Constant that distinguishes the record from a `Judgement` by log loss when it is read.
-        users: Users that both know and who chose something on the day.
-        champion_ndcg20: Mean over them of the champion's NDCG@20.
-        challenger_ndcg20: That of the challenger.
-        popularity_ndcg20: That of the items by their popularity on the days before.
-        gain: Difference of the first two; positive where the challenger is better.
-        gain_low: Lower bound of the gain, with the requested probability.
-        gain_high: Upper bound of the gain, one-sided with the requested probability.
+        kind: Constant that distinguishes a stored record from a `Judgement` by log loss.
+        users: Number of users that both models know and who chose an item on the day.
+        champion_ndcg20: Mean over the users of the champion's NDCG@20.
+        challenger_ndcg20: Mean over the users of the challenger's NDCG@20.
+        popularity_ndcg20: Mean NDCG@20 of a ranking by the items' popularity on the previous days.
+        gain: NDCG@20 of the challenger minus that of the champion; positive if the challenger is better.
+        gain_low: Lower confidence bound of the gain.
+        gain_high: Upper one-sided confidence bound of the gain.
         needed: Gain that must be exceeded: margin times the champion's NDCG@20.
-        confidence: Requested probability.
+        confidence: Requested confidence.
         is_better: Whether `gain_low` exceeds `needed`.
     """
 
@@ -69,12 +69,12 @@ class RankingJudgement(Frozen):
         return self.gain > 0 and self.champion_ndcg20 <= self.popularity_ndcg20
 
     def sides(self) -> list[dict[str, Any]]:
-        """Return a row of figures for each model, with their labels; the order by popularity last."""
+        """Return a row of figures for each model, with labels; the ranking by popularity is last."""
         sides = ("champion", "challenger", "popularity")
         return [{"name": side, "NDCG@20": getattr(self, f"{side}_ndcg20")} for side in sides]
 
     def explain(self) -> str:
-        """Return the reason for the judgement, in one sentence."""
+        """Return the result of the comparison, in one sentence."""
         relation = "above" if self.is_better else "not above"
         return (
             f"Of {self.users:,} users that both know the challenger has NDCG@20 {self.challenger_ndcg20:.4f} against "
@@ -90,24 +90,24 @@ class RankingJudgement(Frozen):
 def compare_rankers(
     dataset: Dataset, champion: ModelFiles, challenger: Path, *, margin: float, confidence: float, seed: int
 ) -> tuple[RankingJudgement, NDArray[np.float64]]:
-    """Rank the test part with both models, and return whether the challenger is better.
+    """Rank the test part with both models, and compare their NDCG@20.
 
-    Both models rank for the users that both know. Items that a user has seen before are not ranked. An item that the
-    champion does not know is not in its lists, and counts as a miss if a user chose it.
+    The models rank items for the users that both models know. Items that a user has seen before are not ranked. An item
+    that the champion does not know is not in the champion's lists, and counts as a miss if a user chose it.
 
     Args:
-        dataset: The challenger's data, with the test part.
-        champion: The model in use.
-        challenger: Folder of the model that would take its place.
-        margin: Share of the champion's NDCG@20 that must be gained.
-        confidence: Probability with which the gain must exceed it.
+        dataset: Data set of the challenger, with the test part.
+        champion: Model in use.
+        challenger: Folder of the model that may replace the champion.
+        margin: Required gain, as a share of the champion's NDCG@20.
+        confidence: Required confidence that the gain exceeds the margin.
         seed: Seed of the resampling.
 
     Returns:
-        The judgement, and the mean gain of each resample.
+        The comparison, and the mean gain of each resample.
 
     Raises:
-        DataError: No user that both know chose anything in the test part.
+        DataError: No user that both models know chose an item in the test part.
         CheckpointError: A model is damaged.
     """
     before, now = load_ranker(champion.model), load_ranker(challenger)
@@ -145,14 +145,14 @@ def compare_rankers(
 
 @dataclass(frozen=True, eq=False)
 class _Translated:
-    """Ranker that takes the ids of another encoder; it never ranks an item that it does not know.
+    """Wrapper that ranks with the ids of another encoder; items that the ranker does not know are not ranked.
 
     Attributes:
-        ranker: The ranker, in its own ids.
-        users: Pairs of equal users.
-        items: Pairs of equal items.
-        user_count: Ids of users in the other encoder.
-        item_count: Ids of items there.
+        ranker: Ranker, which uses its own ids.
+        users: Pairs of ids of the same user in both encoders.
+        items: Pairs of ids of the same item in both encoders.
+        user_count: Number of user ids in the other encoder.
+        item_count: Number of item ids in the other encoder.
     """
 
     ranker: Ranker
@@ -168,7 +168,7 @@ class _Translated:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Return for each user, in the ids of the other model, whether this model has seen interactions, `[users]`."""
+        """Return a mask of the users, in the other encoder's ids, with interactions in training, `[users]`."""
         learned = (self.ranker.user_degrees > 0).cpu().numpy()
         found = np.zeros(self.user_count, bool)
         found[self.users.now] = learned[self.users.former]

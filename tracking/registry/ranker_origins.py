@@ -1,4 +1,4 @@
-"""Members of a champion that is a graph model, with the training settings that nightly retraining uses again."""
+"""Members of a champion that is a graph model, with their training settings for nightly retraining."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from shunter.models.graph import GraphSpec, graph_spec
 from shunter.models.graph.fusion import By
 from shunter.tracking.registry.versions import Version
 
-MEMBERS = "nightly.rankers"  # tag of a version: its members, each with what it was learned with
+MEMBERS = "nightly.rankers"  # tag of a version: its members, with their training settings
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RankerOrigins:
 
     Attributes:
         members: Members by number.
-        by: Scores that the ensemble adds up over its members; None for a single model.
+        by: Kind of scores that the ensemble sums over its members; None for a single model.
     """
 
     members: tuple[RankerOrigin, ...]
@@ -50,7 +50,7 @@ def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[
 
     Args:
         members: Members of the version, by number, from their first training.
-        by: Scores that the ensemble adds up over its members; None for a single model.
+        by: Kind of scores that the ensemble sums over its members; None for a single model.
     """
     kept = [_kept(one.spec, one.hyperparameters, one.best_epoch) for one in members]
     return {MEMBERS: json.dumps({"by": by, "members": kept})}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RankingScorer(RowScorer):
-    """Scorer of raw rows with a ranking model; scores order the items of one user and are no probabilities.
+    """Scorer of raw rows with a ranking model; scores order the items of one user and are not probabilities.
 
     `shunter.models.graph.ranker` defines the scores of users and items not seen in training.
 
@@ -54,7 +54,7 @@ class RankingScorer(RowScorer):
         return ("score",)
 
     def ids(self, frame: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of user and item of raw rows, int64 `[rows]` each; 0 is a value unknown in training.
+        """Return the ids of user and item of raw rows, int64 `[rows]` each; 0 is a value that is unknown in training.
 
         Raises:
             DataError: A column is missing.

@@ -1,4 +1,4 @@
-"""Comparison version of a new model version: the current champion, or the champion that the new version replaced."""
+"""Version that a new model version is compared with: the champion, or the champion that the new version replaced."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Rival:
 
     Attributes:
         version: Number of the version.
-        figures: Quality on the version's own test split, by its name in `FIGURES`.
+        figures: Metrics on the version's own test split, by their names in `FIGURES`.
         fingerprint: Fingerprint of the training data; None if the run does not record the fingerprint.
     """
 

@@ -1,4 +1,4 @@
-"""Base class of registered models, which encodes raw rows exactly as for training, counts and scores them."""
+"""Base class of registered models, which encodes raw rows as for training, counts their values and scores them."""
 
 import warnings
 from abc import ABC, abstractmethod

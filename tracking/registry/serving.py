@@ -103,7 +103,7 @@ def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
     """Load a model from its data folder; entry point for MLflow.
 
     Raises:
-        TrackingError: The model could run code of its own, or does not match its signature.
+        TrackingError: The model could run foreign code, or does not match its signature.
         CheckpointError: The weights are missing or damaged.
         DataError: The encoder is missing or damaged.
     """
@@ -145,7 +145,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
         CheckpointError: The weights are missing or damaged.
         DataError: The encoder is missing or damaged.
         RequestError: The memory limit is too small, or the model does not support tables in its file.
-        MissingExtensionError: The memory is limited, and no extension keeps tables in files.
+        MissingExtensionError: The memory is limited, and no installed extension reads tables from files.
     """
     from shunter.ingestion.encoding.encoder import Encoder
 

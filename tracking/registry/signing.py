@@ -1,9 +1,9 @@
 """Signatures of registered models, which protect the models against replacement by users with write access.
 
-A model's folder holds `signed.json`: a digest over all files of the model, and the HMAC of the digest with the key of
-the home. The key never leaves the home. The weights enter the digest by their checksum in `model/model.json`, which is
-verified when the weights are read. The loaded files are exactly the checked files. The files are copied while the
-digest is computed, and only the copy is loaded. The copy has a link to the weights, whose checksum is verified.
+A model's folder contains `signed.json`: a digest over all files of the model, and the HMAC of the digest with the key
+of the home. The key never leaves the home. The digest includes the checksum of the weights in `model/model.json`, which
+is verified when the weights are read. To load exactly the checked files, the files are copied while the digest is
+computed, and only the copy is loaded. The copy has a link to the weights, whose checksum is verified.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ def accept_model(fingerprint: str) -> None:
     """Permit this home to load the model with a fingerprint, regardless of its signature.
 
     Raises:
-        RequestError: The text is no fingerprint.
+        RequestError: The text is not a fingerprint.
         OSError: The home cannot be written.
     """
     if not FINGERPRINT.fullmatch(fingerprint):
@@ -92,7 +92,7 @@ def accept_model(fingerprint: str) -> None:
 
 
 def digest_of(data: Path) -> str:
-    """Return the digest of all files of a model; the weights enter by the checksum in `model/model.json`.
+    """Return the digest of all files of a model; for the weights, of their checksum in `model/model.json`.
 
     Args:
         data: Data folder of the model.
@@ -127,7 +127,7 @@ def _distrust(signature: dict[str, str] | None, digest: str, keys: dict[str, byt
 
 
 def _fault_of(data: Path) -> str | None:
-    """Return the fault of a model, None if there is none; with an unknown key only the signed digest is compared."""
+    """Return the fault of a model, None without a fault; with an unknown key only the signed digest is compared."""
     weights = json.loads((data / WEIGHTS).with_name("model.json").read_text())["sha256"]
     if _sum(data / WEIGHTS) != weights:
         return "its weights do not match their checksum"
@@ -149,7 +149,7 @@ def _is_accepted(digest: str) -> bool:
 
 
 def _files(data: Path) -> dict[str, Path]:
-    """Return the files that enter the digest, by path within the folder."""
+    """Return the files that the digest includes, by path within the folder."""
     found = {path.relative_to(data).as_posix(): path for path in sorted(data.rglob("*")) if not path.is_dir()}
     return {name: path for name, path in found.items() if name not in (SIGNATURE, WEIGHTS)}
 

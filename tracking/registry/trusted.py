@@ -1,8 +1,8 @@
-"""Checks of a registered model before loading, so that users with write access to the registry cannot run code here.
+"""Checks of a registered model before loading, so that users with write access to the registry cannot inject code.
 
-MLflow's loader imports the module that the model names, puts folders of the model on the path, and unpickles. The model
-must therefore consist of exactly what `shunter.tracking.registry.models` writes: Shunter's loader, JSON, arrays and
-safetensors.
+MLflow's loader imports the module that the model names, adds folders of the model to the import path, and unpickles
+objects. The model must therefore contain only what `shunter.tracking.registry.models` writes: the name of Shunter's
+loader, JSON, arrays and safetensors.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from shunter.errors import TrackingError
 from shunter.yaml_file import load_yaml, yaml_text
 
 LOADER_MODULE = "shunter.tracking.registry.serving"
-# Loaders of models registered before the project's folders became parts of the package `shunter`, oldest last.
+# Former names of the loader module, from before the package `shunter` contained all folders, oldest last.
 FORMER_LOADER_MODULES = (LOADER_MODULE.removeprefix("shunter."), ".".join(("tasks", "track", "serving")))
 DATA = "data/recommender"
 WEIGHTS = "model/model.safetensors"  # path within the data folder
@@ -25,7 +25,7 @@ LARGEST_DESCRIPTION_BYTES = 1 << 20
 
 
 def check_model_folder(folder: Path, name: str) -> None:
-    """Raise if loading a registered model could run other code than Shunter's own.
+    """Raise if loading a registered model could run foreign code.
 
     Args:
         folder: Folder of the model, in MLflow's format.
@@ -56,7 +56,7 @@ def update_loader(description: Path) -> None:
 
 
 def _problem(folder: Path) -> str | None:
-    """Return why the model is not trusted, as part of a sentence; None for a trusted model."""
+    """Return the reason why the model is not trusted, as part of a sentence; None for a trusted model."""
     path = folder / DESCRIPTION
     try:
         if path.stat().st_size > LARGEST_DESCRIPTION_BYTES:
@@ -84,7 +84,7 @@ def _strange_file(folder: Path) -> str | None:
         name = path.relative_to(folder).as_posix()
         if (
             path.is_symlink() and name != f"{DATA}/{WEIGHTS}"
-        ):  # weights are compared with their checksum as they are read
+        ):  # the checksum of the weights is verified when they are read
             return f"{name[:60]} is a link"
         if path.is_file() and path.suffix not in SUFFIXES and name not in NAMES:
             return f"it holds the file {name[:60]!r}"

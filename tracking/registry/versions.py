@@ -104,8 +104,8 @@ def only_model() -> str:
     """Return the name of the only registered model.
 
     Raises:
-        RequestError: There is none.
-        SeveralModelsError: There are several.
+        RequestError: There is no registered model.
+        SeveralModelsError: There are several registered models.
         TrackingError: The store cannot be read.
     """
     with tracking_errors():
@@ -207,7 +207,7 @@ def make_champion(registry: RegistryClient, name: str, version: int) -> None:
     if now is not None and now.version == version:
         return
     if now is not None:
-        if now.version < version:  # predecessors always have smaller numbers, so that rollbacks terminate
+        if now.version < version:  # a predecessor must have a smaller number, so that chains of rollbacks end
             registry.set_version_tag(name, version, BEFORE, str(now.version))
         registry.set_alias(name, PREVIOUS, now.version)
     registry.set_alias(name, CHAMPION, version)
@@ -245,7 +245,7 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version
         RequestError: There is no version to roll back to, or the version does not exist.
         CheckpointError: The weights of the version are missing or damaged; the champion is unchanged.
         MissingExtensionError: The version needs an extension that is absent; the champion is unchanged.
-        UnknownNameError: The version needs a package that is not installed any more; the champion is unchanged.
+        UnknownNameError: The version needs a package that is no longer installed; the champion is unchanged.
         TrackingError: The store fails.
     """
     registry = open_registry()
@@ -289,14 +289,14 @@ def _no_champion(client: "MlflowClient", name: str) -> str:
 
 
 def _check_loads(version: Version) -> None:
-    """Raise if a version cannot be loaded: by its signature, the checksum of its weights, and its families.
+    """Check signature, checksum of the weights and families of a version, and raise if it cannot be loaded.
 
-    The model is not built, because the import of torch takes longer than all else.
+    The model is not built, because the import of torch takes longer than these checks.
 
     Raises:
         CheckpointError: The weights are missing or damaged.
         MissingExtensionError: A family needs an extension that is absent.
-        UnknownNameError: A family is of another package that is not installed any more.
+        UnknownNameError: A family belongs to another package, which is no longer installed.
         TrackingError: See `download`.
     """
     import tempfile
@@ -310,11 +310,11 @@ def _check_loads(version: Version) -> None:
 
 
 def _families_in(description: Mapping[str, Any]) -> Iterator[tuple[Registry, str]]:
-    """Yield each family of a saved model with the registry that must know it."""
+    """Yield each family of a saved model, with the registry of its kind of families."""
     if "members" in description:  # click models
         yield from ((MODEL_FAMILIES, spec["family"]) for spec in description["members"] if "family" in spec)
         return
-    spec = description.get("spec", {})  # a ranking model; a fusion names its members
+    spec = description.get("spec", {})  # a ranking model; the spec of a fusion has its members
     names = spec.get("members", spec.get("family", "")).split("+")
     yield from ((RANKING_MODELS, name) for name in names if name)
 
