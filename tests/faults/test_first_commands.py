@@ -39,7 +39,7 @@ def tables(home: Path) -> Path:
 def test_after_a_kill_at_any_statement_the_next_command_works(command: FirstCommand, tmp_path: Path) -> None:
     has_template = command.prefix.exists()
     kills = 0
-    for number in range(1, 5_000, 4 if has_template else 200):
+    for number in range(1, 5_000, 6 if has_template else 200):
         killed = replace(command, home=tmp_path / str(number), kill_at_statement=number)
         [code] = run(killed)
         if code == 0:

@@ -64,7 +64,7 @@ def test_a_migration_that_is_killed_at_any_statement_has_not_begun(
     tmp_path: Path, database_of_revision: Callable[[str], Path]
 ) -> None:
     kills = 0
-    for number in range(3, 5_000, 60):
+    for number in range(3, 5_000, 120):
         command = FirstCommand(home=tmp_path / str(number), prefix=tmp_path / "environment", kill_at_statement=number)
         database = write_older_store(command.home / "mlflow" / "mlflow.db", database_of_revision(MLFLOW_3))
         [code] = run(command)
@@ -76,7 +76,7 @@ def test_a_migration_that_is_killed_at_any_statement_has_not_begun(
         assert auc(database) == [0.75]
         assert [auc(copy) for copy in copies(database)] == [[0.75]]
         kills += 1
-    assert kills >= 4
+    assert kills >= 3
 
 
 @pytest.mark.parametrize("byte", [4_096, 200_000, 600_000])
