@@ -1,1 +1,1 @@
-"""Application that runs a machine's servers, worker and deployments: `shunter up`, `down`, `status` and `ui`."""
+"""Operation of a machine's servers, worker and deployments: `shunter up`, `down`, `status` and `ui`."""

@@ -1,4 +1,4 @@
-"""`shunter up`, `down` and `status`: the servers, the worker and the deployments of this machine, in the background."""
+"""Background services of this machine for `shunter up`, `down` and `status`: servers, worker and deployments."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ SCHEDULES = Registry(
     "schedule", {"nightly": Entry(target="shunter.retraining.nightly_setup:prepare_nights")}, "shunter.schedules"
 )
 
-# Functions that write the files which a form names at first into the folder of own data.
+# Functions that write the example files, which forms name by default, to the user's data folder.
 EXAMPLES = Registry(
     "example files", {"fleet": Entry(target="shunter.extensions.fleet.examples:write_examples")}, "shunter.examples"
 )
@@ -52,7 +52,7 @@ class Ports(BaseModel):
 
     @classmethod
     def chosen(cls, prefect: int | None, mlflow: int | None) -> Self:
-        """Return the given ports; a port that is not given is that of the last start, which a live worker uses."""
+        """Return the given ports; a missing port is that of the last start, because a running worker may use it."""
         last = read_or_quarantine(_ports_path(), cls.model_validate_json) or cls()
         return cls(prefect=prefect or last.prefect, mlflow=mlflow or last.mlflow)
 
@@ -65,21 +65,21 @@ def up(
     database: str | None = None,
     **nightly: Any,
 ) -> None:
-    """Start the services that do not run yet; leave running services alone.
+    """Start the services that do not run yet; running services are unchanged.
 
     Args:
         ports: Ports of the web interfaces; the port of a running interface is not changed.
-        directory: Folder that relative paths of the arguments are relative to.
+        directory: Base folder of relative paths in the arguments.
         say: Called with a message about each service and deployment.
-        data_roots: Further folders that triggered runs may read, now and later.
-        database: Address of Prefect's PostgreSQL database, or `sqlite`; None for that of the last start.
+        data_roots: Additional folders that triggered runs may read from now on.
+        database: Address of Prefect's PostgreSQL database, or `sqlite`; None for the database of the last start.
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
-        RequestError: A port is taken, the pattern of the days is wrong, or options of nightly runs are given without
-            data, or a database for a server that runs.
+        RequestError: A port is in use, the pattern of the days is invalid, options of nightly runs are given without
+            data, or a database is given although Prefect's server runs already.
         UnreachableDatabaseError: Prefect's database accepts no connection.
-        DataError: The newest day for the nightly runs cannot be read, or no file matches though others are there.
+        DataError: The newest day for the nightly runs cannot be read, or the folder has files but none matches.
         MissingExtensionError: Nightly retraining is requested, but the folder `retraining/` is absent.
         ShunterError: A service does not start; the services that this call has started are stopped again.
     """
@@ -92,7 +92,7 @@ def up(
             open_to_deployments([directory / root for root in data_roots], data=True)
         folder = roots_of_deployments()[0]
         folder.mkdir(parents=True, exist_ok=True)
-        if folder == Settings().deployment_data_directory.resolve():  # not a folder of the user
+        if folder == Settings().deployment_data_directory.resolve():  # Shunter's own folder, not one of the user
             for name in EXAMPLES.names:
                 EXAMPLES.load(name)(folder)
         given = {name: value for name, value in nightly.items() if value is not None}
@@ -108,7 +108,7 @@ def up(
         worker = None if find("Prefect") else find("Worker")
         prefect, mlflow = _ensure(servers, undo, say)
         if worker is not None:
-            # Prefect's worker misses cancellations after its server was away for some seconds.
+            # Prefect's worker misses cancellations after its server was unreachable for some seconds.
             stop(worker)
             say("The worker had lost its server: it is restarted.")
         with _connected_to(prefect.url):
@@ -149,7 +149,7 @@ def check_schedule(cron: str | None, timezone: str | None) -> None:
 
 
 def down(say: Say) -> None:
-    """Stop the services that `up` has started; runs stop after a checkpoint, and the next `up` resumes them.
+    """Stop the services that `up` started; runs stop after a checkpoint and resume at the next `up`.
 
     Args:
         say: Called with a message about each service and run that is stopped.
@@ -174,7 +174,7 @@ def running_services() -> list[Daemon]:
 
 
 def missing_services(running: Sequence[Daemon]) -> list[str]:
-    """Return the names of services that have ended by themselves: they do not run while other services do."""
+    """Return the names of services that do not run although other services run, because they ended unexpectedly."""
     there = {daemon.name for daemon in running}
     return [name for name in NAMES if name not in there] if there else []
 
@@ -196,14 +196,14 @@ def night_ahead(running: Sequence[Daemon]) -> str | None:
 
 
 def login_advice() -> str:
-    """Return a sentence that says where to find the password of Prefect's web interface."""
+    """Return a sentence about the file with the password of Prefect's web interface."""
     is_own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or not password_path().exists()
     where = "of PREFECT_SERVER_API_AUTH_STRING" if is_own else f"in {password_path()}"
     return f"Prefect's page requires once the text {where}."
 
 
 def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
-    """Stop all runs, through their worker if it lives; leave the runs as they are if the server does not answer."""
+    """Stop all runs, through their worker if it is alive; do nothing if the server does not answer."""
     import httpx
 
     with _connected_to(prefect.url):
@@ -234,7 +234,7 @@ def _ensure(services: list[Service], undo: contextlib.ExitStack, say: Say) -> li
 
 
 def _check_server_of_worker(prefect: Service) -> None:
-    """Raise if Prefect's server would start on another port than the one that a live worker connects to."""
+    """Raise if Prefect's server would start on another port than the port that a running worker connects to."""
     last = Ports.chosen(None, None).prefect
     if find("Worker") and not find("Prefect") and prefect.port != last:
         raise RequestError(
@@ -257,7 +257,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connected_to(url: str) -> Iterator[None]:
-    """Use this Prefect server and its password in the block, instead of those of the settings."""
+    """Use a given Prefect server and its password in the block, instead of the server in the settings."""
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     with temporary_settings({PREFECT_API_URL: f"{url}/api", PREFECT_API_AUTH_STRING: prefect_login()}):

@@ -1,4 +1,4 @@
-"""Deployments in Prefect: one for each flow, which a user can start from a form in Prefect's UI."""
+"""Deployments in Prefect, one for each flow, by which a user can start a flow from a form in Prefect's UI."""
 
 import shlex
 import sys
@@ -25,11 +25,11 @@ from shunter.operation.servers import WORK_POOL
 from shunter.registry import Entry, Registry
 from shunter.requests.training import Promote
 
-# Retries of a request from a run while Prefect's server is away, 2 to 128 seconds apart: four minutes in all. The
-# worker retries for a shorter time, because it must receive cancellations soon after the server is back.
+# Retries of a run's request while Prefect's server is unreachable, 2 to 128 seconds apart: four minutes in all. The
+# worker retries for a shorter time, because it must receive cancellations soon after the server is reachable again.
 SERVER_RETRIES = 7
-PATHS_OF_NIGHTS, FIELDS_OF_FILES = ("data", "schema_file"), {"data", "jobs"}  # of requests
-RUNS_AT_ONCE = 8  # processes of the worker; runs that need a busy accelerator wait and report it
+PATHS_OF_NIGHTS, FIELDS_OF_FILES = ("data", "schema_file"), {"data", "jobs"}  # names of request fields with paths
+RUNS_AT_ONCE = 8  # number of the worker's processes; a run whose accelerator is busy waits and reports the wait
 
 
 DEPLOYED_FLOWS = Registry(
@@ -78,11 +78,11 @@ class NightlySchedule(BaseModel):
 def register_deployments(directory: Path, nightly: NightlySchedule = NightlySchedule()) -> list[str]:  # noqa: B008
     """Create the work pool and every deployment on Prefect's server, or update them.
 
-    An existing deployment keeps what a user has changed in the UI: its default parameters, its schedules and whether
-    they are active. Only the schedule and parameters of `nightly` are replaced, if `nightly` has data.
+    An existing deployment keeps a user's changes in the UI: default parameters, and active or inactive schedules. Only
+    the schedule and the parameters of `nightly` are replaced, if `nightly` has data.
 
     Args:
-        directory: Folder that relative paths of the requests are relative to; the forms name it.
+        directory: Base folder of relative paths in requests, which the forms name.
         nightly: Schedule of the deployment `nightly`.
 
     Returns:
@@ -109,7 +109,7 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
                     definition["properties"][name]["description"] += f" Relative paths count from `{directory}`."
             shorten(schema)
             deployment.parameters = arrange(deployment.parameters or {}, schema)
-            # Prefect would call git, 63 times in all, for the version of the project in the current folder.
+            # Otherwise Prefect would call git 63 times for the version of the project in the current folder.
             deployment.apply(version_info=VersionInfo(type="prefect:simple", version=deployment.version or ""))
             names.append(deployment.full_name)
     return names
@@ -133,7 +133,7 @@ def next_night() -> str | None:
 
 
 def _job_template(directory: Path) -> dict[str, Any]:
-    """Return the template by which the worker starts a run. It fixes command, environment and folder of every run."""
+    """Return the template by which the worker starts runs, with command, environment and folder."""
     return {
         "job_configuration": {
             "name": "{{ name }}",
@@ -157,7 +157,7 @@ def deployed_flows() -> list[Flow[..., Any]]:
 
 
 def _with_whole_paths(parameters: dict[str, Any], former: Path) -> dict[str, Any]:
-    """Return stored parameters of a nightly run with whole paths, because runs may have had another folder before."""
+    """Return stored parameters of a nightly run with absolute paths, because runs once had another folder."""
     request = flat_options(parameters.get("request", {}))
     given = {name: request[name] for name in PATHS_OF_NIGHTS if request.get(name)}
     paths = {name: path for name, path in given.items() if parse_address(path) is None}
@@ -186,7 +186,7 @@ def _deployment(
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,
         work_pool_name=WORK_POOL,
-        job_variables={},  # also if an earlier version has left some
+        job_variables={},  # empty, in case an earlier version has stored variables
         entrypoint_type=EntrypointType.MODULE_PATH,
         tags=["shunter"],
         **options,

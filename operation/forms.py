@@ -1,8 +1,9 @@
-"""Short forms of deployments: common options first, all others folded.
+"""Short forms of deployments, with common options first and all other options folded.
 
-Prefect keeps one JSON schema of a flow's parameters: its UI draws a form of it, and its server checks the parameters of
-each run. The UI takes definitions from the root of the schema. The server follows the standard, by which a part with an
-`$id` refers to definitions of its own. A form may thus require a field, while runs of scripts state only what differs.
+Prefect stores one JSON schema of a flow's parameters. The UI makes a form of it, and the server checks the parameters
+of each run by it. The UI reads definitions from the root of the schema. The server follows the JSON Schema standard, by
+which a subschema with an `$id` has its own definitions. With these two sets of definitions, a form can require a field
+that a script may omit.
 """
 
 from collections.abc import Mapping
@@ -14,25 +15,27 @@ from prefect.utilities.schema_tools.validation import preprocess_schema
 from shunter.requests.form import ADVANCED, leave_empty, title_of
 from shunter.requests.groups import FURTHER
 
-# Options that a form shows at first; the others are folded.
+# Options that a form shows first; the rest are folded.
 FIRST = {
     *("data", "schema_file", "model", "objective", "max_hours", "max_kwh", "max_cost", "min_auc", "preset", "trials"),
     *("offers", "devices", "accelerator", "jobs", "cluster", "policies", "policy", "nightly_epochs"),
 }
-AS_USUAL, CHANGE = "As usual", "Change"  # tabs of what is folded
+AS_USUAL, CHANGE = "As usual", "Change"  # tabs of folded options
 DEFINITIONS = "#/definitions/"
 
 Schema = dict[str, Any]
 
 
 def shorten(schema: ParameterSchema) -> None:
-    """Change the schema of a deployment's parameters for a short form, in place; the same parameters are accepted.
+    """Change the schema of a deployment's parameters for a short form, in place; the accepted parameters stay the same.
 
     Args:
         schema: Schema that Prefect has made of the flow's signature.
     """
     definitions = schema.definitions = schema.definitions or {}
-    accepted = preprocess_schema({"definitions": definitions})["definitions"]  # a copy, in which empty fields are null
+    accepted = preprocess_schema({"definitions": definitions})[
+        "definitions"
+    ]  # a copy in which empty fields may be null
     for name, definition in accepted.items():
         if "properties" in definition:
             definition["properties"][FURTHER] = {"$ref": DEFINITIONS + name}
@@ -50,9 +53,9 @@ def shorten(schema: ParameterSchema) -> None:
 
 
 def arrange(parameters: Mapping[str, Any], schema: ParameterSchema) -> dict[str, Any]:
-    """Return a deployment's parameters with each option where the form shows it, whether it was flat or in a group.
+    """Return a deployment's parameters with each option in the group in which the form shows it.
 
-    Required parameters that are missing have their defaults.
+    Missing required parameters are set to their defaults.
 
     Args:
         parameters: Parameters of a deployment.
@@ -69,7 +72,7 @@ def arrange(parameters: Mapping[str, Any], schema: ParameterSchema) -> dict[str,
 
 
 def flat_options(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a request by name, whether they are flat or in groups; a flat one has precedence."""
+    """Return the options of a request by name, from the top level and from groups; the top level has precedence."""
     flat: dict[str, Any] = {}
     for value in request.values():
         flat |= flat_options(value) if isinstance(value, Mapping) else {}
@@ -77,7 +80,7 @@ def flat_options(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _placed(options: dict[str, Any], form: Schema, definitions: Schema) -> dict[str, Any]:
-    """Move options out of a flat mapping to their places in a form; return them there."""
+    """Move options from a flat mapping to their groups of a form, and return the groups."""
     placed: dict[str, Any] = {}
     for name, field in form["properties"].items():
         if name in options:
@@ -116,7 +119,7 @@ def _shorten(form: Schema, definitions: Schema) -> None:
 
 
 def _require_filled(form: Schema, definitions: Schema) -> None:
-    """Require the fields that have a value at first; Prefect calls the others optional, which are the empty ones."""
+    """Require the fields that have a default value; Prefect then marks the empty fields as optional."""
     form["required"] = [name for name, field in form["properties"].items() if _is_filled(field, definitions)]
 
 
@@ -126,7 +129,7 @@ def _is_filled(field: Schema, definitions: Schema) -> bool:
 
 
 def _folded(field: Schema, content: Schema) -> Schema:
-    """Return the field of a group that shows its options on demand, and is omitted from the parameters until then."""
+    """Return the form field of a group whose options are shown on demand, and are not parameters until then."""
     unchanged = {"title": AS_USUAL, "type": "object", "properties": {}}
     return {**field, "anyOf": [unchanged, {**content, "title": CHANGE}]}
 
@@ -136,6 +139,6 @@ def _is_folded(field: Schema) -> bool:
 
 
 def _referred(field: Schema, definitions: Schema) -> Schema:
-    """Return the definition that a field refers to; the field itself if it refers to none."""
+    """Return the definition that a field refers to; the field itself if it has no reference."""
     reference = field.get("$ref")
     return definitions[reference.removeprefix(DEFINITIONS)] if reference else field

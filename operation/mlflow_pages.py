@@ -1,6 +1,6 @@
-"""MLflow's server, whose pages begin with training runs instead of the traces of language models.
+"""MLflow's server, with pages that show training runs first instead of traces of language models.
 
-MLflow keeps this choice in the browser. The first page sets it, unless the user has made a choice.
+MLflow stores this choice in the browser. The first page sets the choice, unless the user has made one.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from starlette.middleware.base import RequestResponseEndpoint
 
 APP = "shunter"  # entry point of the group `mlflow.app`, as `mlflow server --app-name` takes it
-KEY = "mlflow.workflowType_v1"  # of MLflow 3.17 in the storage of the browser
+KEY = "mlflow.workflowType_v1"  # key of MLflow 3.17 in the storage of the browser
 CHOICE = "machine_learning"
 SCRIPT = (
     f"<script>if (localStorage.getItem('{KEY}') === null) "
@@ -20,7 +20,7 @@ PAGES = ("/", "/index.html")
 
 
 def create_app() -> "FastAPI":
-    """Return MLflow's application with the choice of training runs in its first page."""
+    """Return MLflow's application, whose first page selects training runs."""
     from fastapi.responses import HTMLResponse
     from mlflow.server.fastapi_app import app
 

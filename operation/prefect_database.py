@@ -37,13 +37,13 @@ class UnreachableDatabaseError(ShunterError):
 
 
 def resolve_database(asked: str | None) -> str | None:
-    """Return the address of Prefect's PostgreSQL database, as requested now or last time; None for SQLite.
+    """Return the address of Prefect's PostgreSQL database, as requested now or at the last start; None for SQLite.
 
     Args:
-        asked: Address of a database, `sqlite`, or None for that of the last start.
+        asked: Address of a database, `sqlite`, or None for the database of the last start.
 
     Raises:
-        RequestError: It is no address of PostgreSQL.
+        RequestError: The address is not a PostgreSQL address.
         UnreachableDatabaseError: The database accepts no connection.
     """
     path = Settings().services_directory / "prefect-database"
@@ -57,12 +57,12 @@ def resolve_database(asked: str | None) -> str | None:
         address = f"{_SCHEMES[0]}{address.removeprefix(scheme)}"
         asyncio.run(_check(address))
     if asked is not None:
-        write_checked(path, json.dumps({"address": address}))  # in a folder that only its owner can access
+        write_checked(path, json.dumps({"address": address}))  # the folder is accessible to its owner only
     return None if address == SQLITE else address
 
 
 def environment_of(address: str | None) -> dict[str, str]:
-    """Return the variables by which Prefect's server uses a database; empty for SQLite."""
+    """Return the environment variables by which Prefect's server uses a database; empty for SQLite."""
     return {} if address is None else {VARIABLE: address.replace(_SCHEMES[0], _SCHEMES[2], 1)}
 
 

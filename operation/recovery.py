@@ -1,4 +1,4 @@
-"""Stop and resume of flow runs that have lost their worker or whose worker is to be stopped."""
+"""Stopping and resuming of flow runs whose worker was lost or is about to be stopped."""
 
 import os
 import signal
@@ -18,10 +18,10 @@ from shunter.hardware.devices.process_mark import process_mark
 from shunter.operation.servers import WORK_POOL, worker_name
 from shunter.tasks.notify import notify_about
 
-MOST_ATTEMPTS = 3  # a run that makes its worker crash each time must not be resumed for ever
+MOST_ATTEMPTS = 3  # limit for runs that make their worker crash each time
 GRACE_SECONDS = 60.0
 POLL_SECONDS = 0.5
-SILENCE = timedelta(minutes=10)  # after which a foreign worker counts as gone; workers send two heartbeats a minute
+SILENCE = timedelta(minutes=10)  # time without a heartbeat until a foreign worker is lost; usual are two a minute
 WORKER_LABEL = "prefect.worker.name"  # label that Prefect's worker gives to a run before it starts the run's process
 UNFINISHED = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
 
@@ -31,15 +31,15 @@ Say = Callable[[str], None]
 def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> None:
     """Clean up the runs of a worker that was killed or was lost with its machine.
 
-    These are the runs of this home's worker, and those of other workers that have sent no heartbeat for `SILENCE`
-    while the server was up. Runs of other workers are skipped. Remaining processes of the cleaned-up runs on this
-    machine are stopped. A run that was being cancelled is cancelled. Any other run is marked as crashed, and the next
-    worker resumes it from its last checkpoint, in at most `MOST_ATTEMPTS` attempts.
+    A worker is lost if it is this home's former worker, or if it has sent no heartbeat for `SILENCE` while the server
+    was up. Runs of all other workers are skipped. Remaining processes of the lost worker's runs on this machine are
+    stopped. A run that was being cancelled is cancelled. Any other run is marked as crashed, and the next worker
+    resumes it from its last checkpoint, in at most `MOST_ATTEMPTS` attempts.
 
     Args:
         say: Called with a message about each run.
-        server_since: Time since when Prefect's server has received heartbeats.
-        has_worker: Whether this home's worker lives; its runs are then skipped.
+        server_since: Time from which on Prefect's server has received heartbeats.
+        has_worker: Whether this home's worker is alive; its runs are then skipped.
     """
     with get_client(sync_client=True) as client:
         for run in _abandoned(client, server_since, has_worker, say):
@@ -90,7 +90,7 @@ def processes_of(flow_run_id: UUID) -> list[int]:
             if variable in (folder / "environ").read_bytes().split(b"\0") and process_mark(int(folder.name)):
                 found.append(int(folder.name))
         except OSError:
-            continue  # process of another user, or ended meanwhile
+            continue  # the process belongs to another user, or has ended meanwhile
     return found
 
 
@@ -115,7 +115,7 @@ def _abandoned(client: SyncPrefectClient, server_since: datetime, has_worker: bo
 
 
 def _is_ours(run: FlowRun) -> bool:
-    """Return True if this home's worker runs it, or if it was lost before any worker has labelled it."""
+    """Return True if this home's worker runs the flow run, or if it was lost before a worker labelled it."""
     name = str(run.labels.get(WORKER_LABEL, worker_name()))
     return name.rpartition("-")[2] == worker_name().rpartition("-")[2]
 
@@ -130,7 +130,7 @@ def _resume(client: SyncPrefectClient, run: FlowRun) -> None:
 
 
 def _stop_processes(flow_run_id: UUID) -> None:
-    """Send SIGTERM to the processes of a run, which lets them save their state, and SIGKILL after `GRACE_SECONDS`."""
+    """Send SIGTERM to the processes of a run, so that they save their state, and SIGKILL after `GRACE_SECONDS`."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in processes_of(flow_run_id):
             try:

@@ -1,4 +1,4 @@
-"""Servers of this machine: how each one is started, and how they run until Ctrl-C."""
+"""Definition of this machine's servers, and their execution until Ctrl-C."""
 
 import contextlib
 import hashlib
@@ -24,15 +24,15 @@ from shunter.settings import Settings
 WORK_POOL = "shunter"
 PREFECT = "shunter.flows.command.patient_database"
 JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
-FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect deletes a finished run; MLflow keeps the results
+FLOW_RUN_SECONDS = 90 * 86_400  # age at which Prefect deletes a finished flow run; MLflow keeps the results
 AUTH_FILE = "basic_auth.ini"
 
 
 def prefect_service(port: int, database: str | None = None) -> Service:
-    """Return Prefect's server and UI over the database that `shunter train` writes; every request needs the password.
+    """Return Prefect's server and UI with the database of `shunter train`; every request needs the password.
 
     Args:
-        port: Port of both.
+        port: Port of the server and the UI.
         database: Address of a PostgreSQL database; None for SQLite in the home.
 
     Raises:
@@ -63,7 +63,7 @@ def prefect_service(port: int, database: str | None = None) -> Service:
 
 
 def mlflow_service(port: int) -> Service:
-    """Return MLflow's server and UI over the tracking store, with the checks of host and origin on.
+    """Return MLflow's server and UI with the tracking store, including checks of host and origin.
 
     Raises:
         RequestError: Other machines could reach the server without a password.
@@ -78,17 +78,17 @@ def mlflow_service(port: int) -> Service:
         *("-m", "mlflow", "server", "--host", where.host, "--port", str(port), "--workers", "1"),
         *("--artifacts-destination", artifact_root()),
         *("--allowed-hosts", where.hosts(port), "--cors-allowed-origins", where.origins(port)),
-        *("--x-frame-options", "SAMEORIGIN", *options),  # its own pages show reports in frames
+        *("--x-frame-options", "SAMEORIGIN", *options),  # MLflow's own pages show reports in frames
     )
     return Service(
         name="MLflow",
         command=command,
         environment={
             **environment,
-            # The address of the store may hold a password, which every user of the machine could see in the command
-            # line.
+            # The address of the store may contain a password, so it is not in the command line, which every user can
+            # read.
             "MLFLOW_BACKEND_STORE_URI": tracking_uri(),
-            # MLflow's jobs judge texts and optimise prompts. They are eight processes, which Shunter has no work for.
+            # MLflow's eight job processes evaluate texts and optimise prompts, which Shunter does not need.
             JOBS: os.environ.get(JOBS, "false"),
         },
         port=port,
@@ -98,7 +98,7 @@ def mlflow_service(port: int) -> Service:
 
 
 def worker_service(prefect_url: str, port: int) -> Service:
-    """Return Prefect's worker, which starts each run of the UI or of a schedule in a process of its own.
+    """Return Prefect's worker, which starts each run of the UI or of a schedule in a separate process.
 
     Args:
         prefect_url: Address of the Prefect server.
@@ -114,7 +114,7 @@ def worker_service(prefect_url: str, port: int) -> Service:
         "PREFECT_WORKER_WEBSERVER_HOST": LOOPBACK,
         "PREFECT_WORKER_WEBSERVER_PORT": str(port),
         "PREFECT_WORKER_QUERY_SECONDS": "5",
-        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",  # its log is a file, not the user's terminal
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",  # the worker's console is a log file, not the user's terminal
     }
     return Service(name="Worker", command=command, environment=environment, port=port, health_path="/health")
 
@@ -134,7 +134,7 @@ def check_prefect(where: Exposure) -> None:
     """Raise if other machines could reach Prefect without a password.
 
     Raises:
-        RequestError: The auth string of the server is not set, or that of its clients differs.
+        RequestError: The server's auth string is not set, or its clients have another auth string.
     """
     password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
     if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
@@ -145,7 +145,7 @@ def check_prefect(where: Exposure) -> None:
 
 
 def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return options and variables for MLflow's basic auth if `SHUNTER_MLFLOW_BASIC_AUTH` is true, else for its pages.
+    """Return options and variables for MLflow's basic auth if `SHUNTER_MLFLOW_BASIC_AUTH`, otherwise for its pages.
 
     Raises:
         RequestError: Other machines could reach MLflow without a password, or a package or variable of basic auth is
@@ -170,12 +170,12 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def training_pages() -> tuple[str, ...]:
-    """Return the options by which MLflow's pages begin with training runs; empty if Shunter is not installed anew."""
+    """Return the options by which MLflow's pages show training runs first; empty if Shunter's installation is older."""
     return ("--app-name", APP) if entry_points(group="mlflow.app", name=APP) else ()
 
 
 def _auth_file(folder: Path, database: Path) -> Path:
-    """Write MLflow's auth configuration, which denies access by default and holds no password; return its path."""
+    """Write MLflow's auth configuration, which denies access by default and contains no password; return its path."""
     path = folder / AUTH_FILE
     path.write_text(
         "[mlflow]\n"
@@ -188,16 +188,16 @@ def _auth_file(folder: Path, database: Path) -> Path:
 
 
 def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
-    """Start the services, report each when it answers, and wait; Ctrl-C or SIGTERM stops them all.
+    """Start the services, report each when it answers, and wait; Ctrl-C or SIGTERM stops all services.
 
     Raises:
-        RequestError: A port is taken.
-        ShunterError: A service did not start or ended by itself.
+        RequestError: A port is in use.
+        ShunterError: A service did not start or ended unexpectedly.
     """
     for service in services:
         check_port(service)
     signal.signal(signal.SIGTERM, _interrupt)
-    # A stop signal at any moment, also during the start, stops all services and is no error.
+    # A stop signal at any moment, even during the start, stops all services and is not an error.
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         processes = [(service, stack.enter_context(running(service))) for service in services]
         for service, process in processes:
@@ -214,7 +214,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 @contextlib.contextmanager
 def running(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run the service as a child process for the length of the block; it may not be ready yet."""
+    """Run the service as a child process during the block, without waiting until it answers."""
     show_log = os.environ.get("SHUNTER_DEBUG") == "1"
     process = start_python(
         *service.command,

@@ -136,7 +136,7 @@ def status(
 
 
 def services_table(running: "Sequence[Daemon]", missing: Sequence[str]) -> TextTable:
-    """Return the services that run, and those that have ended by themselves."""
+    """Return a table of the services that run and the services that ended unexpectedly."""
     from shunter.flows.command.daemons import log_of
 
     rows = [(one.name, "running", one.url, str(one.pid), str(one.log)) for one in running]
@@ -145,7 +145,7 @@ def services_table(running: "Sequence[Daemon]", missing: Sequence[str]) -> TextT
 
 
 def jobs_table(leases: "Sequence[tuple[str, Lease]]") -> TextTable:
-    """Return the training jobs that use an accelerator."""
+    """Return a table of the training jobs that use an accelerator."""
     rows = [
         (
             one.name,

@@ -1,1 +1,1 @@
-"""Model server over HTTP: protocols, batching of requests, and the served model with its updates."""
+"""HTTP model server: protocols, batching of requests, and the served model with its updates."""

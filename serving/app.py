@@ -35,8 +35,8 @@ from shunter.serving.request import ServingLimits
 from shunter.serving.table import Table
 
 SMALL_BYTES = 1 << 18  # JSON up to this size is parsed in the event loop; larger bodies would block other requests
-MOST_LARGE_BYTES = 256 << 20  # of all larger bodies in memory together
-READERS = 2  # threads that parse larger bodies
+MOST_LARGE_BYTES = 256 << 20  # largest sum of all larger bodies in memory
+READERS = 2  # number of threads that parse larger bodies
 _log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -46,8 +46,8 @@ class Endpoints:
     """HTTP endpoints of the server.
 
     Args:
-        keeper: Holds the served model.
-        batcher: Scores rows with the served model.
+        keeper: Holder of the served model.
+        batcher: Batcher that scores rows with the served model.
         metrics: Metrics that count the responses.
         limits: Limits of a request.
     """
@@ -108,7 +108,7 @@ class Endpoints:
         return Response(content, media_type=JSON)
 
     async def alive(self, request: Request) -> Response:
-        """Answer a health check; the server only answers after the model is loaded."""
+        """Answer a liveness check; the server answers only after the model is loaded."""
         if request.url.path.startswith("/v2"):
             return as_json({"live": True, "ready": True})
         return Response(b"\n", media_type=JSON)
@@ -131,7 +131,7 @@ class Endpoints:
         return as_json(open_inference.described(model.name, model.version, model.kinds(), model.scorer.outputs))
 
     async def ready(self, request: Request) -> Response:
-        """Answer that the model is ready; an unknown name or version is refused."""
+        """Answer that the model is ready; refuse an unknown name or version."""
         return as_json({"name": self._named(request).name, "ready": True})
 
     def _named(self, request: Request) -> Any:
@@ -153,7 +153,7 @@ class Endpoints:
 
     @contextlib.contextmanager
     def _held_bytes(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts the bytes of large bodies in memory, and raises `BusyError` for too many."""
+        """Yield a function that counts the bytes of large bodies in memory, and raises `BusyError` above the limit."""
         counted = 0
 
         def reserve(length: int) -> None:
@@ -220,10 +220,10 @@ class Endpoints:
             try:
                 answer = await endpoint(request)
             except ClientDisconnect:
-                answer = Response(status_code=499)  # the client is gone; the response is only counted
+                answer = Response(status_code=499)  # the client has disconnected; the response is only counted
             except RefusedError as error:
                 answer = refusal(error, request.url.path)
-            except (HardwareError, CheckpointError) as error:  # not the client's fault
+            except (HardwareError, CheckpointError) as error:  # the request is not at fault
                 _log.error("%s: %s", path, error)
                 answer = refusal(BrokenError(str(error)), request.url.path)
             except UnusableValuesError as error:

@@ -1,4 +1,4 @@
-"""Batching: concurrent requests are scored together, in a thread beside the event loop."""
+"""Batching: concurrent requests are scored together, in a thread outside of the event loop."""
 
 import asyncio
 import threading
@@ -31,14 +31,14 @@ class _Waiting:
 
 
 class Batcher:
-    """Scores requests in the order of arrival, all waiting requests in one batch up to the largest size.
+    """Batcher that scores all waiting requests in one batch, in the order of arrival, up to the largest batch size.
 
-    The event loop calls `submit`. The thread takes the waiting requests, at most `batch_milliseconds` after the first
-    of them arrived, and gives each request its scores. One model scores the whole batch, so a new model can replace the
-    served one between two batches without any failed request.
+    The event loop calls `submit`. The scoring thread takes the waiting requests, at most `batch_milliseconds` after the
+    first of them arrived, and sets the result of each request. One model scores the whole batch, so a new model can
+    replace the served model between two batches without a failed request.
 
     Args:
-        model: Returns the served model.
+        model: Function that returns the served model.
         config: Limits of a batch and of the queue.
         metrics: Metrics of the server.
     """
@@ -56,7 +56,7 @@ class Batcher:
         """Queue a request and return a future of its scores; call this from the event loop.
 
         Raises:
-            BusyError: Too many rows wait.
+            BusyError: Too many rows wait to be scored.
         """
         loop = asyncio.get_running_loop()
         with self._changed:
@@ -114,7 +114,7 @@ class Batcher:
 
 
 def _outcomes(model: ServedModel, tables: Sequence[Table]) -> Sequence[Outcome]:
-    """Score the batch; an error becomes the outcome of each request, since the only scoring thread must survive."""
+    """Score the batch; return an error as the outcome of each request, since the only scoring thread must survive."""
     try:
         return model.score(tables)
     except Exception as error:

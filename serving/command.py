@@ -18,7 +18,8 @@ def serve(**options: Any) -> None:
     """Serve a registered or exported model over HTTP."""
     with one_sentence_errors("Stopped."):
         request = requested(ServeRequest, options)
-        # Read when torch is loaded: waiting threads that spin would take the processor from the scoring threads.
+        # This variable is read when torch is loaded. Otherwise waiting threads would spin and slow down the scoring
+        # threads.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         from shunter.serving.server import ScoreServer
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 1_000  # beyond this number uvicorn answers 503; each connection needs a file descriptor
-ADDRESS_SHARE = 0.75  # share of the connections that one address may have
-TOLD_CONNECTIONS = 32  # connections beyond the limit that get a 503 answer; more are closed at once
+ADDRESS_SHARE = 0.75  # largest share of the connections for one address
+TOLD_CONNECTIONS = 32  # number of connections beyond the limit that get a 503 answer; further ones are closed
 CLOSED_AT_ONCE = 8  # one in this many unfinished connections is closed at a time, so that a flood costs little
 HEAD_SECONDS = 5.0  # time limit for the whole head of the first request
 
@@ -17,14 +17,14 @@ class ImpatientProtocol(H11Protocol):
     """HTTP/1.1 protocol that closes connections that are idle for too long or that block others.
 
     If an address or the server has too many connections, the oldest connections with an incomplete request are closed.
-    If there are none, an idle connection that has been answered is closed.
+    If all requests are complete, an idle connection is closed.
     """
 
     _deadline: asyncio.TimerHandle | None = None
     _waits_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Make room for the connection, and start the timeout of the first request."""
+        """Close other connections if there are too many, and start the timeout of the first request."""
         super().connection_made(transport)
         self._waits_since = self.loop.time()
         address = self.client and self.client[0]
@@ -34,7 +34,7 @@ class ImpatientProtocol(H11Protocol):
         self._wait(min(HEAD_SECONDS, self.timeout_keep_alive))
 
     def data_received(self, data: bytes) -> None:
-        """Stop the timeout once the head of a request has arrived; the body has a time limit of its own."""
+        """Stop the timeout once the head of a request has arrived; the body has a separate time limit."""
         super().data_received(data)
         if self._is_idle:
             self._wait(self.timeout_keep_alive)

@@ -84,7 +84,7 @@ class LateError(RefusedError):
 
 
 class BrokenError(RefusedError):
-    """Error: a part of the model cannot be read, which is not the client's fault."""
+    """Error: a part of the model cannot be read; the request is not at fault."""
 
     code = "unreadable-model"
     status = 503

@@ -21,9 +21,9 @@ from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, read_b
 from shunter.ingestion.encoding.value_counts import flags_of_ids, flags_of_numbers
 from shunter.ingestion.fields import TextKind
 
-MOST_REMEMBERED = 1 << 17  # cached values of all fields together, some 20 MB
-LONGEST_REMEMBERED = 256  # characters of a text
-UNKNOWN, MISSING = -1, 0  # marks among ids
+MOST_REMEMBERED = 1 << 17  # largest number of cached values of all fields together, some 20 MB
+LONGEST_REMEMBERED = 256  # largest number of characters in a cached text
+UNKNOWN, MISSING = -1, 0  # special ids of unknown and missing values
 _INT64 = range(-(2**63), 2**63)
 _NUMBERS = frozenset({int, float, type(None)})
 _TEXTS = frozenset({str, type(None)})
@@ -60,9 +60,9 @@ class ValueEncoder:
             rows: Number of rows.
 
         Returns:
-            The same result as `Encoder.encode_table`. None if only `Encoder.encode_table` can encode the rows. Reasons
-            are columns that are no lists or have values of other types, parts of columns, features with weights or
-            derived from several columns, and texts of missing values.
+            The same result as `Encoder.encode_table`. None if only `Encoder.encode_table` can encode the rows, because
+            a column is not a list, has values of other types, or is split into parts. Other reasons are features with
+            weights or from several columns, and texts that stand for missing values.
         """
         if self._needs_table or self._encoder.text_form.missing or not self._columns <= columns.keys():
             return None
@@ -87,7 +87,7 @@ class ValueEncoder:
         )
 
     def _ids(self, columns: Mapping[str, Any], rows: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]] | None:
-        """Return ids int32 [rows, columns] and flags of single-valued columns; None if `encode` also returns None."""
+        """Return ids int32 [rows, columns] and flags of single-valued columns; None if `encode` must return None."""
         marked = np.empty((rows, len(self._single)), np.int32)
         own_flags: dict[int, NDArray[np.uint8]] = {}
         unknown: list[tuple[int, CategoricalField, Column, list[Any]]] = []
@@ -173,7 +173,7 @@ class _Remembered:
         return list(map(self._found.get, values))
 
     def filled(self, values: Column, found: list[Any], new: dict[Any, Any]) -> list[Any]:
-        """Return the result of each value from `found` or `new`; cache the new results except those of long texts."""
+        """Return the result of each value from `found` or `new`; cache the new results except for long texts."""
         if len(self._found) + len(new) > self._most:
             self._found = {}
         short = {value: one for value, one in new.items() if type(value) is not str or len(value) <= LONGEST_REMEMBERED}
@@ -187,7 +187,7 @@ def _as_numbers(columns: Sequence[Any], rows: int) -> tuple[NDArray[np.float32],
 
     Returns:
         float32 `[columns, rows]` with NaN for values that are missing or not finite, and a mask of the given values
-        that are not finite in float32. None if a column holds other values than numbers.
+        that are not finite in float32. None if a column has values that are not numbers.
     """
     if not all(type(values) is list and _NUMBERS.issuperset(map(type, values)) for values in columns):
         return None

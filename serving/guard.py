@@ -13,14 +13,14 @@ from shunter.serving.errors import NotAllowedError, RefusedError, WrongHostError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-HEALTH = frozenset({"/ping", "/health", "/v2/health/live", "/v2/health/ready"})  # without checks, for probes
+HEALTH = frozenset({"/ping", "/health", "/v2/health/live", "/v2/health/ready"})  # open to health probes without token
 
 
 class Guard:
     """ASGI middleware that checks the host name and the token of each request.
 
-    Without the check of the host name, a web page could reach a server on loopback under a domain of its own (DNS
-    rebinding).
+    Without the check of the host name, a foreign web page could reach a server on loopback under the page's own domain
+    (DNS rebinding).
 
     Args:
         app: Application behind the guard.

@@ -1,4 +1,4 @@
-"""Holder of the served model: loads it by name, and replaces it when the name points to a new version."""
+"""Holder of the served model, which is loaded by name and replaced when the name refers to a new version."""
 
 import logging
 import re
@@ -33,13 +33,13 @@ class Keeper:
         named: Name of the model, as in `shunter.tracking.registry.named.open_model`.
         metrics: Metrics that count the replacements.
         items: See `load`.
-        increments: Folder for increments of the model, each in a folder of its own; None if there are none.
+        increments: Folder for increments of the model, each in its own subfolder; None: no increments.
         memory_bytes: See `load`.
         index: See `load`.
 
     Raises:
-        ShunterError: The model does not exist, its signature is wrong, or increments are given for a model that
-            already follows the registry.
+        ShunterError: The model does not exist, its signature is wrong, or increments are given for a model that is
+            updated from the registry.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Keeper:
         return self._current
 
     def follow(self, seconds: float) -> None:
-        """Start a thread that checks for a new model every `seconds`, if an alias or increments are followed."""
+        """Start a thread that checks for a new model every `seconds`, if the model has an alias or increments."""
         if seconds and (self._increments is not None or self._alias() is not None):
             self._thread = threading.Thread(target=self._follow, args=(seconds,), name="follow", daemon=True)
             self._thread.start()
@@ -104,7 +104,7 @@ class Keeper:
     def _look_for_increments(self, folder: Path) -> bool:
         """Apply new increments to the model, as many as possible; return True if any was applied.
 
-        An increment that fails may be incomplete: it is tried again at each check, and its error is logged once.
+        An increment that fails may be incomplete: it is tried again at each check, but its error is logged only once.
         """
         chain: tuple[Path, ...] = ()
         try:
@@ -167,14 +167,14 @@ class Keeper:
             self._metrics.index_recall.labels(str(length)).set(recall)
 
     def _log_error(self, title: str, error: Exception) -> None:
-        """Log why the old model stays; a version that cannot be loaded is not tried again, a failing store is."""
+        """Log the reason why the old model stays; only errors of the store are tried again."""
         self._metrics.takeovers.labels("failed").inc()
         if isinstance(error, ShunterError) and title != "?":
             self._refused = title
         _log.warning("%s stays in use: %s", self._current.title, error)
 
     def _alias(self) -> tuple[str, str] | None:
-        """Return name and alias; None if the name is that of a version or a folder."""
+        """Return name and alias; None if the model is named by version or folder."""
         found = NAMED.fullmatch(self._named)
         if found is None or found["version"] or self._current.version == FOLDER:
             return None
@@ -197,12 +197,12 @@ def load(
 
     Args:
         named: Name of the model, as in `shunter.tracking.registry.named.open_model`.
-        items: For a ranking model: log whose items are ranked for a user, except the items that the log has for this
-            user. None ranks only the items of a request.
-        increments: As in `open_model`. The served name stays that of the model that the increments are applied to.
-        memory_bytes: Memory for the embedding tables; rows beyond it are read from a file. None loads all rows, if the
-            memory is free.
-        index: Whether all items are scored, or only the items that an index of their vectors finds.
+        items: For a ranking model: log whose items are ranked for a user, except items with an interaction of this
+            user in the log. None ranks only the items of a request.
+        increments: As in `open_model`; the served name is still the name of the base model.
+        memory_bytes: Memory for the embedding tables; rows beyond it are read from a file. None loads all rows if
+            enough memory is free.
+        index: Search method of a ranking model: all items are scored, or only the items that a vector index finds.
 
     Raises:
         ShunterError: The model does not exist, its signature is wrong, or it cannot score.

@@ -21,15 +21,15 @@ class Metrics:
         request_seconds: Time from the head of a request to its answer, by endpoint.
         rows: Number of scored rows.
         unusable_values: Number of values that the model does not know or cannot read, by column and kind.
-        batch_rows: Rows of each scored batch.
-        batch_requests: Requests in each scored batch.
+        batch_rows: Number of rows in each scored batch.
+        batch_requests: Number of requests in each scored batch.
         score_seconds: Time to score a batch.
-        waiting_rows: Rows that wait to be scored.
+        waiting_rows: Number of rows that wait to be scored.
         model: 1 for the served version of the model.
-        takeovers: Attempts to replace the served version by a new one, by result (`done` or `failed`).
+        takeovers: Number of attempts to replace the served version, by result (`done` or `failed`).
         index_recall: Share of the exact best items that the index finds, by the length of the list.
         index_seconds: Time to build the index; 0 without an index.
-        tables: Function that returns the numbers of embedding rows that the served model found in memory and in the
+        tables: Function that returns the numbers of embedding rows that the served model read from memory and from the
             file.
     """
 
@@ -94,7 +94,7 @@ class Metrics:
 
 
 class _Tables(Collector):
-    """Metrics of the embedding tables, which the tables count themselves; read when the page is requested."""
+    """Collector of the embedding tables' own counts, which are read when the metrics page is requested."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

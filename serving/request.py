@@ -79,7 +79,7 @@ class ServeRequest(Request, frozen=True):
 
     @property
     def memory_bytes(self) -> int | None:
-        """Memory for the embedding tables in bytes; None is as much as they need."""
+        """Memory for the embedding tables in bytes; None: as much as the tables need."""
         return None if self.memory is None else parse_bytes(self.memory)
 
     if TYPE_CHECKING:

@@ -51,8 +51,8 @@ class ServedModel:
         version: Version of the model, as text.
         title: Name of the model in messages.
         scorer: Scorer of rows, or of items for a ranking model.
-        items: For a ranking model: candidates of the best items, and the items to exclude for each user. None uses
-            only the request.
+        items: For a ranking model: candidate items, and the items to exclude for each user. None: the items of the
+            request are the candidates.
         columns: Names of the columns that the model reads.
         values: Encoder of rows that are given as Python values.
     """
@@ -78,15 +78,15 @@ class ServedModel:
         return TABLES_IN_FILES.load("stored_tables")(self.scorer.model)
 
     def placements(self) -> list[str]:
-        """Return where the embedding tables that are not fully in memory are stored, one sentence for each member."""
+        """Return a sentence for each member about the storage of embedding tables that are not fully in memory."""
         return [] if isinstance(self.scorer, RankingScorer) else placement_of_tables(self.scorer.model)
 
     def table_counts(self) -> LookupCounts:
-        """Return how many rows of the tables in files were found in memory and how many were read."""
+        """Return the numbers of rows of stored tables that were found in memory, and that were read from a file."""
         return sum((one.counts for one in self.tables), LookupCounts())
 
     def warm_from(self, former: "ServedModel") -> None:
-        """Load the rows that a former model has in its caches into the own caches, if both models use the same ids."""
+        """Load the rows in a former model's caches into this model's caches, if both models use the same ids."""
         pairs = list(zip(self.tables, former.tables, strict=False))
         if pairs and self.scorer.encoder.digest() == former.scorer.encoder.digest():
             for mine, theirs in pairs:
@@ -126,7 +126,8 @@ class ServedModel:
             except Exception as error:
                 outcomes[place] = error
                 continue
-            # Only columns of the same type are concatenated, since a cast to a common type could change a value.
+            # Only tables with the same column types are concatenated, since a cast to a common type could change a
+            # value.
             alike.setdefault(tuple((name, series.dtype) for name, series in read.items()), []).append((place, read))
         for group in alike.values():
             self._score_alike(group, tables, outcomes)
@@ -154,7 +155,7 @@ class ServedModel:
         return found
 
     def _best_items(self, table: Table, top: int) -> Answer:
-        """Return the best items for each user of a table, except items of this user in the table or in `items`.
+        """Return the best items for each user of a table, without the user's interactions in the table or in `items`.
 
         Raises:
             DataError: The column of the user is missing.

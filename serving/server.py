@@ -1,4 +1,4 @@
-"""HTTP server: it listens, answers until it is stopped, and completes the requests in progress."""
+"""HTTP server of a model, which completes the requests in progress when it is stopped."""
 
 import contextlib
 import resource
@@ -20,15 +20,15 @@ from shunter.serving.metrics import Metrics
 from shunter.serving.request import ServeRequest
 from shunter.tracking.registry.versions import only_model
 
-FEWEST_CONNECTIONS = 16  # if the limit of open files is very low
-BACKLOG = 128  # connections that are accepted at a time
-QUEUE = 4_096  # connections that the kernel queues until they are accepted
-OTHER_FILES = 96  # file descriptors of the model, the store and the log
+FEWEST_CONNECTIONS = 16  # number of connections if the limit of open files is very low
+BACKLOG = 128  # number of connections that are accepted at a time
+QUEUE = 4_096  # number of connections that the kernel queues until they are accepted
+OTHER_FILES = 96  # number of file descriptors of the model, the store and the log
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ScoreServer:
-    """Server of a model over HTTP until SIGTERM, Ctrl-C or `stop`; requests received by then are answered.
+    """HTTP server of a model, which runs until SIGTERM, Ctrl-C or `stop`, and answers all requests received before.
 
     Args:
         request: Model to serve, and its options.
@@ -38,7 +38,7 @@ class ScoreServer:
 
     Attributes:
         keeper: Holder of the served model.
-        port: Port of the server; known once it runs.
+        port: Port of the server, which is known once the server runs.
     """
 
     def __init__(self, request: ServeRequest, host: str, names: Collection[str], token: str | None = None) -> None:
@@ -97,12 +97,13 @@ class ScoreServer:
             limit_concurrency=_most_connections(),
             backlog=BACKLOG,
             timeout_keep_alive=max(round(seconds), 1),
-            timeout_graceful_shutdown=round(2 * seconds) + 1,  # by then every request is answered, possibly with 504
+            timeout_graceful_shutdown=round(2 * seconds)
+            + 1,  # after this time every request has an answer, possibly 504
         )
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn server that calls `on_ready` once it listens, and shuts down in the same way on a signal."""
+    """Uvicorn server that calls `on_ready` once it listens, and shuts down gracefully on a signal."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -131,7 +132,7 @@ class _Server(uvicorn.Server):
 
 
 def _most_connections() -> int:
-    """Return the connections that the limit of open files allows; beyond it asyncio would log errors without end."""
+    """Return the number of connections that the limit of open files allows; with more, asyncio logs endless errors."""
     few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MOST_CONNECTIONS + TOLD_CONNECTIONS + BACKLOG + OTHER_FILES
     if few != resource.RLIM_INFINITY and few < needed:
@@ -145,8 +146,8 @@ def _most_connections() -> int:
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is given by its number: only then does asyncio disable Nagle's algorithm, which delays the rest of an
-    # answer by 40 ms, until the client acknowledges the first part.
+    # asyncio disables Nagle's algorithm only if the protocol is given by its number. Nagle's algorithm would delay the
+    # rest of an answer by 40 ms, until the client acknowledges the first packet.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -17,9 +17,9 @@ _TYPES: dict[frozenset[type], type[pl.DataType]] = {
     frozenset({float}): pl.Float64,
     frozenset({int, float}): pl.Float64,
 }
-MOST_MISSING = 64  # largest ratio of all values, missing ones included, to the given values
-FEW_VALUES = 1_000_000  # up to this number of values, any share may be missing
-MOST_COLUMNS = 4_096  # a data frame with more columns takes seconds
+MOST_MISSING = 64  # largest ratio of all values, including missing values, to the given values
+FEW_VALUES = 1_000_000  # up to this number of values, any share of the values may be missing
+MOST_COLUMNS = 4_096  # largest number of columns; creating a data frame with more columns takes seconds
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -61,15 +61,15 @@ def check_size(rows: int, columns: int, max_rows: int) -> None:
 
 
 def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Turn rows, each a list in the order of the names, into columns."""
+    """Convert rows, each a list in the order of the names, to columns."""
     turned = zip(*rows, strict=True) if rows else ((),) * len(names)
     return {name: list(values) for name, values in zip(names, turned, strict=True)}
 
 
 def columns_of_records(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Turn records, each a mapping of column names to values, into columns.
+    """Convert records, each a mapping of column names to values, to columns.
 
-    A value that a record does not name is None in the column.
+    A column that is absent from a record has the value None in this row.
 
     Raises:
         RefusedError: Nearly all values of the columns would be None.

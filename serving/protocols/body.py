@@ -12,10 +12,10 @@ import orjson
 from shunter.serving.errors import RefusedError, TooLargeRequestError
 
 Unusable = Mapping[str, Mapping[str, float]]  # shares of unusable values by kind and column
-MOST_VALUES = 2_000_000  # of a JSON body; each takes up to 100 bytes in memory
-# An integer that may not fit 64 bits, which orjson would turn into a float.
+MOST_VALUES = 2_000_000  # largest number of values in a JSON body; each takes up to 100 bytes in memory
+# Matches an integer that may exceed 64 bits, which orjson would convert to a float.
 _LONG_NUMBER = re.compile(rb"\d{19}")
-# An unpaired UTF-16 surrogate, which Python's JSON accepts and a column cannot store.
+# Matches an unpaired UTF-16 surrogate, which Python's JSON accepts but a column cannot store.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -58,15 +58,15 @@ def _as_python_reads(body: bytes) -> Any:
 
 
 def written(answer: Any) -> bytes:
-    """Write JSON whose numbers are read back exactly."""
+    """Return JSON in which numbers have full precision."""
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def expect(found: Any, kind: type[list] | type[dict] | type[str], name: str) -> Any:
-    """Return `found` if it is of the kind.
+    """Return `found` if it has the type `kind`.
 
     Raises:
-        RefusedError: `found` is of another kind.
+        RefusedError: `found` has another type.
     """
     if not isinstance(found, kind):
         needed = {list: "a list", dict: "an object", str: "a text"}[kind]
@@ -75,7 +75,7 @@ def expect(found: Any, kind: type[list] | type[dict] | type[str], name: str) -> 
 
 
 def top_of(parameters: Any, name: str) -> int | None:
-    """Return the number of best items per user; None if scores are requested. Other parameters have no effect.
+    """Return the number of best items per user; None if scores are requested. Other parameters are ignored.
 
     Raises:
         RefusedError: The value is not a positive whole number.
@@ -100,7 +100,7 @@ def same_length(columns: dict[str, Any], what: str) -> int:
 
 
 def unique(names: list[Any], what: str) -> list[str]:
-    """Return the names as texts, after a check that each name occurs once.
+    """Return the names as texts, and raise if a name is repeated.
 
     Raises:
         RefusedError: A name occurs twice.

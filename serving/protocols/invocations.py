@@ -35,7 +35,7 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
     """Parse the rows of a body.
 
     Args:
-        body: The body.
+        body: Body of the request.
         content_type: Content type of the body.
         max_rows: Largest number of rows.
 
@@ -61,7 +61,7 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
 
 
 def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], unusable: Unusable) -> bytes:
-    """Write MLflow's answer, a number or an object for each row, with the shares of unusable values."""
+    """Return MLflow's answer as JSON: a number or an object for each row, and the shares of unusable values."""
     if isinstance(scores, pl.DataFrame):
         predictions: Any = scores.to_dicts()
     elif scores.ndim == 1:
@@ -96,7 +96,7 @@ def _of_split(split: dict[str, Any]) -> Table:
 
 
 def _of_columns(columns: dict[str, Any]) -> Table:
-    """Turn a mapping of columns into a table; single values instead of lists are one row."""
+    """Convert a mapping of columns to a table; single values instead of lists are one row."""
     if not any(isinstance(values, list) for values in columns.values()):
         return Table(1, {name: [value] for name, value in columns.items()})
     lists = {name: expect(values, list, name) for name, values in columns.items()}
@@ -116,7 +116,7 @@ def _csv(body: bytes, max_rows: int) -> pl.DataFrame:
     header = body.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
     check_size(0, header.count(b",") + 1, max_rows)
     try:
-        if header.count(b'"') % 2:  # a name with a line break: the column count of this line would be too low
+        if header.count(b'"') % 2:  # a name has a line break, so the column count of the first line would be too low
             raise pl.exceptions.ComputeError("the name of a column holds a line break")
         return pl.read_csv(io.BytesIO(body), infer_schema=False, raise_if_empty=True, n_rows=max_rows + 1)
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:

@@ -39,7 +39,7 @@ def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table
     """Parse the rows of an inference request; return them with the whole request.
 
     Args:
-        body: The body.
+        body: Body of the request.
         max_rows: Largest number of rows.
         known: Columns that the model reads; other inputs are refused.
 
@@ -67,7 +67,7 @@ def answer(
     *,
     unusable: Unusable,
 ) -> bytes:
-    """Write the requested outputs, or all outputs; best items have a column each.
+    """Return the answer with the requested outputs, or with all outputs; each column of best items is an output.
 
     Shares of unusable values are parameters such as `unknown.user`, because parameters cannot be objects.
 
@@ -129,7 +129,7 @@ def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
         raise RefusedError(
             f"The input {name} has the shape {str(shape)[:60]} and {len(data)} values: give [rows] or [rows, length]."
         )
-    check_size(shape[0], 1, max_rows)  # a list without values costs nothing to send
+    check_size(shape[0], 1, max_rows)  # a tiny body can claim many rows of empty lists
     width = shape[1] if len(shape) == 2 else 1
     if width == 1:
         return data
@@ -137,7 +137,7 @@ def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Return the values in row order; they may be nested by the shape."""
+    """Return the values in row order; the given values may be nested by their shape."""
     if not data or not isinstance(data[0], list):
         return data
     return [value for row in data for value in (row if isinstance(row, list) else [row])]

@@ -14,9 +14,9 @@ from shunter.ingestion.sources.parquet import read_batches
 from shunter.serving.errors import RefusedError, TooLargeRequestError
 from shunter.serving.table import check_size
 
-LARGEST_EXPANSION = 16  # decoded bytes per byte of the body
-LEAST_BYTES = 16 << 20  # decoded bytes that are always allowed
-LARGEST_FOOTER_BYTES = 4 << 20  # of the metadata of columns and row groups, which is decoded as a whole
+LARGEST_EXPANSION = 16  # largest number of decoded bytes per byte of the body
+LEAST_BYTES = 16 << 20  # number of decoded bytes that is always allowed
+LARGEST_FOOTER_BYTES = 4 << 20  # largest metadata of columns and row groups, which are decoded as a whole
 _FOOTER_LENGTH = slice(-8, -4)  # position of the footer's length, before the magic number at the end
 
 
