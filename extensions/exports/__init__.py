@@ -1,1 +1,1 @@
-"""Exports of registered models that need no Shunter where they score."""
+"""Exports of registered models for scoring without Shunter."""

@@ -1,4 +1,4 @@
-"""Folder of an export: encoder with its code, script that scores, description and signature."""
+"""Folder of an exported model: encoder with its code, scoring script, description and signature."""
 
 import json
 import re
@@ -28,17 +28,17 @@ def export_folder(
     how: str,
     write: Callable[[NamedModel, Path], dict[str, Any]],
 ) -> ExportedModel:
-    """Export a model into a new folder, with the encoder and the script that score rows.
+    """Export a model into a new folder, with the encoder and the script for scoring rows.
 
     Args:
         named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.
         folder: Folder to create.
         increments: Increments to apply to the model first.
         how: Format of the export.
-        write: Writes the model itself into the folder; returns what its scripts need to know.
+        write: Function that writes the model into the folder, and returns the values that the scripts need.
 
     Raises:
-        ShunterError: See `shunter.tracking.registry.named.export_model`; or `write` refuses the model.
+        ShunterError: See `shunter.tracking.registry.named.export_model`; or `write` does not support the model.
     """
     with made_whole(folder) as partial, open_model(named, increments) as model:
         partial.mkdir()
@@ -54,7 +54,7 @@ def export_folder(
 
 
 def copy_encoder_code(folder: Path) -> None:
-    """Copy the encoder of raw rows as a package of its own: the same code, hence the same ids.
+    """Copy the code of the encoder of raw rows as a separate package, so that values get the same ids.
 
     Args:
         folder: Folder of the package, which must not exist.
@@ -67,12 +67,12 @@ def copy_encoder_code(folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         text = "" if module == "shunter" else source.read_text(encoding="utf-8")
         text = OWN_IMPORT.sub(rf"\1\2 {ENCODER_CODE}", text)
-        text = text.replace(f'"{EXTENSIONS}', f'"{ENCODER_CODE}.extensions')  # names in registries
+        text = text.replace(f'"{EXTENSIONS}', f'"{ENCODER_CODE}.extensions')  # names of modules in registries
         target.write_text(text, encoding="utf-8")
 
 
 def _imported_by_encoder() -> list[str]:
-    """Return the modules of Shunter that the encoder imports at the top or reads maps by, with all packages."""
+    """Return Shunter's modules that the encoder imports at module level or uses to read maps, with their packages."""
     maps = LEARNED_MAPS.entries["read"]
     found, left = set[str](), [ENCODER_MODULE, *([maps.target.partition(":")[0]] if maps.is_installed else [])]
     for module in left:

@@ -1,4 +1,4 @@
-"""A click model as one module of plain tensor operations, for torch.export and ONNX."""
+"""Conversion of a click model to a module of plain tensor operations, for torch.export and ONNX."""
 
 import copy
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.layers import AlignedLinear
 from shunter.models.registry import Model
 
-ROWS_AT_ONCE = 65_536  # table rows that are read at a time
+ROWS_AT_ONCE = 65_536  # number of table rows that are read at a time
 
 
 class PortableLookup(nn.Module):
-    """Embedding tables and their pooled lookup, without a kernel of their own.
+    """Embedding tables and their pooled lookup in plain tensor operations, without a custom kernel.
 
     Args:
         model: Model whose tables are copied.
@@ -65,7 +65,7 @@ class PortableMember(nn.Module):
     """Click model with `PortableLookup` in place of its tables.
 
     Args:
-        model: Model, which stays as it is.
+        model: Model, which is not changed.
     """
 
     def __init__(self, model: Model) -> None:
@@ -78,12 +78,12 @@ class PortableMember(nn.Module):
                 layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(self, dense: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        """Return the logits of a batch, `[batch]` or `[batch, tasks]`; arguments as of `PortableLookup`."""
+        """Return the logits of a batch, `[batch]` or `[batch, tasks]`; for the arguments see `PortableLookup`."""
         return self.layers(dense, *self.lookup.pooled(self.lookup.rows_of(ids), weights))
 
 
 class DensePart(nn.Module):
-    """Portable model without its tables: its inputs are the looked-up rows.
+    """Portable model without its tables, whose inputs are the looked-up rows.
 
     Args:
         model: Portable model.
@@ -100,7 +100,7 @@ class DensePart(nn.Module):
 
 
 class _AboveTables(nn.Module):
-    """Member without its tables, which selects its own rows from those of all members."""
+    """Member without its tables, which selects its rows from the looked-up rows of all members."""
 
     def __init__(self, member: PortableMember, place: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _AboveTables(nn.Module):
 
 
 def portable(model: Model | Ensemble) -> PortableMember | Ensemble:
-    """Return a click model as a module of plain tensor operations; the model stays as it is."""
+    """Return a click model as a module of plain tensor operations; the model is not changed."""
     models = model.models if isinstance(model, Ensemble) else (model,)
     return with_members(model, [PortableMember(one) for one in models]).eval()
 
@@ -122,7 +122,7 @@ def members_of(model: Any) -> list[Any]:
 
 
 def with_members(model: Any, members: Sequence[nn.Module]) -> Any:
-    """Return a copy of an ensemble with other members, or the only member if the model is no ensemble."""
+    """Return a copy of an ensemble with other members; if the model is not an ensemble, the only given member."""
     if not isinstance(model, Ensemble):
         return members[0]
     found = copy.copy(model)
@@ -132,7 +132,7 @@ def with_members(model: Any, members: Sequence[nn.Module]) -> Any:
 
 @torch.no_grad()
 def whole_tables(embeddings: EmbeddingTables) -> list[Tensor]:
-    """Return each table as float32 `[rows, dim]`, as a lookup returns its rows, whatever the kind of the tables."""
+    """Return each table as float32 `[rows, dim]` with the values that lookups return, for every kind of table."""
     bags, first_bags = (
         len(embeddings.table_of),
         [embeddings.table_of.index(table) for table in range(len(embeddings.rows))],

@@ -1,4 +1,4 @@
-"""Programs of click models: torch.export and ONNX."""
+"""Export of click models as torch.export and ONNX programs."""
 
 import logging
 import warnings
@@ -21,9 +21,9 @@ from shunter.tracking.registry.named import ExportedModel, NamedModel
 from shunter.tracking.registry.serving import Scorer
 
 ROWS, LONGEST = "rows", "longest"
-EXAMPLE_ROWS = 3  # of the traced batch; a size of 0 or 1 would become a constant
-INPUTS = ("dense", "ids", "id_weights")  # other names than any parameter has, such as the weights of an ensemble
-REPOSITORY = Path("models", "recommender")  # in the layout of Triton's model repository
+EXAMPLE_ROWS = 3  # rows of the traced batch; a batch size of 0 or 1 would become a constant of the program
+INPUTS = ("dense", "ids", "id_weights")  # names that no parameter has, such as the weights of an ensemble
+REPOSITORY = Path("models", "recommender")  # path in the layout of Triton's model repository
 TRITON = """name: "recommender"
 platform: "onnxruntime_onnx"
 max_batch_size: 0
@@ -37,22 +37,22 @@ output [ {{ name: "logits" data_type: TYPE_FP32 dims: [ {outputs} ] }} ]
 
 
 def export_torch(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
-    """Export a click model as a `torch.export` program with its encoder; arguments and errors as `export_onnx`."""
+    """Export a click model as a `torch.export` program with its encoder; for arguments and errors see `export_onnx`."""
     return export_folder(named, folder, increments, "torch", _write_torch)
 
 
 def export_compiled(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
-    """Export a click model as `export_torch`, with an AOTInductor package for this processor beside the program.
+    """Export a click model like `export_torch`, with an additional AOTInductor package for this processor.
 
     Raises:
-        UnsupportedError: There is no C++ compiler, the model ranks items, or an operation of it cannot be exported.
+        UnsupportedError: There is no C++ compiler, the model ranks items, or one of its operations cannot be exported.
         ShunterError: See `shunter.tracking.registry.named.export_model`.
     """
     return export_folder(named, folder, increments, "aoti", _write_compiled)
 
 
 def export_onnx(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
-    """Export a click model in ONNX, whole and as its dense part beside the tables, in a Triton model repository.
+    """Export a click model in ONNX, as a whole and as dense part with separate tables, in a Triton model repository.
 
     Args:
         named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.
@@ -60,7 +60,7 @@ def export_onnx(named: str, folder: Path, increments: Sequence[Path] = ()) -> Ex
         increments: Increments to apply to the model first.
 
     Raises:
-        UnsupportedError: The model ranks items, or an operation of it cannot be exported.
+        UnsupportedError: The model ranks items, or one of its operations cannot be exported.
         MissingPackageError: A package of the extra `onnx` is not installed.
         ShunterError: See `shunter.tracking.registry.named.export_model`.
     """
@@ -122,7 +122,7 @@ def _click_scorer(model: NamedModel, how: str) -> Scorer:
 
 
 class _Predicting(nn.Module):
-    """Program whose outputs are numbers in the unit of the label, instead of outputs on the scale of its loss."""
+    """Program whose outputs are numbers in the unit of the label, instead of numbers on the scale of the loss."""
 
     def __init__(self, program: nn.Module, number: NumberLabel) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _Predicting(nn.Module):
 
 
 def _predicting(program: nn.Module, scorer: Scorer) -> nn.Module:
-    """Return a program that predicts as the scorer does, but for log odds, which it leaves as they are."""
+    """Return a program with the scorer's numeric predictions; for clicks its outputs are log odds."""
     number = scorer.model.features.number
     return program if number is None else _Predicting(program, number).eval()
 
@@ -149,7 +149,7 @@ def _described(scorer: Scorer) -> dict[str, Any]:
 
 
 def _least_longest(features: Features) -> int:
-    """Return the number of ids for which each bag needs room: that of the longest history."""
+    """Return the smallest number of ids for which each bag needs space: the length of the longest history."""
     return max([1, *(field.length or 1 for field in features.categorical)])
 
 
@@ -180,7 +180,7 @@ def _save_onnx(program: torch.export.ExportedProgram, path: Path, inputs: Sequen
 
 
 def _or_unsupported(export: Callable[[], Any], model: NamedModel) -> Any:
-    """Run an export; raise UnsupportedError for any of torch's errors, since a model's operation cannot be exported."""
+    """Run an export, and convert errors of torch about operations that cannot be exported to UnsupportedError."""
     try:
         return export()
     except Exception as error:
@@ -190,7 +190,7 @@ def _or_unsupported(export: Callable[[], Any], model: NamedModel) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide the exporters' own log lines and warnings in the block."""
+    """Hide the exporters' log lines and warnings in the block."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Vectors of users and items of a model that ranks by their dot product."""
+"""Export of the vectors of users and items of a model that ranks by their dot product."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from shunter.tracking.registry.named import ExportedModel, NamedModel
 
 
 def export_vectors(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
-    """Export the vectors of users and items as Parquet and NumPy, and of items for FAISS where it is installed.
+    """Export the vectors of users and items as Parquet and NumPy, and of items for FAISS if FAISS is installed.
 
     Args:
         named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.
@@ -24,7 +24,7 @@ def export_vectors(named: str, folder: Path, increments: Sequence[Path] = ()) ->
         increments: Increments to apply to the model first.
 
     Raises:
-        UnsupportedError: The model has no such vectors.
+        UnsupportedError: The model has no vectors of users and items.
         ShunterError: See `shunter.tracking.registry.named.export_model`.
     """
     return export_folder(named, folder, increments, "vectors", _write)
@@ -49,7 +49,7 @@ def _write(model: NamedModel, folder: Path) -> dict[str, Any]:
 
 
 def _save(folder: Path, side: str, vectors: np.ndarray, interactions: np.ndarray) -> None:
-    """Write the vectors of one side, in the order of the encoder's ids; id 0 is any unknown value."""
+    """Write the vectors of users or items, in the order of the encoder's ids; id 0 stands for unknown values."""
     np.save(folder / f"{side}.npy", vectors)
     flat = pa.array(vectors.ravel())
     columns = {

@@ -1,1 +1,1 @@
-"""Loggers beside MLflow: TensorBoard and Weights & Biases."""
+"""Additional loggers besides MLflow: TensorBoard and Weights & Biases."""

@@ -1,4 +1,4 @@
-"""Runs of Weights & Biases, written offline; `wandb sync` uploads them when somebody wants that."""
+"""Logger that writes offline runs of Weights & Biases, which the user can upload by `wandb sync`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from shunter.tracking.entries import Point
 if TYPE_CHECKING:
     import wandb
 
-STEP = "step"  # axis of all curves: the epoch, as in MLflow
+STEP = "step"  # name of the x axis of all curves, which is the epoch, as in MLflow
 
 
 class WandbLogger:
-    """Writer of one offline run of Weights & Biases for each run.
+    """Logger that writes an offline run of Weights & Biases for each run.
 
-    Nothing is sent: the runs are offline whatever WANDB_MODE says, and wandb's error reports are off.
+    Nothing is sent: the runs are offline regardless of WANDB_MODE, and wandb's error reports are off.
 
     Args:
         folder: Folder in which wandb makes its folder `wandb`.
-        tree: Name of the tree of runs, the group in Weights & Biases.
+        tree: Name of the tree of runs, used as the group in Weights & Biases.
     """
 
     def __init__(self, folder: Path, tree: str) -> None:
@@ -29,7 +29,7 @@ class WandbLogger:
 
     def begin(self, run_id: str, name: str, kind: str) -> None:
         """Begin an offline run."""
-        os.environ["WANDB_ERROR_REPORTING"] = "false"  # read when wandb is imported
+        os.environ["WANDB_ERROR_REPORTING"] = "false"  # wandb reads the variable when it is imported
         import wandb
 
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -56,11 +56,11 @@ class WandbLogger:
         self._runs[run_id] = run
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
-        """Write parameters into the configuration of a run."""
+        """Write parameters to the configuration of a run."""
         self._runs[run_id].config.update(dict(params), allow_val_change=True)
 
     def log_metrics(self, run_id: str, points: Sequence[Point]) -> None:
-        """Write points of metrics, those of one step together."""
+        """Write points of metrics, all metrics of a step together."""
         by_step: dict[int, dict[str, float]] = {}
         for name, value, _, step in points:
             by_step.setdefault(step, {})[name] = value

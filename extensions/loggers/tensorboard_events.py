@@ -1,4 +1,4 @@
-"""Event files of TensorBoard."""
+"""Logger that writes event files for TensorBoard."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class TensorBoardLogger:
-    """Writer of one folder of event files for each run.
+    """Logger that writes a folder of event files for each run.
 
     Args:
         folder: Folder for `tensorboard --logdir`.
-        tree: Name of the tree of runs: the folder with those of its runs.
+        tree: Name of the tree of runs, used as the parent folder of the runs' folders.
     """
 
     def __init__(self, folder: Path, tree: str) -> None:
@@ -23,7 +23,7 @@ class TensorBoardLogger:
         self._writers: dict[str, SummaryWriter] = {}
 
     def begin(self, run_id: str, name: str, kind: str) -> None:
-        """Open the event file of a run; a trial that is tried again gets a folder of its own."""
+        """Open the event file of a run; a repeated trial gets a new folder."""
         from tensorboardX import SummaryWriter
 
         inside = "all" if kind == "parent" else f"{name}-{run_id[:8]}"

@@ -1,11 +1,11 @@
 """Prediction of the value of points in the present search, from its own trials and the predictions of past studies.
 
-The model is a Gaussian process on the present trials alone. Its prior mean is the past's prediction times a share, and
-its length scales are those of the past. The share and the stretch of the length scales are not fitted, because with a
-dozen trials the marginal likelihood has no clear maximum. Instead a few hypotheses are averaged, weighted by their
+The model is a Gaussian process on the present trials only. Its prior mean is the prediction of the past studies times a
+share, and its length scales are those of the past studies times a factor. Share and factor are not fitted, because with
+a dozen trials the marginal likelihood has no clear maximum. Instead a few hypotheses are averaged, weighted by their
 marginal likelihood on the present trials (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006,
-sections 2.7 on mean functions and 5.2 on the marginal likelihood). One of the shares is 0: a misleading past loses its
-weight as fast as the trials show it, which avoids negative transfer. A prior mean from past predictions follows
+sections 2.7 on mean functions and 5.2 on the marginal likelihood). One of the shares is 0, so that misleading past
+studies lose their weight, which avoids negative transfer. A prior mean from past predictions follows
 Wistuba, Schilling and Schmidt-Thieme, "Scalable Gaussian process-based transfer surrogates", 2018.
 """
 
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-SHARES = (0.0, 0.5, 1.0, 2.0)  # weight of the past's prediction; above 1 for a wider present scale
+SHARES = (0.0, 0.5, 1.0, 2.0)  # weights of the past studies' prediction; above 1 if the present scale is wider
 STRETCHES = (0.5, 1.0, 2.0)  # factors on the length scales
-AMPLITUDES = (0.5, 1.0)  # standard deviation of the part that the past does not explain
+AMPLITUDES = (0.5, 1.0)  # standard deviations of the variation that the past studies do not explain
 NOISES = (0.1, 0.4)  # standard deviation of repeated trials of a point, if not measured
 OWN_SHARE = 0.5  # standard deviation of the past studies' relative information
-LEVEL = 3.0  # standard deviation of the level, which ranks leave undetermined
+LEVEL = 3.0  # standard deviation of the mean level, which ranks do not determine
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class Seen:
 
     Attributes:
         points: `[points, columns]`, from 0 to 1.
-        predicted: Predictions of each past study, about standard normal, `[points, studies]`; no columns without a
-            past.
+        predicted: Predictions of each past study, about standard normal, `[points, studies]`; no columns without past
+            studies.
     """
 
     points: np.ndarray
     predicted: np.ndarray
 
     def plus(self, others: "Seen") -> "Seen":
-        """Return these points followed by others."""
+        """Return these points followed by the points of `others`."""
         return Seen(np.vstack([self.points, others.points]), np.vstack([self.predicted, others.predicted]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """One assumption on how the present values depend on the past."""
+    """Assumption about the dependence of the present values on past studies."""
 
     share: float
     stretch: float
@@ -54,7 +54,7 @@ class Hypothesis:
 
 
 def hypotheses(studies: int, noises: Sequence[float] = NOISES) -> list[Hypothesis]:
-    """Return all combinations; without a past, only those with share 0."""
+    """Return all combinations of the constants; without past studies, only those with share 0."""
     shares = SHARES if studies else (0.0,)
     return [
         Hypothesis(share=share, stretch=stretch, amplitude=amplitude, noise=noise)
@@ -74,8 +74,8 @@ def believe(
     """Return mean and standard deviation of the value at points, each `[points]`, averaged over the hypotheses.
 
     Args:
-        told: Present trials, possibly none.
-        values: Values at these points, about standard normal.
+        told: Points of the present trials, possibly none.
+        values: Values of the present trials, about standard normal.
         asked: Points whose values are predicted.
         lengths: Length scale of each column, `[columns]`.
         nearness: Similarity of each past study's data, positive, `[studies]`.
@@ -97,7 +97,7 @@ def believe(
 def _under(
     hypothesis: Hypothesis, told: Seen, values: np.ndarray, asked: Seen, *, lengths: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return mean and variance at the points, and the log marginal likelihood of the values."""
+    """Return mean and variance at the points under a hypothesis, and the log marginal likelihood of the values."""
 
     def covariance(first: Seen, second: Seen) -> np.ndarray:
         scale = lengths * hypothesis.stretch

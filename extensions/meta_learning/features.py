@@ -5,7 +5,7 @@ Simple, statistical and information-theoretic meta-features and landmarks, in th
 of ids and their repetition. No figure depends on the order of rows or on the numbering of ids.
 
 At most `SAMPLE_ROWS` rows of a part are used, sampled with a seed and read from the memory-mapped arrays. A log of 40
-million rows thus takes no longer and no more memory than one of 50 thousand.
+million rows thus takes no more time and memory than a log of 50 thousand rows.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from shunter.extensions.meta_learning.landmarks import landmarks
 from shunter.extensions.meta_learning.sample import Sample, read_sample
 
 SAMPLE_ROWS = 50_000
-TOP_SHARE = 0.01  # of the distinct ids
+TOP_SHARE = 0.01  # share of the distinct ids that counts as the most frequent ids
 SEED = 0
 
 MetaFeatures = dict[str, float]
@@ -44,7 +44,7 @@ def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -
 
 
 def _learnable(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeatures:
-    """Return the base rate and the landmarks; a label that is a number has neither."""
+    """Return the base rate and the landmarks; empty for a numeric label."""
     if dataset.features.number is not None:
         return {}
     found = landmarks(train, validation)
@@ -87,7 +87,7 @@ def _repetition(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeat
 def _skew(ids: np.ndarray, later: np.ndarray) -> MetaFeatures:
     """Return for one field the concentration of its lookups, and the share of later lookups without a trained id.
 
-    These lookups have an id that is not in the training part, or 0, the id of unknown, rare and missing values.
+    A lookup without a trained id has an id that is absent from the training part, or 0 (unknown, rare or missing).
     """
     seen, counts = np.unique(ids, return_counts=True)
     counts = np.sort(counts)[::-1].astype(np.float64)
@@ -95,7 +95,7 @@ def _skew(ids: np.ndarray, later: np.ndarray) -> MetaFeatures:
     top = max(1, round(TOP_SHARE * len(counts)))
     return {
         "top_percent_share": float(shares[:top].sum()),
-        # Relative to the largest entropy of as many ids; with a single id there is none.
+        # Entropy relative to the largest entropy for this number of ids; a single id has no entropy.
         "entropy_share": float(-(shares * np.log(shares)).sum() / np.log(len(shares))) if len(shares) > 1 else 1.0,
         "zipf_exponent": _zipf_exponent(counts),
         "unseen_share": float(1 - np.isin(later, seen[seen > 0]).mean()) if len(later) else 0.0,
@@ -112,12 +112,12 @@ def _zipf_exponent(counts: np.ndarray) -> float:
 
 
 def _numbers(dataset: Dataset, train: Sample) -> MetaFeatures:
-    """Return the shape of the distributions of dense columns, as a model sees them."""
+    """Return measures of the distributions of the dense columns, after the transformation for models."""
     if not dataset.features.dense:
         return {}
     deviation = train.dense.std(axis=0)
     scaled = (train.dense - train.dense.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    # Share of the most common value, which is mostly that of missing values or zero.
+    # Share of the most common value, which mostly stands for missing values or zero.
     commonest = [np.unique(column, return_counts=True)[1].max() / train.rows for column in train.dense.T]
     return {
         "dense_skewness": float(np.abs((scaled**3).mean(axis=0)).mean()),

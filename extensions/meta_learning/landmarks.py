@@ -17,8 +17,8 @@ from shunter.extensions.meta_learning.sample import Sample
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-MOST_ROWS = 20_000  # of the logistic regressions
-PRIOR_ROWS = 10.0  # weight of the base rate in the rate of an id, in rows
+MOST_ROWS = 20_000  # largest number of rows for the logistic regressions
+PRIOR_ROWS = 10.0  # weight of the base rate in the rate of an id, as a number of rows
 PENALTIES = {"logistic_ne": 0.1, "free_logistic_ne": 10.0}  # inverse strength of the L2 penalty, as scikit-learn's C
 MOST_ITERATIONS = 60
 LARGEST_NE = 2.0  # upper bound: larger values are all equally bad
@@ -29,8 +29,9 @@ def landmarks(train: Sample, validation: Sample) -> dict[str, float]:
 
     Returns:
         `field_ne`: NE of the best single field's table of rates; `bayes_auc`: AUC of naive Bayes over all fields;
-        `logistic_ne` and `free_logistic_ne`: NE of logistic regressions on all ids and numbers, the second with a
-        hundredth of the penalty: if it is worse, the data is easily overfitted. Empty if a part has only one class.
+        `logistic_ne` and `free_logistic_ne`: NE of logistic regressions on all ids and numbers. The second regression
+        has a hundredth of the penalty: a worse NE means that the data is easily overfitted. Empty if a part has only
+        one class.
     """
     if min(len(np.unique(sample.labels)) for sample in (train, validation)) < 2:
         return {}
@@ -58,7 +59,7 @@ def _log_odds_of(rate: np.ndarray) -> np.ndarray:
 
 
 def _log_odds(train: Sample, validation: Sample, field: int) -> np.ndarray:
-    """Return the change in log odds of each validation row by one field; for a bag, the mean over its ids.
+    """Return the change that one field makes to the log odds of each validation row; for a bag the mean of its ids.
 
     The rate of an id is shrunk towards the base rate, which is also the rate of an unseen id.
     """
@@ -67,7 +68,7 @@ def _log_odds(train: Sample, validation: Sample, field: int) -> np.ndarray:
     clicks = np.bincount(place, weights=train.labels[train.rows_of[field]], minlength=len(seen))
     rows = np.bincount(place, minlength=len(seen))
     evidence = _log_odds_of((clicks + PRIOR_ROWS * base) / (rows + PRIOR_ROWS)) - _log_odds_of(base)
-    evidence = np.append(evidence, 0.0)  # unseen ids
+    evidence = np.append(evidence, 0.0)  # the entry for unseen ids
     found = np.searchsorted(seen, validation.ids[field])
     is_seen = np.isin(validation.ids[field], seen)
     moved = evidence[np.where(is_seen, found, len(seen))]
@@ -89,9 +90,9 @@ def _logistic(train: Sample, validation: Sample) -> dict[str, float]:
     found = {}
     for name, penalty in PENALTIES.items():
         model = LogisticRegression(C=penalty, max_iter=MOST_ITERATIONS)
-        # One thread: the solver's sums are so short that waking threads takes longer than the sums.
+        # Use one thread, since the solver's sums are so short that waking threads takes longer.
         with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a landmark may be inexact
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a landmark need not be exact
             model.fit(inputs[learned], train.labels[learned])
         found[name] = _ne(validation.labels[scored], model.decision_function(judged[scored]))
     return found
@@ -102,7 +103,7 @@ def _spread(rows: int) -> np.ndarray:
 
 
 def _matrix(sample: Sample, known: list[np.ndarray], scale: Sample) -> "csr_matrix":
-    """Return one column per id in the training sample and one per number, standardised by that sample."""
+    """Return a matrix with a column for each id of the training sample, and for each number, standardised by it."""
     from scipy.sparse import csr_matrix, hstack
 
     blocks = []

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Mapping
 
-# Transformation and unit of each figure. The units are fixed and not the spread over past data sets: there are only a
-# handful of these, often of one kind, and the distance between two data sets should not depend on which others exist.
+# Transformation and unit of each meta-feature. The units are fixed instead of computed from past data sets: there are
+# few of them, often similar, and a distance between two data sets should not depend on a third data set.
 # Amounts are compared by their logarithm, with a unit of a factor of ten, and rates by their log odds. The units of the
 # landmarks are differences that separate data sets with different best settings.
 Scale = tuple[Callable[[float], float], float]
@@ -51,14 +51,14 @@ SCALES: dict[str, Scale] = {
     "landmark_logistic_ne": (_itself, 0.1),
     "landmark_free_logistic_ne": (_itself, 0.1),
 }
-FARTHEST = 3.0  # upper bound of one figure's difference, so that no figure decides alone
+FARTHEST = 3.0  # upper bound for the difference of one meta-feature, in units
 
 
 def distance(first: Mapping[str, float], second: Mapping[str, float]) -> float:
     """Return the root mean square of the differences in units of `SCALES`; 0 between equal data sets.
 
-    A figure that only one data set has counts as one unit; figures that both lack or that are NaN are ignored. Infinite
-    if no figures can be compared.
+    A meta-feature that only one data set has counts as one unit. Meta-features that both data sets lack or that are NaN
+    are ignored. The distance is infinite if no meta-features can be compared.
     """
     differences, in_common = [], 0
     for name, (scaled, unit) in SCALES.items():

@@ -1,7 +1,7 @@
-"""Earlier searches as saved in MLflow: the meta-features of their data, and the points with their outcomes.
+"""Storage and reading of earlier searches in MLflow: meta-features of their data, and points with outcomes.
 
 A search logs the meta-features of its data to its run (`meta.*`), and each trial logs its point and outcome to its own
-run (`trial.parameters`, `trial.outcome`). A killed search is thus still of use to later ones.
+run (`trial.parameters`, `trial.outcome`). Later searches can therefore use a killed search too.
 """
 
 import contextlib
@@ -32,10 +32,10 @@ from shunter.tracking.history import TrackedRun, read_children, read_runs
 from shunter.tracking.runs import open_run
 
 PREFIX = "meta."
-MOST_RUNS = 500  # newest runs whose distance is computed
+MOST_RUNS = 500  # number of newest runs whose distance is computed
 MOST_STUDIES = 20
-MOST_OF_ONE_NAME = 5  # limit per data set, so that nightly training runs do not displace all others
-FEWEST_TRIALS = 3  # with a result; studies with fewer are useless
+MOST_OF_ONE_NAME = 5  # largest number of studies per data set, so that nightly runs do not displace all others
+FEWEST_TRIALS = 3  # smallest number of trials with a result in a study
 
 FILE = "past.choice.json"
 TAUGHT = "search.past"
@@ -49,18 +49,18 @@ def begin_from_past(
 ) -> tuple[PastStudy, ...]:
     """Return the past studies for a search, and log the meta-features of its own data for later searches.
 
-    Computing meta-features takes a second or two. A search that is too short to be of use to later ones does this only
-    if there are earlier ones to start from.
+    Computing meta-features takes a second or two. A search that is too short to help later searches computes them only
+    if there are earlier searches to start from.
 
-    The past studies are read once and saved with the search, so that an interrupted search resumes with the same ones
-    although others have ended since.
+    The past studies are read once and saved with the search, so that an interrupted search resumes with the same past
+    studies even if other searches have ended since.
 
     Args:
         dataset: Data set of the search.
         directory: Folder of this search.
         run_id: MLflow run of the search.
-        is_cold: If True, ignore the past.
-        trials: Limit on the number of trials; None if the search is limited otherwise.
+        is_cold: Whether to ignore earlier searches.
+        trials: Limit on the number of trials; None if another limit ends the search.
 
     Returns:
         Past studies, the nearest first; empty if there are none or the store is unreachable.
@@ -88,7 +88,7 @@ def begin_from_past(
 
 
 def format_past(studies: Sequence[PastStudy]) -> str:
-    """Return one line about the past studies; contains names and figures, no content of the data."""
+    """Return one line about the past studies, with names and figures but no content of the data."""
     if not studies:
         return "No earlier search to begin from."
     named = ", ".join(
@@ -104,7 +104,7 @@ def _kept(file: Path) -> tuple[PastStudy, ...] | None:
         kept = json.loads(text)
         return _STUDIES.validate_python(
             kept["studies"] if isinstance(kept, dict) else kept
-        )  # a list in earlier versions
+        )  # earlier versions stored a list
 
     return read_or_quarantine(file, parse)
 
@@ -154,7 +154,7 @@ def past_studies(
 
 
 def _evaluated_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
-    """Return earlier runs with meta-features whose validation part was large enough to distinguish settings."""
+    """Return earlier runs with meta-features, and with a validation part large enough to distinguish settings."""
     runs = read_runs(("train", "tune"), limit=MOST_RUNS)
     return tuple(run for run in runs if run.run_id != exclude and _features(run) and TOO_FEW not in run.tags)
 
@@ -191,7 +191,7 @@ def in_rounds(names: Sequence[str]) -> list[int]:
 
 
 def spread(studies: Sequence[PastStudy], limit: int = MOST_STUDIES) -> tuple[PastStudy, ...]:
-    """Return the studies that a search starts from, if there are many: round-robin over their names, nearest first."""
+    """Return up to `limit` studies for the start of a search: round-robin over the data names, nearest first."""
     ordered = sorted(studies, key=lambda study: study.distance)
     names = [study.name for study in ordered]
     chosen = [place for place in in_rounds(names) if names[:place].count(names[place]) < MOST_OF_ONE_NAME]
@@ -212,7 +212,7 @@ def _trials_of(run_id: str) -> tuple[tuple[Parameters, Outcome], ...]:
 
 
 def _trial(run: TrackedRun) -> tuple[Parameters, Outcome] | None:
-    """Return the point and its outcome; None if the run lacks one of them or it cannot be parsed.
+    """Return the point and its outcome; None if the run lacks point or outcome, or one cannot be parsed.
 
     A trial is logged as failed from its beginning until it has a result; a killed trial does not count as failed.
     """

@@ -1,4 +1,4 @@
-"""Points of a space: encode them as numbers for a surrogate, sample them, and translate them from another space."""
+"""Encoding of points as numbers for a surrogate, sampling of points, and translation of points between spaces."""
 
 import math
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ STEP = 0.15  # standard deviation of a small change, relative to a scale
 class Domain:
     """Parameters of a space with their distributions, to sample, change and compare points.
 
-    A number is encoded as its position in its range, from 0 to 1, on a log scale if it is searched so. A choice among
-    numbers is encoded as its rank, a choice among names one-hot.
+    A number is encoded as its position in its range, from 0 to 1, on a log scale if it is searched on a log scale. A
+    choice among numbers is encoded as its rank, and a choice among names as a one-hot vector.
 
     Attributes:
         space: Search space.
@@ -33,7 +33,7 @@ class Domain:
 
     @classmethod
     def of(cls, space: Space) -> "Domain":
-        """Return the domain of all parameters in the space's own first points."""
+        """Return the domain with all parameters of the space's first points."""
         distributions: dict[str, BaseDistribution] = {}
         for point in space.defaults():
             distributions |= distributions_at(space, point)
@@ -56,7 +56,7 @@ class Domain:
         ]
 
     def change(self, point: Parameters, random: np.random.Generator) -> Parameters:
-        """Return a similar point: each parameter is changed with probability 1/3, at least one is."""
+        """Return a similar point: each parameter is changed with probability 1/3, and at least one parameter."""
         names = [name for name in point if not _is_single(self.distributions[name])]
         if not names:
             return dict(point)
@@ -68,7 +68,7 @@ class Domain:
         return self._cut({**others, **point, **changed})
 
     def translate(self, parameters: Mapping[str, Any]) -> Parameters | None:
-        """Translate a point of another space to the nearest one of this space; None if they have too little in common.
+        """Translate a point of another space to the nearest point of this space; None if the spaces differ too much.
 
         Numbers are clipped to the range or set to the nearest choice; unknown names and missing parameters get the
         default. Points of a family that this space lacks, or with less than half of the parameters, give None:
@@ -89,12 +89,12 @@ class Domain:
         return point if 2 * len(moved.keys() & point.keys()) >= len(point) else None
 
     def _cut(self, parameters: Parameters) -> Parameters:
-        """Return the parameters without those that such a point does not have."""
+        """Return the parameters that apply to this point, such as those of its family."""
         return {name: parameters[name] for name in distributions_at(self.space, parameters)}
 
 
 def distributions_at(space: Space, parameters: Parameters) -> "dict[str, BaseDistribution]":
-    """Return the distributions of the parameters that a point has."""
+    """Return the distributions of a point's parameters."""
     from optuna.trial import FixedTrial
 
     trial = FixedTrial(parameters)
@@ -122,7 +122,7 @@ def _is_single(distribution: Any) -> bool:
 
 
 def _columns(values: list[Any], distribution: Any) -> list[list[float]]:
-    """Return one column for numbers, or one for each name."""
+    """Return one column for a numeric parameter, or a one-hot column for each name."""
     if not _is_categorical(distribution):
         return [[ABSENT if value is None else _place(value, distribution) for value in values]]
     numbers = _numbers(distribution)

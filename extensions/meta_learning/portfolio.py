@@ -1,4 +1,4 @@
-"""Portfolio: the few points to try first, chosen to do well together on all past studies."""
+"""Portfolio: the few points to try first, chosen so that one of them does well on each past study."""
 
 import math
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from shunter.search.protocol import Cost, Parameters, Space
 from shunter.search.reward import scores
 
 SIZE = 4
-BEST_OF_EACH = 8  # points of each study that are candidates
-# Distance up to which the best settings of other data are used directly. Generated data of Criteo's shape have
-# distance 0.48 from Criteo; their best settings were worse for Criteo than a search over all settings.
+BEST_OF_EACH = 8  # number of points of each study that are candidates
+# Largest distance at which the best settings of other data are used directly. Generated data of Criteo's shape has
+# distance 0.48 from Criteo; its best settings were worse for Criteo than a search over all settings.
 NEAR = 0.25
 # Decrease of a data set's weight with its distance: similar data should count more than many others. Tuned on samples
 # of Frappe, MovieLens-1M and Criteo (`benchmarks/search/transfer.py`), where 1 was worse for Criteo.
 STEEPNESS = 3.0
-MOST_POINTS = 200  # of each data set for a surrogate, whose cost grows with the cube
-FEWEST_POINTS = 3  # of a study in the present space; studies with fewer are skipped
+MOST_POINTS = 200  # largest number of points of a data set for a surrogate, whose cost grows with the cube
+FEWEST_POINTS = 3  # smallest number of a study's points in the present space; studies with fewer are skipped
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Source:
 
     Attributes:
         distance: Distance of the data set from the present one.
-        points: Points that were tried on it, the best first.
+        points: Points that were tried on the data set, the best first.
         surrogate: Surrogate fitted to all tried points.
         noise: Standard deviation of a score between seeds; None if no setting was trained twice.
     """
@@ -42,14 +42,14 @@ class Source:
 
     @property
     def nearness(self) -> float:
-        """Prior weight relative to the other data sets: 1 for the same data."""
+        """Prior weight of the data set by its distance: 1 for the same data."""
         return math.exp(-STEEPNESS * self.distance)
 
 
 def sources_of(domain: Domain, past: Sequence[PastStudy], cost: Cost | None = None) -> tuple[Source, ...]:
-    """Return the past studies, merged by the name of the data; those with too few points in the space are skipped.
+    """Return the past studies, merged by data name, without studies that have too few points in the space.
 
-    Studies of one data set are more informative together, and their NE is comparable.
+    Studies of one data set are more informative together, and their NE values are comparable.
     """
     by_name: dict[str, list[PastStudy]] = {}
     for study in past:
@@ -77,7 +77,7 @@ def _source(domain: Domain, studies: Sequence[PastStudy], cost: Cost | None) -> 
 
 
 def thinned(ranked: np.ndarray, most: int) -> np.ndarray:
-    """Return which of many trials, ranked by result, a surrogate learns from, in the order of the trials.
+    """Return the indices of at most `most` of the ranked trials, for fitting a surrogate.
 
     One half of `most` are the best trials, the other half are evenly spaced among the rest.
     """
@@ -88,12 +88,12 @@ def thinned(ranked: np.ndarray, most: int) -> np.ndarray:
 
 
 def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> list[Parameters]:
-    """Return points to try first, chosen greedily: each one adds most to the points before it.
+    """Return points to try first, chosen greedily: each point adds most to the value of the set before it.
 
-    On each past study, the value of a set of points is that of its best one, by the study's surrogate; the studies are
-    weighted by similarity. The first point is the best single one, and the others cover studies on which it does badly.
-    The set is therefore diverse if the studies disagree (Feurer et al., "Auto-Sklearn 2.0", arXiv 2007.04074, section
-    3.1). The space's own first points are candidates too.
+    On each past study, the value of a set of points is the value of its best point, by the study's surrogate; the
+    studies are weighted by similarity. The first point is the best single point. The next points cover studies on which
+    the first point does badly. The set is therefore diverse if the studies disagree (Feurer et al., "Auto-Sklearn 2.0",
+    arXiv 2007.04074, section 3.1). The space's own first points are candidates too.
     """
     if not sources:
         return []
@@ -113,7 +113,7 @@ def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> li
 
 
 def first_points(space: Space, past: Sequence[PastStudy], cost: Cost | None = None) -> list[Parameters]:
-    """Return the first points of a search: the best of the past, or the space's own points without a past."""
+    """Return the first points of a search: a portfolio of past studies, or the space's first points without any."""
     if not past:
         return space.defaults()
     domain = Domain.of(space)
@@ -129,9 +129,9 @@ def _distinct(points: Sequence[Parameters]) -> list[Parameters]:
 
 
 def near(past: Sequence[PastStudy]) -> list[PastStudy]:
-    """Return the studies of such similar data that a search can use their best settings without further search.
+    """Return the studies of very similar data, whose best settings a search can use directly.
 
-    For less similar data, the best settings may be worse than the defaults. They only help methods that learn from
-    their own trials how much to trust the past, such as `transfer`.
+    For less similar data, the best settings may be worse than the defaults. Such studies only help methods that learn
+    from their own trials how far to trust past studies, such as `transfer`.
     """
     return [study for study in past if study.distance <= NEAR]

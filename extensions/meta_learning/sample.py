@@ -1,4 +1,4 @@
-"""Sampled rows of a data set, from which its meta-features are computed."""
+"""Sample of a data set's rows, for the computation of its meta-features."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ class Sample:
     Attributes:
         labels: 0 or 1, float64 `[rows]`; the main label if there are several tasks.
         dense: float64 `[rows, dense features]`.
-        ids: Ids of each categorical field, int64, row by row.
+        ids: Ids of each categorical field, int64, concatenated over the rows.
         rows_of: Row index of each id of each categorical field, int64, ascending.
     """
 
@@ -32,7 +32,7 @@ class Sample:
 
 
 def read_sample(dataset: Dataset, part: Literal["train", "validation"], rows: int, seed: int) -> Sample:
-    """Read rows of a part in order: all, or a random sample without replacement."""
+    """Read all rows of a part, or a random sample without replacement, in the order of the rows."""
     total = dataset.splits[part].rows
     chosen = np.arange(total)
     if total > rows:

@@ -10,17 +10,17 @@ from shunter.search.protocol import Cost, Outcome
 from shunter.search.reward import losses_of, scores
 
 SHORTEST, LONGEST = 0.2, 10.0  # bounds of a length scale, for columns from 0 to 1
-NOISE_BOUNDS = (0.05, 1.0)  # bounds of a score's noise: zero noise can be singular, and more would explain nothing
+NOISE_BOUNDS = (0.05, 1.0)  # bounds of a score's noise: without noise the matrix can be singular; 1 explains all
 SEED = 0
 
 
 def noise_of_scores(outcomes: Sequence[Outcome], noise: float, cost: Cost | None = None) -> float:
-    """Return the standard deviation of a score by chance, in the better half of a study, where differences are small.
+    """Return the standard deviation of a score between seeds, in the better half of a study.
 
     Args:
         outcomes: Outcomes of the study's points.
         noise: Standard deviation of a loss between seeds.
-        cost: Cost against which NE is weighed.
+        cost: Name of the cost; see `shunter.search.reward.scores`.
     """
     losses, values = losses_of(outcomes, cost), scores(outcomes, cost)
     order = np.argsort(losses, kind="stable")
@@ -45,7 +45,7 @@ class Surrogate:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-        lengths: Any = np.ones(points.shape[1])  # typed as a single number, but arrays are allowed
+        lengths: Any = np.ones(points.shape[1])  # scikit-learn's type is a single number, but arrays are allowed
         shape = ConstantKernel(1.0, (0.1, 10.0)) * Matern(lengths, (SHORTEST, LONGEST), nu=2.5)
         by_chance = WhiteKernel(0.1, (0.01, 1.0)) if noise is None else WhiteKernel(noise**2, "fixed")
         self._process: Any = GaussianProcessRegressor(shape + by_chance, random_state=SEED)

@@ -1,4 +1,4 @@
-"""Default search with a past on other data: it starts with points from the past, then continues with the estimator."""
+"""Default search that starts with points from past searches on other data, and continues with the TPE sampler."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,15 +16,15 @@ class Taught:
     """Search method that starts like `Transfer` and continues with another method.
 
     Args:
-        context: Context of the search, with a past.
-        then: Method that continues; it learns from the study of the context.
+        context: Context of the search, with past studies.
+        then: Method that continues, based on the study of the context.
     """
 
     def __init__(self, context: SearchContext, then: SearchMethod) -> None:
         self._study, self._first, self._then = context.study, Transfer(context), then
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return the next point of the method whose turn it is, by the number of trials begun."""
+        """Return the next point of the first or the second method, by the number of trials begun."""
         is_taught = len(begun_trials(self._study)) < TAUGHT_TRIALS
         return (self._first.ask(left) if is_taught else None) or self._then.ask(left)
 
@@ -35,7 +35,7 @@ class Taught:
 
 
 def is_taught(context: SearchContext) -> bool:
-    """Return True if the past has points in this space, but no data so similar that its best points are used."""
+    """Return True if past studies have points in this space, but none is so similar that its best points are used."""
     if not context.past or near(context.past):
         return False
     domain, points = Domain.of(context.space), {}
@@ -46,11 +46,11 @@ def is_taught(context: SearchContext) -> bool:
 
 
 def taught_start(context: SearchContext, go_on: Callable[[Sequence[Parameters]], SearchMethod]) -> SearchMethod | None:
-    """Return a method that starts with points from the past; None if the past has no points in this space.
+    """Return a method that starts with points of past studies; None if they have no points in this space.
 
     Args:
-        context: Context of the search, with a past.
-        go_on: Function that builds the method that continues, given the first points.
+        context: Context of the search, with past studies.
+        go_on: Function that builds the continuing method, given the first points.
     """
     if is_taught(context):
         return Taught(context, go_on(()))

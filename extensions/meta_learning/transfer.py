@@ -1,4 +1,4 @@
-"""Search method that starts from earlier searches and learns from them and from its own trials."""
+"""Search method that learns from earlier searches and from its own trials."""
 
 from collections.abc import Sequence
 
@@ -13,27 +13,27 @@ from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from shunter.search.reward import scores
 
 MOST_FAMILIES = 4  # families whose first points are tried, with past studies
-OF_PAST = 2  # points of the portfolio; more would cost too much if past studies mislead
+OF_PAST = 2  # number of portfolio points; more would cost too much if past studies mislead
 NEARBY = 8  # number of first trials that stay near the best points, with past studies
-FEWEST_TOLD = 3  # own trials before the surrogate is used, without past studies
+FEWEST_TOLD = 3  # number of own trials before the surrogate is used, without past studies
 LENGTH = 1.0  # length scale of each column, without past studies
-DRAWN = 512  # points sampled from the whole space for each proposal
-CHANGED = 32  # variations of each of the best points
-BEST = 6  # own trials, and points of each past study, that are varied
+DRAWN = 512  # number of points sampled from the whole space for each proposal
+CHANGED = 32  # number of variations of each of the best points
+BEST = 6  # number of own trials, and of points of each past study, that are varied
 
 
 class Transfer:
     """Bayesian optimisation with surrogates of past studies; see `belief` and `portfolio` in this folder.
 
-    The default comes first, so that no search ends below it; then the first points of the other families, the most
-    promising first. Then points of the portfolio alternate with the method's own proposals. Settings that did well on
-    other data are therefore tried even if the surrogate disagrees, and the trials take effect at once. The first own
-    proposals vary the best points so far and minimise the predicted mean. Later ones maximise the expected improvement
-    and are also sampled from the whole space. After the portfolio only own proposals follow. Running trials count with
-    their predicted values, so that parallel trials differ. The only state is the reported outcomes, whose number seeds
-    the random draws: an interrupted search resumes with the same proposals.
+    The default comes first, so that no search ends with a worse result. The first points of the other families follow,
+    the most promising first. Then points of the portfolio alternate with the method's own proposals. Settings that did
+    well on other data are therefore tried even if the surrogate disagrees. The first own proposals vary the best points
+    so far and minimise the predicted mean. Later proposals maximise the expected improvement and are also sampled from
+    the whole space. After the portfolio only own proposals follow. Running trials count with their predicted values, so
+    that parallel trials differ. The only state is the reported outcomes, whose number seeds the random numbers: an
+    interrupted search resumes with the same proposals.
 
-    Without past studies it tries the default points of the space first and learns from its own trials alone.
+    Without past studies the method tries the default points of the space first and learns from its own trials only.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -48,18 +48,18 @@ class Transfer:
         self._lengths = self._lengths_of_past()
         measured = [source for source in self._sources if source.noise is not None]
         nearest = min(measured, key=lambda source: source.distance, default=None)
-        # Noise of a score on the nearest data for which it was measured, instead of constants.
+        # Use the noise of a score that was measured on the nearest data, instead of constants.
         self._noises = NOISES if nearest is None or nearest.noise is None else (nearest.noise,)
         self._told: list[tuple[Parameters, Outcome]] = []
         self._under_way: list[Parameters] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return the next trial: a first point of a family, a portfolio point, or a proposal; None if none is left."""
+        """Return the next point: a first point of a family, a portfolio point, or a proposal; None if none is left."""
         tried = [point for point, _ in self._told] + self._under_way
         point = self._first_of_families(tried)
         if point is None:
             first = next((point for point in self._first if point not in tried), None)
-            turn = len(tried) - min(len(self._families), MOST_FAMILIES)  # portfolio, own, portfolio, own ...
+            turn = len(tried) - min(len(self._families), MOST_FAMILIES)  # even: portfolio point, odd: own proposal
             is_own_turn = self._sources and turn % 2 == 1
             point = (self._propose(tried) if is_own_turn else None) or first or self._propose(tried)
         if point is not None:
@@ -73,9 +73,9 @@ class Transfer:
         self._told.append((parameters, outcome))
 
     def _first_of_families(self, tried: Sequence[Parameters]) -> Parameters | None:
-        """Return the default, then the other families' first points by predicted mean; None after them.
+        """Return the default, then the other families' first points by predicted mean; None after all of them.
 
-        The best family differs more between data sets than its best settings.
+        Data sets differ more in their best family than in the best settings of a family.
         """
         left = [point for point in self._families if point not in tried]
         if not left or len(self._families) - len(left) >= MOST_FAMILIES:
@@ -90,7 +90,7 @@ class Transfer:
         if not candidates:
             return None
         if not self._sources and len(self._told) < FEWEST_TOLD:
-            return candidates[-1]  # a random one: nothing is known yet
+            return candidates[-1]  # a random candidate, since nothing is known yet
         if self._sources and self._told and len(tried) < NEARBY:
             return candidates[int(np.argmin(self._means(candidates)))]
         return candidates[int(np.argmax(self._improvement(candidates, list(tried))))]

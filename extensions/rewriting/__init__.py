@@ -1,4 +1,4 @@
-"""Graph rewriting: find faster computations that equal a model's layers (MetaFlow: Jia et al., MLSys 2019).
+"""Graph rewriting: search for faster computations that equal a model's layers (MetaFlow: Jia et al., MLSys 2019).
 
 `program` represents a family's layers as a torch.fx graph of operators, `rules` are exact changes of such a graph, one
 file each. `materialise` converts a graph to layers, and `scheme` saves the changes of a model. `choice` finds the

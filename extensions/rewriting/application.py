@@ -22,7 +22,7 @@ def known_rules() -> dict[str, Rule]:
 
 
 def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
-    """Return a program with a rule applied at a site, tidied.
+    """Apply a rule at a site of a program, tidy the result, and return it as a new program.
 
     Args:
         program: Program, not changed.
@@ -48,7 +48,7 @@ def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
 
 
 def tidied(program: Program) -> None:
-    """Apply the rules that never have a cost, in place, until none of them fits."""
+    """Apply, in place, the rules that never make a program slower, until none of them fits."""
     tidying = [rule for rule in known_rules().values() if rule.is_tidying]
     program.sweep()
     program.constants_first()
@@ -76,7 +76,7 @@ def _share_equal(program: Program) -> None:
     first: dict[str, fx.Node] = {}
     for node, digest in digests(program.graph.nodes).items():
         if node.op in ("placeholder", "output", "call_module"):
-            continue  # modules may be random
+            continue  # calls of modules are not merged, since a module such as dropout may be random
         same = first.setdefault(digest, node)
         if same is not node:
             node.replace_all_uses_with(same)

@@ -19,7 +19,7 @@ from shunter.extensions.rewriting.search import BY_DEFAULT, Candidate, Limits
 from shunter.extensions.rewriting.split import search_in_parts
 from shunter.models.registry import Model
 
-GATE_BATCHES = (3, 1, 8)  # batch sizes of the comparison of programs
+GATE_BATCHES = (3, 1, 8)  # batch sizes for checking the equality of programs
 SEED = 0
 
 
@@ -31,8 +31,8 @@ class Chosen:
         steps: Rewriting steps.
         layers: Layers after these steps.
         predicted: Sum of the operators' times, relative to that of the original layers.
-        operators_measured: Number of operators that were measured anew.
-        seconds: Duration of the search.
+        operators_measured: Number of operators that were measured because no stored time exists.
+        seconds: Duration of the search in seconds.
     """
 
     steps: tuple[str, ...]
@@ -45,13 +45,13 @@ class Chosen:
 def choose_steps(
     model: Model, rows: int, mode: Mode, stopwatch: Stopwatch = alternating_seconds, limits: Limits = BY_DEFAULT
 ) -> Chosen:
-    """Return the fastest of the programs found for a model; each is measured whole, like the original layers.
+    """Return the fastest of the programs found for a model; found programs and original layers are measured whole.
 
     Args:
         model: Model on the CPU, in the mode of the computation.
         rows: Rows of a batch.
         mode: Forward only, or forward and backward.
-        stopwatch: Measures several works alternately.
+        stopwatch: Function that measures several functions alternately.
         limits: Limits of the search.
 
     Raises:
@@ -77,10 +77,10 @@ class Problem:
 
     Attributes:
         layers: Original layers, in the mode of the computation.
-        large: Their program, with the shapes of a whole batch.
-        small: Their program with the shapes of a few rows, as used when steps are replayed.
-        inputs: A whole batch, for the measurement of the best programs.
-        batches: Small batches, for the comparison of programs.
+        large: Program of the layers with the shapes of a whole batch.
+        small: Program of the layers with the shapes of a few rows, as used when steps are replayed.
+        inputs: Whole batch for the measurement of the best programs.
+        batches: Small batches for checking the equality of programs.
         mode: Forward only, or forward and backward.
     """
 
@@ -93,7 +93,7 @@ class Problem:
 
 
 def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) -> Chosen:
-    """See `choose_steps`.
+    """Return the fastest program of a problem; see `choose_steps`.
 
     Raises:
         InfeasibleError: No equivalent program is faster.
@@ -117,11 +117,11 @@ def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) 
 
 
 def _equal(problem: Problem, found: Sequence[Candidate]) -> list[tuple[Candidate, nn.Module]]:
-    """Return the candidates that compute the same as the layers, each with its layers."""
+    """Return the candidates whose results equal those of the layers, each as a pair of candidate and module."""
     kept: list[tuple[Candidate, nn.Module]] = []
     for candidate in found:
         try:
-            again = replayed(problem.small, candidate.steps)  # as when the model is loaded
+            again = replayed(problem.small, candidate.steps)  # replay the steps, as when the model is loaded
             is_same = again.digest() == candidate.program.digest()
             if not is_same or not deviation(problem.small, again, problem.batches).is_none:
                 continue
@@ -129,7 +129,7 @@ def _equal(problem: Problem, found: Sequence[Candidate]) -> list[tuple[Candidate
                 kept.append((candidate, ScoringLayers(problem.layers, again, candidate.steps)))
             elif candidate.steps:
                 kept.append((candidate, TrainingLayers(problem.layers, again, candidate.steps).train()))
-        except ValueError:  # a step does not fit, or weights would learn differently
+        except ValueError:  # a step does not fit, or the training of weights would differ
             continue
     return kept
 

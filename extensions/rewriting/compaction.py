@@ -2,7 +2,7 @@
 
 A ReLU unit that is inactive for a whole batch yields a column of zeros. The next layer multiplies these zeros three
 times: in the forward pass, in the gradient of its weights, and in the gradient of its input, which the ReLU zeroes
-again. All three products are computed from the other columns only. Results differ from the plain layer by rounding,
+again. All three products are computed from the nonzero columns only. Results differ from the plain layer by rounding,
 because the order of summation differs.
 """
 
@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from shunter.models.recommender import Recommender
 
-LEAST_DEAD = 0.1  # share of dead units; below it, copying the live columns costs more than it saves
+LEAST_DEAD = 0.1  # smallest share of dead units; below it, copying the live columns costs more than it saves
 
 
 class Compaction(TorchFunctionMode):

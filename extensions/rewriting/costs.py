@@ -1,4 +1,4 @@
-"""Measured times of operators on this machine, saved between runs in the home."""
+"""Measured times of operators on this machine, saved in the home for later runs."""
 
 import contextlib
 import hashlib
@@ -20,14 +20,14 @@ ROUNDS, SHORTEST_SECONDS, LONGEST_SECONDS = 8, 2e-4, 0.12
 
 
 class OperatorCosts:
-    """Seconds of operators by function and shapes.
+    """Measured seconds of operators, by function and shapes.
 
     Each operator is measured alone, on random numbers in its own memory. A sum over a graph therefore ignores data that
     stays in the caches between two operators, so the best graphs are also measured whole.
 
     Args:
         mode: Forward only, or forward and backward.
-        threads: Number of threads of the measurement, which the caller has set.
+        threads: Number of threads, which the caller has already set.
         folder: Folder of the saved times; None to save nothing.
     """
 
@@ -56,7 +56,7 @@ class OperatorCosts:
         """Save the new measurements, merged with those that other processes have saved."""
         if self._path is None or not self.measured:
             return
-        with contextlib.suppress(OSError):  # if the disk is full, it is measured again
+        with contextlib.suppress(OSError):  # if the disk is full, later runs measure again
             write_checked(self._path, json.dumps({**self._read(), **self._known}, indent=0))
 
     def _read(self) -> dict[str, float]:
@@ -85,7 +85,7 @@ class OperatorCosts:
 
 
 def home_folder() -> Path | None:
-    """Return the folder in the home; None where only the training code is installed."""
+    """Return the folder in the home; None if only the training code is installed."""
     try:
         from shunter.settings import Settings
     except ImportError:
@@ -94,7 +94,7 @@ def home_folder() -> Path | None:
 
 
 def shortest_seconds(work: Callable[[], object]) -> float:
-    """Return the shortest of several times; each covers as many calls as the clock's resolution needs."""
+    """Return the shortest of several measured times; each covers enough calls for the clock's resolution."""
     work()
     began = time.perf_counter()
     work()
@@ -143,7 +143,7 @@ def _function(program: Program, node: fx.Node) -> Callable[..., Any]:
 
 
 def _real(program: Program, node: fx.Node, *, learns: bool) -> Any:
-    """Return an operand filled with numbers; indices are those of the program."""
+    """Return an operand with random numbers; an operand of indices has the indices of the program."""
     value = node.meta[VALUE]
     if isinstance(value, tuple | list):
         return type(value)(_random(one, learns=learns) for one in value)

@@ -1,4 +1,4 @@
-"""Equality check of two programs: values and gradients, in float64, for several batch sizes."""
+"""Equality check of two programs by values and gradients, in float64, for several batch sizes."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ VALUE_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # relative to the largest num
 
 @dataclass(frozen=True)
 class Deviation:
-    """Largest differences between two programs, relative to the largest number.
+    """Largest differences between the results of two programs, relative to the largest number.
 
     Attributes:
         values: Difference of the logits.
@@ -35,7 +35,7 @@ def deviation(one: Program, other: Program, batches: Sequence[Sequence[Tensor]])
 
     Args:
         one: Original program.
-        other: Rewritten program; gradients flow through its weights to the original ones.
+        other: Rewritten program, whose weights are computed from the original weights.
         batches: Inputs, converted to float64.
     """
     root, was_training = one.root, one.root.training

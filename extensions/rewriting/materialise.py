@@ -1,7 +1,7 @@
 """Conversion of programs to layers.
 
-For scoring, everything that depends on weights only is computed once. For training, the layers have their own weights,
-each of which is a rearranged original weight.
+For scoring, all values that depend on weights only are computed once. For training, the layers have new weights, whose
+numbers are rearranged numbers of the original weights.
 """
 
 from collections.abc import Container, Mapping
@@ -15,7 +15,7 @@ from shunter.models.altered_layers import AlteredLayers
 
 
 class ScoringLayers(AlteredLayers):
-    """Layers that score as a program does; files contain the original layers, with their names and weights.
+    """Layers that score like a program; saved files contain the original layers, with their names and weights.
 
     Args:
         original: Original layers of the program, in evaluation mode.
@@ -38,16 +38,16 @@ class ScoringLayers(AlteredLayers):
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())  # pyright: ignore[reportAttributeAccessIssue]
 
     def refresh(self) -> None:
-        """Recompute everything that depends on weights only, after a change of the weights."""
+        """Recompute all values that depend on weights only, after a change of the weights."""
         with torch.no_grad():
             self.__dict__["compute"] = folded(self.__dict__["program"])
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return the logits, as the original layers do."""
+        """Return logits equal to those of the original layers."""
         return self.__dict__["compute"](*inputs)
 
     def train(self, mode: bool = True) -> "ScoringLayers":
-        """Do nothing: these layers stay in evaluation mode."""
+        """Do nothing, because these layers always stay in evaluation mode."""
         return super().train(False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ScoringLayers":
@@ -69,7 +69,7 @@ def _with_prefix(state: dict[str, Any], prefix: str, *_: Any) -> None:
 
 
 def frontier(program: Program) -> list[fx.Node]:
-    """Return the nodes that depend on weights only and are read by nodes that depend on inputs."""
+    """Return the nodes that depend on weights only and whose results are inputs of nodes that depend on inputs."""
     constants = program.constants()
     return [node for node in program.graph.nodes if node in constants and set(node.users) - constants]
 
@@ -79,7 +79,7 @@ def folded(program: Program, tensors: Mapping[str, Tensor] | None = None) -> nn.
 
     Args:
         program: Program, not changed.
-        tensors: Weights by name, to use instead of those of the layers.
+        tensors: Weights by name, which replace the weights of the layers.
     """
     made, holder = program.copy(), nn.Module()
     values = _constants(program, tensors or {})
@@ -122,15 +122,15 @@ def _constants(program: Program, tensors: Mapping[str, Tensor]) -> list[Tensor]:
 
 
 class MovedWeights:
-    """Mapping between the numbers of the original weights and those of a program.
+    """Mapping between the elements of the original weights and the elements of a program's weights.
 
-    Every original number gets an index, and the program moves the indices; padding has none and is zero.
+    Every original element gets an index, and the program is run on the indices. Padding elements are zero.
 
     Args:
         program: Rewritten program.
 
     Raises:
-        ValueError: An original number is missing, duplicated or changed.
+        ValueError: An original element is missing, duplicated or changed.
     """
 
     def __init__(self, program: Program) -> None:
@@ -150,10 +150,10 @@ class MovedWeights:
             raise ValueError("its weights are not those of the layers in another order")
 
     def moved(self, original: Mapping[str, Tensor]) -> list[Tensor]:
-        """Convert weights, or optimiser state, from the original layers to the program."""
+        """Convert weights, or optimizer state, from the original layers to the program."""
         flat = torch.cat([original[name].reshape(-1) for name in self.shapes])
         padded = torch.cat([flat, flat.new_zeros(1)])
-        return [padded[one] for one in self.places]  # -1, the last one, is zero
+        return [padded[one] for one in self.places]  # index -1, the last element, is zero
 
     def original(self, moved: list[Tensor]) -> dict[str, Tensor]:
         """Convert weights of the program back to the original layers; the inverse of `moved`."""
@@ -178,15 +178,15 @@ def _learned(program: Program, own: Container[str]) -> list[bool]:
 
 
 class TrainingLayers(nn.Module):
-    """Layers that train as a program computes; their state dict is that of the original layers.
+    """Layers that train with the computation of a program, with the state dict of the original layers.
 
     Args:
-        original: Original layers of the program; modules with other state than weights are shared.
+        original: Original layers of the program; modules with state besides weights are shared.
         program: Rewritten program.
         steps: Rewriting steps.
 
     Raises:
-        ValueError: The program's weights are not a rearrangement of the original ones.
+        ValueError: The program's weights are not a rearrangement of the original weights.
     """
 
     def __init__(self, original: nn.Module, program: Program, steps: tuple[str, ...]) -> None:
@@ -219,7 +219,7 @@ class TrainingLayers(nn.Module):
         self._register_load_state_dict_pre_hook(self._as_own)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return the logits, as the original layers do."""
+        """Return logits equal to those of the original layers."""
         return self.compute(*inputs)
 
     def parameters_moved(self) -> list[nn.Parameter]:

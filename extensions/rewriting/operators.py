@@ -1,4 +1,4 @@
-"""Operators that rules use as replacements: exact everywhere, and faster in float32 on a CPU."""
+"""Operators that rules use as replacements, exact on every device, and faster in float32 on a CPU."""
 
 from typing import Any
 
@@ -75,13 +75,13 @@ class _FusedLinear(torch.autograd.Function):
 
 
 def mixed_vectors(weight: Tensor, vectors: Tensor) -> Tensor:
-    """Replace the vectors of each sample by linear combinations of them, without transposing the tensor.
+    """Return linear combinations of each sample's vectors, without transposing the tensor.
 
     Args:
         weight: Coefficients of the combinations, `[l, m]`.
         vectors: Vectors of each sample, `[batch, m, dim]`.
 
     Returns:
-        The combinations, `[batch, l, dim]`.
+        Linear combinations, `[batch, l, dim]`.
     """
     return torch.bmm(weight.expand(vectors.shape[0], -1, -1), vectors)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from shunter.models.recommender import Recommender
 
-LEAST_NUMBERS = 1 << 14  # smaller tensors are not worth a mask
-LEAST_ZEROS = 0.25  # share of zeros from which a tensor is packed
+LEAST_NUMBERS = 1 << 14  # smallest number of elements of a packed tensor
+LEAST_ZEROS = 0.25  # smallest share of zeros of a packed tensor
 BITS = 8
 
 
@@ -24,7 +24,7 @@ class Packed:
     """Tensor stored without its zeros.
 
     Attributes:
-        mask: uint8 `[numbers / 8]`, the first number in the lowest bit.
+        mask: Mask of the non-zero numbers, uint8 `[numbers / 8]`, the first number in the lowest bit.
         numbers: Non-zero numbers, in order.
         shape: Shape of the tensor.
     """
@@ -35,7 +35,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the mask and the numbers."""
+        """Number of bytes of the mask and the non-zero numbers."""
         return self.mask.nbytes + self.numbers.nbytes
 
 
@@ -61,12 +61,12 @@ class PackedActivations:
     """Context manager around forward and backward whose autograd hooks pack saved tensors with many zeros.
 
     Args:
-        layers: Layers whose weights are excluded: they are in memory anyway.
-        is_counting: Whether bytes are only counted and no tensor is packed.
+        layers: Layers whose weights are not packed, since they remain in memory anyway.
+        is_counting: Whether bytes are only counted, and no tensor is packed.
 
     Attributes:
         whole_bytes: Bytes of all saved tensors without weights, each tensor counted once, before packing.
-        kept_bytes: Bytes of the same tensors as stored.
+        kept_bytes: Bytes of the same tensors after packing.
     """
 
     def __init__(self, layers: nn.Module, *, is_counting: bool = False) -> None:
@@ -119,7 +119,7 @@ PACKED_STEP = PackedStep()
 
 def _packed(tensor: Tensor) -> Any:
     is_plain = tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.numel() >= LEAST_NUMBERS
-    if not is_plain or tensor.untyped_storage().nbytes() != tensor.nbytes:  # a view of a larger storage
+    if not is_plain or tensor.untyped_storage().nbytes() != tensor.nbytes:  # the tensor is a view of a larger storage
         return tensor
     zeros = 1 - float(torch.count_nonzero(tensor)) / tensor.numel()
     return _Held(pack(tensor)) if zeros >= LEAST_ZEROS else tensor

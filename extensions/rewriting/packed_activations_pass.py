@@ -1,10 +1,10 @@
-"""Pass that stores activations for the backward pass without their zeros: less memory, equal weights."""
+"""Pass that stores activations for the backward pass without their zeros, for less memory with equal weights."""
 
 from shunter.engine.passes.record import GainFigure
 from shunter.engine.passes.role import Gain
 from shunter.engine.passes.training import TrainingPass, TrainingSubject, step_figure, times_of
 
-MOST_SLOWER, LEAST_SPARED = 1.02, 0.05  # limits on step time and on saved memory
+MOST_SLOWER, LEAST_SPARED = 1.02, 0.05  # largest ratio of step times, and smallest saved share of memory
 
 
 class PackedActivationsPass(TrainingPass):
@@ -13,17 +13,17 @@ class PackedActivationsPass(TrainingPass):
     name = "packed_activations"
 
     def applies(self, subject: TrainingSubject) -> str | None:
-        """Return why activations cannot be packed; None otherwise."""
+        """Return the reason why activations cannot be packed; None if they can be packed."""
         if subject.job.execution.compiled:
             return "a compiled step keeps what it needs by itself"
         return super().applies(subject)
 
     def apply(self, subject: TrainingSubject) -> TrainingSubject:
-        """Return the training with packed activations."""
+        """Return the training subject with packed activations."""
         return subject.with_execution(packs_activations=True)
 
     def gain(self, before: TrainingSubject, after: TrainingSubject) -> Gain:
-        """Return time and peak memory of both; only a small increase of time is accepted."""
+        """Compare step time and peak memory of both subjects; only a small increase of time is accepted."""
         times = times_of(before, after)
         memory = [timing.peak_memory_bytes for timing in times]
         figures = (

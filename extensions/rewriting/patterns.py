@@ -1,4 +1,4 @@
-"""Helpers of rules: match nodes of a program and replace them."""
+"""Helpers of rules to match and replace nodes of a program."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from shunter.extensions.rewriting.program import Program, target_name, value_of
 
 
 def calls(program: Program, *names: str) -> Iterator[fx.Node]:
-    """Yield nodes that call one of some functions or methods and depend on inputs."""
+    """Yield the nodes that depend on inputs and call one of the given functions or methods."""
     constants = program.constants()
     for node in program.graph.nodes:
         if is_call(node, *names) and node not in constants:
@@ -25,17 +25,17 @@ def operands(node: Any) -> tuple[Any, ...]:
 
 
 def is_call(node: Any, *names: str) -> TypeIs[fx.Node]:
-    """Return True if a node calls a function or method with one of some names."""
+    """Return True if a node calls a function or method with one of the given names."""
     return isinstance(node, fx.Node) and node.op in ("call_function", "call_method") and target_name(node) in names
 
 
 def is_linear(node: Any) -> TypeIs[fx.Node]:
-    """Return True if a node is a linear layer, fused with an activation or not."""
+    """Return True if a node is a linear layer, with or without a fused activation."""
     return isinstance(node, fx.Node) and node.op == "call_function" and node.target in (linear, fused_linear)
 
 
 def activation_of(node: fx.Node) -> str | None:
-    """Return the activation of a fused linear layer; None for a plain one."""
+    """Return the activation of a fused linear layer; None for a plain linear layer."""
     return str(node.args[3]) if node.target is fused_linear else None
 
 
@@ -45,7 +45,7 @@ def single_use(node: Any) -> TypeIs[fx.Node]:
 
 
 def width(node: fx.Node) -> int:
-    """Return the length of the last axis."""
+    """Return the length of a node's last axis."""
     shape = value_of(node).shape
     return shape[-1] if shape else 0
 
@@ -57,7 +57,7 @@ def axis_of(node: fx.Node, position: int, default: int, dims: int) -> int:
 
 
 def parts_of(node: fx.Node) -> tuple[fx.Node, ...]:
-    """Return the parts of a concatenation."""
+    """Return the nodes that a concatenation joins."""
     given = node.args[0] if node.args else node.kwargs["tensors"]
     return tuple(one for one in given if isinstance(one, fx.Node)) if isinstance(given, Sequence) else ()
 
@@ -81,7 +81,7 @@ def call(program: Program, function: Any, *args: Any, **kwargs: Any) -> fx.Node:
 
 
 def linear_like(program: Program, like: fx.Node, input: fx.Node, weight: fx.Node, bias: Any) -> fx.Node:
-    """Insert a linear layer with the activation of another one."""
+    """Insert a linear layer with the same activation as another linear layer."""
     activation = activation_of(like)
     if activation is None:
         return call(program, linear, input, weight, bias)
@@ -89,12 +89,12 @@ def linear_like(program: Program, like: fx.Node, input: fx.Node, weight: fx.Node
 
 
 def narrowed(program: Program, node: Any, axis: int, start: int, length: int) -> fx.Node:
-    """Insert a node for a part of a tensor along an axis."""
+    """Insert a node for a slice of a tensor along an axis."""
     return call(program, torch.narrow, node, axis, start, length)
 
 
 def replace(old: fx.Node, new: fx.Node) -> None:
-    """Replace a node by another one for all its users; the next sweep removes unused nodes."""
+    """Replace a node by another node for all its users; the next sweep removes unused nodes."""
     old.replace_all_uses_with(new)
 
 

@@ -16,15 +16,13 @@ from torch.fx.node import map_arg
 from shunter.extensions.rewriting.operators import fused_linear, linear, pairwise_products
 from shunter.models.layers import AlignedLinear, BatchNorm, DotInteraction
 
-VALUE = "value"  # metadata key of a node's result, of which only shape and dtype matter
-PART = "part"  # metadata key of the node's part in the search of a large graph
-
-
+VALUE = "value"  # metadata key of a node's result, a tensor that only has a shape and a dtype
+PART = "part"  # metadata key of the subgraph that contains the node, in the search of a large graph
 mapped: Any = map_arg  # applies a function to all nodes in a node's arguments
 
 
 class UntraceableError(ValueError):
-    """Error for layers whose computation depends on values of their inputs, or cannot be represented as a graph."""
+    """Error: the layers' computation depends on values of their inputs, or cannot be represented as a graph."""
 
 
 class Program:
@@ -33,7 +31,7 @@ class Program:
     Args:
         graph: Graph, in topological order.
         root: Layers whose weights and modules the graph refers to.
-        shapes: Inputs that give the shapes; on the device `meta` for large batches.
+        shapes: Inputs that determine the shapes; on the device `meta` for large batches.
     """
 
     def __init__(self, graph: fx.Graph, root: nn.Module, shapes: Sequence[Tensor]) -> None:
@@ -42,7 +40,7 @@ class Program:
         self.infer()
 
     def copy(self) -> "Program":
-        """Return a copy of the graph over the same weights."""
+        """Return a copy of the graph with the same weights."""
         made = Program.__new__(Program)
         made.graph, made.root, made.shapes = fx.Graph(), self.root, self.shapes
         made._weightless, made._known = self._weightless, self._known
@@ -67,7 +65,7 @@ class Program:
             node.meta[VALUE] = self._known[digest]
 
     def run(self, inputs: Sequence[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        """Run the graph, optionally with other weights by name instead of those of the layers."""
+        """Run the graph, optionally with `tensors` by name in place of the layers' weights."""
         values: dict[fx.Node, Any] = {}
         given = iter(inputs)
         held = _Given(self.root, tensors)
@@ -85,7 +83,7 @@ class Program:
         return found
 
     def constants_first(self) -> None:
-        """Move the nodes that depend on weights only to the front, where all others may read them."""
+        """Move the nodes that depend on weights only to the front, so that all other nodes can use them."""
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
         constants = self.constants()
         for node in [node for node in self.graph.nodes if node in constants]:
@@ -93,7 +91,7 @@ class Program:
             last = node
 
     def names(self) -> list[fx.Node]:
-        """Return the nodes in the order of the indices that sites use."""
+        """Return the nodes in the order of the indices in sites."""
         return list(self.graph.nodes)
 
     def sweep(self) -> None:
@@ -103,7 +101,7 @@ class Program:
                 self.graph.erase_node(node)
 
     def digest(self) -> str:
-        """Return a hash that is equal for equal graphs, whatever the names of their nodes."""
+        """Return a hash that is equal for equal graphs, independent of the names of nodes."""
         known = digests(self.graph.nodes)
         return known[self.names()[-1]]
 
@@ -124,7 +122,7 @@ def trace(layers: nn.Module, inputs: Sequence[Tensor]) -> Program:
         program.graph, program.root = graph, layers
         _normalise(program)
         return Program(graph, layers, [one.detach() for one in inputs])
-    except Exception as error:  # any exception of torch.fx on a family's code
+    except Exception as error:  # torch.fx raises various exceptions on a family's code
         reason = " ".join(str(error).split())[:160]
         raise UntraceableError(f"{type(layers).__name__} cannot be written as a graph ({reason})") from error
 
@@ -149,7 +147,7 @@ def target_name(node: fx.Node) -> str:
 
 
 def value_of(node: fx.Node) -> Tensor:
-    """Return the result of a node without data; for a node that is not a tensor, an empty one that no rule matches."""
+    """Return a node's result without data; for a node that is not a tensor, an empty tensor that no rule matches."""
     value = node.meta.get(VALUE)
     return value if isinstance(value, Tensor) else torch.empty(0, device="meta")
 
@@ -162,7 +160,7 @@ class _Named(str):
 
 
 class _Tracer(fx.Tracer):
-    """Tracer of our modules; modules that depend on the batch or have other state than weights stay whole."""
+    """Tracer of Shunter's modules; modules that depend on the batch or have state besides weights stay whole."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, AlignedLinear | BatchNorm | DotInteraction | nn.Dropout | nn.BatchNorm1d | nn.RNNBase)
@@ -177,7 +175,7 @@ class _Tracer(fx.Tracer):
     def to_bool(self, obj: fx.Proxy) -> bool:
         node = obj.node
         if node.op == "call_function" and node.target is getattr and node.args[1] == "is_cuda":
-            return False  # only selects the kind of autocast to disable; programs are full precision anyway
+            return False  # the value only selects the kind of autocast to disable; programs are in full precision
         return super().to_bool(obj)
 
 
@@ -215,7 +213,7 @@ def _normal_form(graph: fx.Graph, root: nn.Module, node: fx.Node) -> fx.Node | N
 
 
 class _Shapes:
-    """Weights and modules for shape inference: without data if the inputs have none."""
+    """Weights and modules for shape inference, without data if the inputs have no data."""
 
     def __init__(self, root: nn.Module, device: torch.device) -> None:
         self._root, self._device, self._known = root, device, dict[str, Tensor]()
@@ -226,14 +224,14 @@ class _Shapes:
         return self._known[name]
 
     def call(self, name: str, *inputs: Any) -> Any:
-        """Return the input as the output of a module that stays whole; raise for recurrent modules."""
+        """Return the input as a stand-in for the output of a module that stays whole; raise for recurrent modules."""
         if isinstance(self._root.get_submodule(name), nn.RNNBase):
             raise UntraceableError("recurrent layers are no plain operators")
         return inputs[0].clone()
 
 
 class _Given:
-    """Weights by name if given, otherwise those of the layers."""
+    """Interpreter that uses given weights by name, and the layers' weights for all other names."""
 
     def __init__(self, root: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         self._root, self._tensors = root, tensors
@@ -275,7 +273,7 @@ def _result(node: fx.Node, value: Any, held: Any) -> Any:
 
 
 def operators(program: Program) -> Iterator[fx.Node]:
-    """Yield the nodes that are computed for each batch: those that depend on inputs."""
+    """Yield the nodes that depend on inputs and are therefore computed for each batch."""
     constants = program.constants()
     for node in program.graph.nodes:
         if node.op in ("call_function", "call_method", "call_module") and node not in constants:

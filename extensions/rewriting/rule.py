@@ -14,10 +14,10 @@ class Rule(ABC):
     """Exact change of a program, with pattern and replacement; operations on weights become part of the graph.
 
     Attributes:
-        name: Name in the steps of a model.
+        name: Name of the rule in the rewriting steps of a model.
         number: Number in the project's table of rules, R1 to R12.
-        keeps_learning: True if training gives the same results: weights are only rearranged.
-        is_tidying: True if the rule never has a cost, so that it is applied wherever it fits.
+        keeps_learning: Whether training gives the same results, because weights are only rearranged.
+        is_tidying: Whether the rule never makes a program slower, so that it is applied wherever it fits.
     """
 
     name: str

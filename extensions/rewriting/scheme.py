@@ -12,7 +12,7 @@ from shunter.extensions.rewriting.program import Program, UntraceableError, trac
 from shunter.models.recommender import Recommender
 from shunter.models.registry import layer_inputs
 
-TRACED_ROWS = 61  # default batch for shape inference; a prime, so that no width is equal by chance
+TRACED_ROWS = 61  # default batch size for shape inference; a prime, so that it equals no width by chance
 MOST_STEPS = 500
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def program_of(model: Recommender, batch_rows: int | None = None) -> Program:
         batch_rows: Batch size for shape inference without computation; None to compute a few rows.
 
     Raises:
-        UntraceableError: The layers cannot be traced; the message gives the layers and the reason.
+        UntraceableError: The layers cannot be traced; the message names the layers and the reason.
     """
     device = "cpu" if batch_rows is None else "meta"
     inputs = layer_inputs(model.spec, model.features, batch_rows or TRACED_ROWS, device)
@@ -38,10 +38,10 @@ def program_of(model: Recommender, batch_rows: int | None = None) -> Program:
 
 
 def replayed(program: Program, steps: Sequence[str]) -> Program:
-    """Return a program after some steps.
+    """Return a program after the given rewriting steps.
 
     Raises:
-        ValueError: A step is invalid or does not fit: it belongs to other layers or another version.
+        ValueError: A step is invalid or does not fit, because it belongs to other layers or another version.
     """
     if len(steps) > MOST_STEPS:
         raise ValueError(f"{len(steps)} steps are more than any search takes")
@@ -55,7 +55,7 @@ def replayed(program: Program, steps: Sequence[str]) -> Program:
 
 
 def step_text(name: str, site: Sequence[int]) -> str:
-    """Return the text of a step for files."""
+    """Return a rewriting step as text, for files."""
     return f"{name}:{','.join(map(str, site))}"
 
 
@@ -66,7 +66,7 @@ def original_layers(model: Recommender) -> nn.Module:
 
 
 def steps_of(model: Recommender) -> tuple[str, ...]:
-    """Return the steps with which a model scores; empty if it is not rewritten."""
+    """Return the rewriting steps that a model scores with; empty for a model that is not rewritten."""
     return model.layers.steps if isinstance(model.layers, ScoringLayers) else ()
 
 
@@ -76,9 +76,9 @@ def is_rewritten(model: nn.Module) -> bool:
 
 
 def score_with(model: Recommender, steps: Sequence[str]) -> None:
-    """Make a model in evaluation mode score with some steps; if they do not fit, the model does not change.
+    """Apply rewriting steps to a model in evaluation mode; if the steps do not fit, the model does not change.
 
-    The weights are the original ones in both cases, so the steps only affect the rounding of scores.
+    The weights are the original weights in both cases, so the steps only affect the rounding of scores.
     """
     if not steps:
         return
@@ -90,7 +90,7 @@ def score_with(model: Recommender, steps: Sequence[str]) -> None:
 
 
 def train_with(model: Recommender, steps: Sequence[str]) -> None:
-    """Make a model in training mode train with some steps; call it before its optimiser is built.
+    """Apply rewriting steps to a model in training mode, before its optimizer is built.
 
     Raises:
         ValueError: The steps do not fit.
@@ -107,17 +107,17 @@ def original_again(model: Recommender) -> None:
 
 
 class Rewriting:
-    """Alteration of a trained model: rewriting steps of its layers for scoring."""
+    """Alteration of a trained model: rewriting of its layers for scoring."""
 
     def describe(self, model: Recommender) -> list[str]:
         """Return the steps of a model, for its file."""
         return list(steps_of(model))
 
     def prepare(self, layers: nn.Module, description: object) -> None:
-        """Do nothing: the weights are those of the original layers."""
+        """Do nothing, because the stored weights are those of the original layers."""
 
     def finish(self, model: Recommender, description: object) -> None:
-        """Make a loaded model score with the steps of its file.
+        """Apply the rewriting steps in a loaded model's file.
 
         Raises:
             ValueError: The steps are not texts.
@@ -128,10 +128,10 @@ class Rewriting:
 
 
 class RewrittenStep:
-    """Option of a training step: rewriting steps of the layers."""
+    """Option of a training step that rewrites the layers."""
 
     def apply(self, model: Recommender, value: Sequence[str]) -> None:
-        """See `train_with`."""
+        """Apply the rewriting steps `value`; see `train_with`."""
         train_with(model, value)
 
     def remove(self, model: Recommender) -> None:

@@ -1,4 +1,4 @@
-"""Pass that rewrites layers for faster scoring: equal weights, and equal scores within rounding."""
+"""Pass that rewrites layers for faster scoring, with equal weights, and with equal scores within rounding."""
 
 from torch import nn
 
@@ -13,18 +13,18 @@ from shunter.models.registry import Model
 
 
 class RewrittenLayers(SmallerModel):
-    """Pass that searches equivalent graphs of the layers and compares each one with the original in float64."""
+    """Pass that searches equivalent graphs of the layers, and compares each graph with the original in float64."""
 
     name = "rewriting"
 
     def applies(self, subject: CompressionSubject) -> str | None:
-        """Return why the layers cannot be rewritten; None otherwise."""
+        """Return the reason why the layers cannot be rewritten; None if they can be rewritten."""
         if is_compressed(subject.model):
             return "the model is compressed already"
         return "the model is rewritten already" if is_rewritten(subject.model) else None
 
     def apply(self, subject: CompressionSubject) -> CompressionSubject:
-        """Replace the layers of each member by the fastest equivalent ones.
+        """Replace the layers of each member by the fastest equivalent layers.
 
         Raises:
             InfeasibleError: No member can be traced as a graph, or none has a faster equivalent.

@@ -1,4 +1,4 @@
-"""Search among the programs that rules derive from one (MetaFlow, section 4: cost-based backtracking search)."""
+"""Search among the programs that rules derive from a program (MetaFlow, section 4: cost-based backtracking search)."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +20,9 @@ class Candidate:
     """Program found by the search.
 
     Attributes:
-        cost: Its cost.
-        program: The program.
-        steps: Steps that derive it from the first program.
+        cost: Cost of the program.
+        program: Program.
+        steps: Rewriting steps from the first program to this program.
     """
 
     cost: float
@@ -37,7 +37,7 @@ class Limits:
     Attributes:
         alpha: Programs that cost more than this factor times the best are discarded; 1 accepts improvements only.
         budget: Number of programs to derive.
-        part: Part of the graph that contains the sites; None for all of it.
+        part: Subgraph to which sites are limited; None for the whole graph.
     """
 
     alpha: float = ALPHA
@@ -51,10 +51,11 @@ BY_DEFAULT = Limits()
 def search(
     start: Candidate, rules: Sequence[Rule], cost: Callable[[Program], float], limits: Limits = BY_DEFAULT
 ) -> list[Candidate]:
-    """Return the best programs that rules derive from one.
+    """Return the best programs that rules derive from a program.
 
-    The program with the lowest cost is taken from the queue. All programs that one rule derives from it are added to
-    the queue if they are new and cost less than `alpha` times the best so far (MetaFlow, algorithm 1).
+    In each round the program with the lowest cost is removed from the queue, and each rule is applied to it at each
+    site. A resulting program is added to the queue if it is new and costs less than `alpha` times the best cost so
+    far (MetaFlow, algorithm 1).
 
     Args:
         start: First program, with its steps.
@@ -63,7 +64,7 @@ def search(
         limits: Limits of the search.
 
     Returns:
-        The programs, the best first; `start` may be among them.
+        Programs, the best first; `start` may be among them.
     """
     order = count()
     best, made = start, 0
@@ -72,7 +73,7 @@ def search(
     while queue:
         _, _, at_hand = heapq.heappop(queue)
         if at_hand.cost > limits.alpha * best.cost:
-            break  # all others cost even more
+            break  # all other programs cost even more
         for rule, site in _choices(at_hand.program, rules, limits.part):
             if made >= limits.budget:
                 return _best(found)

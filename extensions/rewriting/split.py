@@ -1,6 +1,6 @@
-"""Search of large graphs in parts, divided where the fewest sites are cut (MetaFlow, section 5).
+"""Search of large graphs in subgraphs, divided so that the fewest sites are cut (MetaFlow, section 5).
 
-The graph is divided by a minimum cut, in which the capacity of an edge is the number of sites on both of its sides.
+The graph is divided by a minimum cut. The capacity of an edge is the number of sites that contain both of its nodes.
 """
 
 from collections import Counter
@@ -13,15 +13,15 @@ from shunter.extensions.rewriting.program import PART, Program, operators
 from shunter.extensions.rewriting.rule import Rule
 from shunter.extensions.rewriting.search import BUDGET, BY_DEFAULT, Candidate, Limits, search
 
-LARGEST = 30  # most operators per part
-WINDOW = 3  # edges on both sides of a cut that are searched again
-SHARE = 0.35  # smallest share of a part on either side of a cut
+LARGEST = 30  # largest number of operators in a subgraph
+WINDOW = 3  # number of edges on both sides of a cut that are searched again
+SHARE = 0.35  # smallest share of the operators on either side of a cut
 
 
 def search_in_parts(
     start: Candidate, rules: Sequence[Rule], cost: Callable[[Program], float], limits: Limits = BY_DEFAULT
 ) -> list[Candidate]:
-    """Run `shunter.extensions.rewriting.search.search` on the parts of a large graph, then around their cuts."""
+    """Run `shunter.extensions.rewriting.search.search` on the subgraphs of a large graph, then around the cuts."""
     parts = divided(start.program, rules, LARGEST)
     if len(parts) == 1:
         return search(start, rules, cost, limits)
@@ -37,7 +37,7 @@ def search_in_parts(
 
 
 def divided(program: Program, rules: Sequence[Rule], largest: int) -> list[list[fx.Node]]:
-    """Return the operators of a program in parts of at most `largest`, in topological order."""
+    """Divide the operators of a program into subgraphs of at most `largest` operators, in topological order."""
     crossing = _sites_between(program, rules)
     waiting, done = [list(operators(program))], []
     while waiting:
@@ -51,7 +51,7 @@ def divided(program: Program, rules: Sequence[Rule], largest: int) -> list[list[
 
 
 def _sites_between(program: Program, rules: Sequence[Rule]) -> Counter[frozenset[fx.Node]]:
-    """Count the sites that contain both of two operators."""
+    """Count for each pair of operators the sites that contain both operators."""
     found: Counter[frozenset[fx.Node]] = Counter()
     for rule in rules:
         for site in rule.find(program):
@@ -60,7 +60,7 @@ def _sites_between(program: Program, rules: Sequence[Rule]) -> Counter[frozenset
 
 
 def _cut(part: list[fx.Node], crossing: Counter[frozenset[fx.Node]]) -> list[list[fx.Node]]:
-    """Return two parts, neither of which is small."""
+    """Cut a subgraph into two, neither of which is small."""
     import networkx
 
     inside, graph = set(part), networkx.Graph()
@@ -72,7 +72,7 @@ def _cut(part: list[fx.Node], crossing: Counter[frozenset[fx.Node]]) -> list[lis
 
     for node in part:
         for source in inside.intersection(node.all_input_nodes):
-            connect(source, node, 0.01)  # among equal cuts, prefer the one through fewer tensors
+            connect(source, node, 0.01)  # among equal cuts, prefer the cut through fewer tensors
     for pair, times in crossing.items():
         if pair <= inside:
             one, other = pair
@@ -95,7 +95,7 @@ def _label(program: Program, parts: Sequence[Sequence[fx.Node]]) -> None:
 
 
 def _label_windows(program: Program) -> None:
-    """Label all nodes near an edge between two parts as one more part."""
+    """Label all nodes near the cuts between subgraphs as an additional subgraph."""
     edges = [
         (source, node)
         for node in program.graph.nodes

@@ -8,19 +8,19 @@ from shunter.models.registry import build_model
 
 
 class RewrittenTraining(TrainingPass):
-    """Pass that searches equivalent graphs of the layers that keep the training results."""
+    """Pass that searches equivalent graphs of the layers, whose training gives the same results."""
 
     name = "rewriting"
 
     def applies(self, subject: TrainingSubject) -> str | None:
-        """Return why the layers cannot be rewritten; None otherwise."""
+        """Return the reason why the layers cannot be rewritten; None if they can be rewritten."""
         return super().applies(subject) or ("it is rewritten already" if subject.job.execution.rewriting else None)
 
     def apply(self, subject: TrainingSubject) -> TrainingSubject:
-        """Return the training with the fastest layers that learn equally.
+        """Return the training subject with the fastest equivalent layers.
 
         Raises:
-            InfeasibleError: The layers cannot be traced as a graph, or no equivalent is faster.
+            InfeasibleError: The layers cannot be traced as a graph, or no equivalent graph is faster.
         """
         job, execution = subject.job, subject.job.execution
         with applied(execution) as device, seeded(0, device):
@@ -29,7 +29,7 @@ class RewrittenTraining(TrainingPass):
         return subject.with_execution(rewriting=steps)
 
     def gain(self, before: TrainingSubject, after: TrainingSubject) -> Gain:
-        """Return the time of whole steps of both, compiled if the training is."""
+        """Compare the times of whole steps of both subjects, compiled if the training job is compiled."""
         times = times_of(before, after)
         ratio = times[0].step_seconds / times[1].step_seconds
         beside = " beside the compiler" if before.job.execution.compiled else ""

@@ -1,4 +1,4 @@
-"""Distributed Shampoo, the second-order optimiser of the dense layers.
+"""Distributed Shampoo, a second-order optimizer for the dense layers.
 
 `blocks` cuts parameters into blocks, `direction` is the algorithm for one block, and `sharding` assigns the blocks to
 processes. `optimizer` combines them into a `torch.optim.Optimizer`.

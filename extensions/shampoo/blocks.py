@@ -1,4 +1,4 @@
-"""Cut parameters into blocks: merge small dimensions and split large ones."""
+"""Division of parameters into blocks, by merging small dimensions and splitting large dimensions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 def merge_dimensions(shape: Sequence[int], limit: int) -> tuple[int, ...]:
-    """Merge neighbouring dimensions, starting with the last ones, while their product is at most `limit`.
+    """Merge neighbouring dimensions, from the last dimension on, while their product is at most `limit`.
 
-    Dimensions of size 1 disappear; a scalar becomes a vector of one element, an empty tensor the shape `(0,)`.
-    A convolution of shape (32, 3, 64, 64) becomes a matrix of (96, 4096) under a limit of 8192.
+    Dimensions of size 1 are removed. A scalar gets the shape `(1,)`, an empty tensor the shape `(0,)`. For example, a
+    convolution of shape (32, 3, 64, 64) becomes a matrix of (96, 4096) under a limit of 8192.
     """
     if prod(shape) == 0:
         return (0,)
@@ -43,8 +43,8 @@ class Block:
     """One block of one parameter, with the rank that owns it and the step at which its roots are recomputed.
 
     Attributes:
-        group: Index of the parameter group, which holds the options.
-        parameter: The whole parameter.
+        group: Index of the parameter group, which has the options.
+        parameter: Whole parameter.
         index: Index of the block in `split_blocks(parameter)`.
         shape: Shape of the block.
         slot: Offset within each `root_every_steps` steps at which the inverse roots are recomputed.
@@ -65,10 +65,10 @@ class Block:
 
 
 def step_operations(shape: Sequence[int]) -> int:
-    """Return the floating-point operations of a step that updates and applies every factor but computes no roots."""
+    """Count the floating-point operations of a step that updates and applies every factor but computes no roots."""
     return 4 * prod(shape) * sum(shape)
 
 
 def root_operations(shape: Sequence[int]) -> int:
-    """Estimate the floating-point operations of the inverse roots: an eigendecomposition and a product per factor."""
+    """Estimate the floating-point operations of computing the roots: per factor an eigendecomposition and a product."""
     return 10 * sum(size**3 for size in shape)

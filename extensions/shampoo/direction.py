@@ -1,11 +1,12 @@
-"""Algorithm for one block: compute the direction of the weight update from the gradient.
+"""Computation of the direction of a block's weight update from the gradient.
 
 After Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer for Training
-Neural Networks At-Scale" (arXiv 2309.06497). The state of a block of order k has, beside an average of its gradient:
+Neural Networks At-Scale" (arXiv 2309.06497). The state of a block with k dimensions has an average of its gradient,
+and:
 
     factors    one `[size, size]` matrix per dimension, the sum or average of the gradient contracted with itself
     roots      the factors' inverse 2k-th roots, empty until they are first computed
-    grafting   the squared gradient, elementwise, of the grafting method, which sets the step length
+    grafting   the elementwise squared gradient of the grafting method, which determines the step length
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from shunter.extensions.shampoo.blocks import Block
 
 
 def new_state(block: Block, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a block before its first step, without the entries that its options do not need."""
+    """Return the state of a block before its first step, with only the entries that its options need."""
     like = block.parameter
     state: dict[str, Any] = {
         "step": 0,
@@ -41,11 +42,11 @@ def search_direction(
     """Advance a block by one step and return the direction P of its update `weight -= lr * P`.
 
     Args:
-        block: The block.
-        options: Options of its parameter group.
+        block: Block.
+        options: Options of the block's parameter group.
         state: State of the block, changed in place.
-        weight: `[*block.shape]`, read for weight decay.
-        gradient: `[*block.shape]`, not changed.
+        weight: Weights of the block, `[*block.shape]`, for the weight decay.
+        gradient: Gradient of the block, `[*block.shape]`; not changed.
 
     Raises:
         TrainingError: A factor is not finite, or has no finite root.
@@ -71,13 +72,13 @@ def search_direction(
 
 
 def is_root_step(block: Block, options: dict[str, Any], step: int) -> bool:
-    """Return True if a block recomputes its inverse roots in this step: its slot of each `root_every_steps` steps."""
+    """Return True if a block recomputes its inverse roots in this step, by its slot among `root_every_steps` steps."""
     since_start = step - options["start_step"]
     return since_start >= 0 and since_start % options["root_every_steps"] == block.slot
 
 
 def _accumulate(factors: Sequence[Tensor], gradient: Tensor, beta: float) -> None:
-    """Add to the factor of each dimension the gradient contracted with itself over all other dimensions."""
+    """Update the factor of each dimension with the gradient contracted with itself over all other dimensions."""
     for dimension, factor in enumerate(factors):
         unfolded = gradient.movedim(dimension, 0).reshape(factor.shape[0], -1)
         factor.addmm_(unfolded, unfolded.mT, beta=beta, alpha=_new_share(beta))
@@ -100,7 +101,7 @@ def _averaged_gradient(state: dict[str, Any], gradient: Tensor, beta: float) -> 
 
 
 def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: dict[str, Any]) -> Tensor:
-    """Return the direction of the grafting method. It is used as is until there are roots, then only for its length."""
+    """Return the direction of the grafting method, of which only the length is used once there are roots."""
     method = options["grafting"]
     if method in ("none", "sgd"):
         return average
@@ -111,7 +112,7 @@ def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: di
 
 
 def _precondition(tensor: Tensor, roots: Sequence[Tensor]) -> Tensor:
-    """Multiply each dimension by its root; each of k contractions moves the first dimension to the end."""
+    """Multiply a tensor along each dimension by the root; each contraction moves the first dimension to the end."""
     for root in roots:
         tensor = torch.tensordot(tensor, root, dims=([0], [0]))  # pyright: ignore[reportArgumentType]
     return tensor
@@ -129,7 +130,7 @@ def _with_momentum(state: dict[str, Any], direction: Tensor, options: dict[str, 
 
 
 def _new_share(beta: float) -> float:
-    """Return the weight of the newest term: 1 - beta in an average, 1 in a sum (beta = 1)."""
+    """Return the weight of the newest term: 1 - beta for an average, 1 for a sum (beta = 1)."""
     return 1.0 if beta == 1 else 1 - beta
 
 
@@ -139,22 +140,23 @@ def _accumulated_share(beta: float, step: int) -> float:
 
 
 def inverse_root(matrix: Tensor, exponent: float, epsilon: float, relative_epsilon: float = 0.0) -> Tensor:
-    """Compute `(matrix + shift I)^-exponent` by eigendecomposition, in float64 where float32 does not suffice.
+    """Compute `(matrix + shift I)^-exponent` by eigendecomposition, in float64 if float32 is too imprecise.
 
     The shift is epsilon, plus a share of the largest eigenvalue, plus the size of the most negative eigenvalue, which
-    is a rounding error. Without that share, directions without gradients get weights that are rounding errors.
+    is a rounding error. Without the share of the largest eigenvalue, directions without gradients would get large
+    factors from rounding errors.
 
     Args:
-        matrix: `[size, size]`, symmetric positive semi-definite.
-        exponent: 0.25 for the inverse fourth root.
-        epsilon: Added to each eigenvalue, more than 0.
+        matrix: Symmetric positive semi-definite matrix, `[size, size]`.
+        exponent: Exponent, such as 0.25 for the inverse fourth root.
+        epsilon: Number above 0 that is added to each eigenvalue.
         relative_epsilon: Share of the largest eigenvalue that is added to each eigenvalue too.
 
     Returns:
-        `[size, size]`, in the dtype of `matrix`.
+        Matrix `[size, size]`, in the dtype of `matrix`.
 
     Raises:
-        TrainingError: The matrix holds NaN or infinity, or has no finite root in float64 either.
+        TrainingError: The matrix contains NaN or infinity, or has no finite root in float64 either.
     """
     if not bool(torch.isfinite(matrix).all()):
         raise TrainingError(
@@ -168,7 +170,7 @@ def inverse_root(matrix: Tensor, exponent: float, epsilon: float, relative_epsil
             continue
         values = values - values.min().clamp(max=0) + relative_epsilon * values.max().clamp(min=0) + epsilon
         root = (vectors * values.pow(-exponent)) @ vectors.mT
-        # An infinite eigenvalue has a finite root, 0, so the eigenvalues are checked too.
+        # The inverse root of an infinite eigenvalue is 0, which is finite, so the eigenvalues are checked too.
         if bool(torch.isfinite(values).all() & torch.isfinite(root).all()):
             return root.to(matrix.dtype)
     raise TrainingError(

@@ -17,48 +17,50 @@ Grafting = Literal["none", "sgd", "adagrad", "rmsprop", "adam"]
 
 
 def build(groups: list[dict[str, Any]], learning_rate: float) -> "Shampoo":
-    """Build the optimizer without its own gradient checks, because the training checks its loss for NaN."""
+    """Build the optimizer without gradient checks, because the training loop checks the loss for NaN."""
     return Shampoo(groups, lr=learning_rate, check_gradients=False)
 
 
 class Shampoo(Optimizer):
-    """Second-order optimiser for dense parameters: each dimension of a block is preconditioned by its own statistics.
+    """Second-order optimizer for dense parameters: each dimension of a block is preconditioned by its own statistics.
 
     The algorithm is that of arXiv 2309.06497; see `shunter.extensions.shampoo.direction`. In a group of processes each
     block has one owner, which alone stores its state and computes its direction. One all-gather per step gives the
     directions to all processes. With deterministic kernels, the result equals that of a single process bit by bit.
 
-    Until a block has its first roots it uses the direction of the grafting method, and later that method's step length.
-    Roots are costly (cubic in the block's size), so they are recomputed only every `root_every_steps` steps. By default
-    the blocks compute their roots in different steps, so no step computes all of them. With several processes, the
-    others then wait for the process that computes; `stagger=False`, which computes all roots in one step, is faster.
+    Until a block has its first roots, the direction of the grafting method is used, and later only the length of this
+    direction. Roots are costly (cubic in the block's size), so they are recomputed only every `root_every_steps` steps.
+    By default the blocks compute their roots in different steps, so that no single step is very slow. With several
+    processes, all processes wait for the process that computes roots. Computing all roots in one step by
+    `stagger=False` is then faster.
 
     Gradients must be dense and equal on all processes, as with DistributedDataParallel. Parameters are float32 (under
     autocast too) or float64.
 
     Args:
-        params: Parameters, named parameters or groups, as for any torch optimiser; every option except the last two
+        params: Parameters, named parameters or groups, as for any torch optimizer; every option except the last two
             can be set per group.
         lr: Step size.
         betas: Decay of the averaged gradient (0: no average), and of the factors (1: a sum, as in Adagrad).
-        epsilon: Added to the factors' eigenvalues.
-        relative_epsilon: Share of a factor's largest eigenvalue that is added too. The default is about the resolution
-            of float32, below which eigenvalues are noise; the paper uses 0.
+        epsilon: Number that is added to the factors' eigenvalues.
+        relative_epsilon: Share of a factor's largest eigenvalue that is added to its eigenvalues. The default is about
+            the resolution of float32, below which eigenvalues are noise; the paper uses 0.
         weight_decay: Strength of the weight decay.
-        decoupled_weight_decay: Apply the weight decay directly to the weights instead of as an L2 term of the gradient.
+        decoupled_weight_decay: Whether weight decay is applied to the weights directly, not as an L2 term of the
+            gradient.
         momentum: Momentum of the directions, 0 for none.
         dampening: Share of the new direction that is not added to the momentum.
-        nesterov: Use Nesterov momentum.
+        nesterov: Whether to use Nesterov momentum.
         max_block_size: Largest dimension of a block; smaller dimensions are merged up to this size.
         root_every_steps: Number of steps between two computations of a block's roots.
         start_step: First step that may compute roots; `root_every_steps` by default.
-        stagger: Compute the roots of the blocks in different steps.
+        stagger: Whether the blocks compute their roots in different steps.
         root_exponent: Exponent of the inverse factors; None for 1 / (2 * dimensions of the block).
-        grafting: Method that sets the step length of each block.
+        grafting: Method that determines the step length of each block.
         grafting_beta: Decay of the squared gradient in `rmsprop` and `adam`.
-        grafting_epsilon: Added to the square root of the squared gradient.
-        check_gradients: Check for NaN and infinity before each step, which synchronises a GPU. Without this check they
-            are found when roots are next computed.
+        grafting_epsilon: Number that is added to the square root of the squared gradient.
+        check_gradients: Whether gradients are checked for NaN and infinity before each step, which synchronises a GPU.
+            Without the check, such gradients are found only when roots are next computed.
         process_group: Processes that share the state; all processes by default, or only this process if
             torch.distributed is not initialised.
 
@@ -152,7 +154,7 @@ class Shampoo(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this process's part of the state, with its rank and the number of ranks under `part`."""
+        """Return the state of the blocks that this process owns, with its rank and the number of ranks under `part`."""
         part = {"rank": self._ranks.rank, "ranks": self._ranks.count}
         return {**super().state_dict(), "part": part}
 
@@ -162,13 +164,13 @@ class Shampoo(Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore this process's part of a state, or a full state on any number of processes.
+        """Restore the state that the same process saved, or a full state on any number of processes.
 
         Args:
             state_dict: State from `state_dict`, `full_state_dict` or `merge_state_dicts`.
 
         Raises:
-            CheckpointError: The state belongs to another model or optimiser, or is the part of another process.
+            CheckpointError: The state belongs to another model or optimizer, or was saved by another process.
         """
         if "part" not in state_dict:
             raise CheckpointError(
@@ -186,14 +188,14 @@ class Shampoo(Optimizer):
                 "The Shampoo state has other parameter groups than this optimiser: "
                 "load it into an optimiser over the model that it was saved from."
             )
-        # The saved options are used, as in any torch optimiser, so the blocks are cut as in the saved run.
+        # The saved options are used, as in any torch optimizer, so that the blocks equal those of the saved run.
         groups = [{**old, "params": new["params"]} for old, new in zip(saved, self.param_groups, strict=True)]
         blocks = lay_out(groups, self._ranks.count)
         super().load_state_dict({**state_dict, "state": self._own_state(state_dict, blocks)})
         self._blocks = blocks
 
     def state_bytes(self) -> int:
-        """Return the bytes of this process's part of the state."""
+        """Return the bytes of the state of the blocks that this process owns."""
         return sum(tensor.nbytes for blocks in self.state.values() for tensor in _tensors(blocks))
 
     @staticmethod
@@ -201,7 +203,7 @@ class Shampoo(Optimizer):
         return split_blocks(tensor, group["max_block_size"])
 
     def _own_directions(self, weights: dict[Tensor, list[Tensor]]) -> dict[Block, Tensor]:
-        """Advance the blocks with a gradient that this process owns by one step; return their directions."""
+        """Advance the blocks that this process owns and that have a gradient by one step; return their directions."""
         gradients: dict[Tensor, list[Tensor]] = {}
         directions: dict[Block, Tensor] = {}
         for block in self._blocks:
@@ -218,7 +220,7 @@ class Shampoo(Optimizer):
         return directions
 
     def _refuse_bad_gradients(self) -> None:
-        """Raise if any gradient is bad. Every process checks all gradients, so all processes stop together."""
+        """Raise if a gradient is NaN or infinite; each process checks all gradients, so all raise together."""
         named = [(name, p.grad) for _, p, name in self._parameters() if p.grad is not None and p.numel()]
         for name, gradient in named:
             if gradient.is_sparse:

@@ -1,4 +1,4 @@
-"""Assign the blocks to the processes of a group, and gather the directions and states of all processes."""
+"""Assignment of blocks to the processes of a group, and gathering of their directions and states."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
         loads: Loads of the bins so far, updated in place.
 
     Returns:
-        The bin of each item; equal arguments give equal results on every process.
+        Index of each item's bin; equal arguments give equal results on every process.
     """
     bins = [0] * len(costs)
     for item in sorted(range(len(costs)), key=lambda item: -costs[item]):
@@ -31,12 +31,12 @@ def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
 
 
 def lay_out(groups: Sequence[dict[str, Any]], ranks: int) -> list[Block]:
-    """Cut all parameters into blocks, and give each block a root step (its slot) and an owner rank.
+    """Divide all parameters into blocks, and assign a root step (slot) and an owner rank to each block.
 
-    Adding groups at the end never changes the blocks of earlier groups. Slots do not depend on the number of ranks.
+    Additional groups at the end do not change the blocks of earlier groups. Slots do not depend on the number of ranks.
 
     Args:
-        groups: Parameter groups of the optimiser.
+        groups: Parameter groups of the optimizer.
         ranks: Number of processes.
     """
     loads = [0.0] * ranks
@@ -59,7 +59,7 @@ def lay_out(groups: Sequence[dict[str, Any]], ranks: int) -> list[Block]:
 
 
 class Ranks:
-    """Processes that share one optimiser's state; a single process if torch.distributed is not initialised.
+    """Processes that share the state of an optimizer; a single process if torch.distributed is not initialised.
 
     Args:
         group: Process group; all processes by default.
@@ -81,16 +81,16 @@ class Ranks:
             raise RequestError("This process is not in Shampoo's process group: give it a group that it belongs to.")
 
     def exchange(self, blocks: Sequence[Block], directions: Mapping[Block, Tensor]) -> dict[Block, Tensor]:
-        """Give every process the directions of all blocks, in one all-gather of a flat buffer.
+        """Send the directions of all blocks to every process, in one all-gather of a flat buffer.
 
-        The buffer's layout depends on the blocks alone, not on which blocks have a gradient in this step.
+        The buffer's layout depends only on the blocks, whether or not they have a gradient in this step.
 
         Args:
             blocks: All blocks, in an order that is equal on every process.
-            directions: Directions of this process's blocks; a block without a direction gets zeros.
+            directions: Directions of this process's blocks; a missing direction is sent as zeros.
 
         Returns:
-            The direction of each block.
+            Direction of each block.
         """
         if self.count == 1:
             return dict(directions)
@@ -109,7 +109,7 @@ class Ranks:
         return gathered
 
     def join(self, state: dict[str, Any]) -> dict[str, Any] | None:
-        """Gather the parts of a state dict on the CPU of the first rank and merge them; None on other ranks."""
+        """Gather the state dicts of all ranks on the CPU of the first rank and merge them; None on other ranks."""
         buffer = io.BytesIO()
         torch.save(state, buffer)
         # Serialised to bytes, so that tensors arrive on the CPU and not on the sender's device.
@@ -133,7 +133,7 @@ def merge_state_dicts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Merge the state dicts that the ranks of one run saved, to restart on another number of processes.
 
     Raises:
-        CheckpointError: The parts are not those of all ranks of one run.
+        CheckpointError: The state dicts are not those of all ranks of one run.
     """
     found = sorted((part["part"]["ranks"], part["part"]["rank"]) for part in parts)
     if not parts or found != [(len(parts), rank) for rank in range(len(parts))]:

@@ -18,7 +18,7 @@ from shunter.models.families.family import Family
 from shunter.models.layers import DotInteraction, bottom_mlp, scoring_mlp
 from shunter.models.spec import Features, ModelSpec, nearest
 
-MOST_TOWERS = 4  # default upper limit when the number of towers is not given
+MOST_TOWERS = 4  # largest number of towers if the number is not given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,10 @@ class DmtSpec(ModelSpec):
         tower_fields: Names of the fields of each tower, instead of `towers`; stored in checkpoints.
         tower_kind: Module of a tower: `dlrm` for linear maps, `dcn` for a small cross network, which models the
             interactions of the tower's fields.
-        tower_vectors: Vectors that a tower computes from all its fields together.
-        tower_field_vectors: Additional vectors that a tower of kind `dlrm` computes from each of its fields.
+        tower_vectors: Number of vectors that a tower computes from all its fields together.
+        tower_field_vectors: Number of additional vectors that a tower of kind `dlrm` computes from each of its fields.
         tower_dim: Width of the towers' output vectors; None for `embedding_dim`.
-        tower_cross_layers: Cross layers of a tower of kind `dcn`.
+        tower_cross_layers: Number of cross layers of a tower of kind `dcn`.
     """
 
     family: ClassVar[str] = "dmt"
@@ -98,9 +98,9 @@ class DmtLayers(nn.Module):
 class TowerInteraction(nn.Module):
     """Interaction of the vectors of all towers and of the dense features, as in a DLRM.
 
-    The input of the top MLP is the dot product of each pair of vectors, and the vectors themselves. A DLRM adds only
-    the dense vector to its products. All information about a field passes through its tower, so the towers' vectors are
-    added.
+    The input of the top MLP is the dot product of each pair of vectors, and the vectors themselves. A DLRM uses only
+    the dense vector besides the products. In a DMT all information about a field is in the vectors of its tower, so
+    these vectors are inputs of the top MLP too.
 
     Args:
         spec: Widths of the MLPs and of a tower's vectors.
@@ -124,10 +124,10 @@ class TowerInteraction(nn.Module):
 
 
 def towers_of(spec: DmtSpec, features: Features) -> Towers:
-    """Return the positions of the fields in each tower: as the spec names them, else in the order of the data.
+    """Return the positions of the fields in each tower, by the names in the spec or in the order of the data.
 
-    In the order of the data, each tower takes the next fields; the sizes of towers differ by at most one. If the number
-    of towers is not given either, it is four, or the number of fields if that is smaller.
+    Without names, each tower has the next fields in the order of the data; the sizes of towers differ by at most one.
+    If the number of towers is not given either, it is four, or the number of fields if that is smaller.
 
     Raises:
         RequestError: There is no tower, more towers than fields, an unknown field, a field in no tower or in two, a

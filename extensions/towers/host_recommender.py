@@ -1,8 +1,9 @@
-"""DMT trained on several hosts, each of which stores the tables and the modules of its towers (`sptt`).
+"""DMT on several hosts, each of which stores the tables and the modules of its towers (`sptt`).
 
-A tower processes the samples of all its peers, and the loss is a mean over all processes. The gradient of a tower is
+A tower processes samples of all processes, and the loss is a mean over all processes. The gradient of a tower is
 therefore summed within its host only, without messages to other hosts, and divided by the number of all processes.
-The gradient of the layers above is averaged over all processes. Both equal those of one process with the whole batch.
+The gradient of the layers above the towers is averaged over all processes. Both gradients equal those of a single
+process with the whole batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,9 +58,8 @@ class HostRecommender(HostModel):
     ) -> bool:
         """Return True for a DMT on several hosts with at least one tower per host and one table per field.
 
-        All tables must have the same width and one row per id, and ids must have no weights.
-
-        An optimizer that shards its state over all processes is refused, because each process needs all parameters.
+        All tables must have the same width and one row per id, and ids must have no weights. The result is False for an
+        optimizer that shards its state over all processes, because each process would need all parameters.
         """
         hosts, rest = divmod(dist.get_world_size(), processes_per_host)
         if (
@@ -131,7 +131,7 @@ class HostRecommender(HostModel):
 
     @torch.no_grad()
     def gather_layers(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Copy the weights of each tower, and their optimiser state, from its host to all processes."""
+        """Copy the weights and the optimizer state of each tower from its host to all processes."""
         for host, towers in enumerate(self._towers):
             parameters = [parameter for tower in towers for parameter in self.layers.towers[tower].parameters()]
             states = [optimizer.state.get(parameter, {}) if optimizer else {} for parameter in parameters]
@@ -154,7 +154,7 @@ class HostRecommender(HostModel):
 
 
 def _mean_gradient(parameters: Sequence[nn.Parameter], add_up: Callable[[Tensor], None], processes: int) -> None:
-    """Sum the gradients over some processes in one flat array, and divide them by the number of all processes."""
+    """Sum the gradients by `add_up` in one flat array, and divide them by the number of all processes."""
     gradients = [cast("Tensor", parameter.grad) for parameter in parameters]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     add_up(flat)

@@ -1,4 +1,4 @@
-"""Partitions of the fields into towers that a search tries; see `shunter.extensions.towers.tower_partitioner`."""
+"""Partitions of the fields into towers for a search; see `shunter.extensions.towers.tower_partitioner`."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ def tower_partitions(
         request: Model family, number of towers, strategy of the towers, seed.
         placement: Placement of the training of the flat model.
         directory: Folder of the search.
-        run: Run whose tag records the towers.
+        run: MLflow run whose tag records the towers.
 
     Raises:
         RequestError: There are more towers than fields.
@@ -77,7 +77,7 @@ def _learned(
     names = [field.name for field in dataset.features.categorical]
     log.info("Training a flat model for at most %d passes, to learn which fields share a tower", MOST_PASSES)
     execution = execution_of(placement)
-    if placement.node is not None:  # the training is too brief to be worth a transfer to another machine
+    if placement.node is not None:  # the training is too brief for a transfer to another machine
         execution = replace(execution, device="cpu", precision="fp32")
     interaction = field_interactions(dataset, execution, seed=request.seed)
     ids = mean_ids_per_sample(dataset)
@@ -98,15 +98,15 @@ def _named(towers: Towers, names: Sequence[str]) -> TowerFields:
 
 
 def _format_partition(partition: TowerPartition, fields: TowerFields) -> str:
-    """Format the towers, and how strongly their fields interact, for the log."""
+    """Return a text about the towers and the interactions of their fields, for the log."""
     together = " | ".join(", ".join(tower) for tower in fields)
     return f"{together} (mean interaction {partition.within:.3f} within, {partition.between:.3f} between)"
 
 
-FLAT = model_spec()  # a DLRM: all pairs of fields interact
-FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # high, as the best model is not needed
+FLAT = model_spec()  # a DLRM, in which all pairs of fields interact
+FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # high rates for a brief training
 MOST_SAMPLES, MOST_PASSES = 1 << 19, 4  # limits of the training
-PROBE_SAMPLES = 1 << 13  # samples on which the interactions are measured
+PROBE_SAMPLES = 1 << 13  # number of samples on which the interactions are measured
 
 
 def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0) -> Tensor:

@@ -1,7 +1,8 @@
 """Embedding tables on the host of their tower, and the semantic-preserving tower transform (SPTT) between hosts.
 
 After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). In the flat exchange every process receives the embeddings of its
-samples from every other process, most of them on other hosts. The transform uses two steps with fewer messages:
+samples from every other process, and most processes are on other hosts. The transform needs fewer messages. Processes
+with the same index on different hosts are peers. The steps of the transform are:
 
     1. send the ids of the whole batch to the owners of the tables   [processes * batch, own tables]
     2. lookup
@@ -12,8 +13,9 @@ samples from every other process, most of them on other hosts. The transform use
     6. sort the fields into the order of the data
 
 Without a tower module nothing is computed between the steps, so results and gradients equal those of the flat exchange
-bit by bit. With T hosts of L processes, E (T - 1) / T of the E bytes that a process receives cross hosts in both. The
-flat exchange needs T L - L messages, the transform T - 1. A tower module of compression ratio CR divides the bytes.
+bit by bit. With T hosts of L processes, a process receives E (T - 1) / T of its E bytes from other hosts in both cases.
+For these bytes the flat exchange needs T L - L messages, and the transform T - 1 messages. A tower module with
+compression ratio CR divides the bytes by CR.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -65,10 +67,11 @@ class TowerLayout:
 
 
 class TowerEmbeddings(EmbeddingTables):
-    """Embedding tables divided by tower; each process's backward applies row-wise Adagrad to its own tables.
+    """Embedding tables divided by tower; each process updates its own tables in the backward pass.
 
-    Every process must call this at the same time, each with a batch of equal size. The gradient of the loss is averaged
-    over the processes. There is no `weight` or `adagrad_sum`; `shards` yields the tables of this process.
+    Every process must call this module at the same time, with batches of equal size. The gradient of the loss is
+    averaged over the processes. The update is row-wise Adagrad. The module has no `weight` or `adagrad_sum`; `shards`
+    yields this process's tables.
 
     Args:
         rows: Number of rows of each table.
@@ -101,7 +104,7 @@ class TowerEmbeddings(EmbeddingTables):
         self._by_process = _order([field for own in layout.owned for field in own])
         self._within_host = _order([fields.index(field) for own in self._owned_here for field in own])
         own_rows = [rows[table] for table in self.own]
-        # Not in the module tree: the tables of this process are one part of the model, which checkpoints merge.
+        # The tables are not submodules: each process has only some tables of the model, which checkpoints merge.
         self._tables = (
             build_embeddings(own_rows, dim, learning_rate=learning_rate, device=device, kernel=kernel)
             if own_rows
@@ -109,26 +112,26 @@ class TowerEmbeddings(EmbeddingTables):
         )
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Look up one batch; the weight decay is added by the process that stores the rows."""
+        """Look up one batch; the process that stores the rows applies the weight decay."""
         vectors = self.lookup(values, offsets, weights)
         return vectors.detach() if self.is_frozen else vectors
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Look up all fields of this process's samples by the transform, `[batch, fields, dim]`; ids have no weight."""
+        """Look up all fields of this process's samples by the transform, `[batch, fields, dim]`; ids are unweighted."""
         assert weights is None, "where ids have weights, tables are divided by TorchRec"
         counts = [len(fields) for fields in self.layout.fields]
         together = self.to_samples(self.to_towers(values, offsets), counts)
         return _reordered(together, self._by_tower)
 
     def lookup_flat(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Look up the same by one exchange among all processes, for comparison; `[batch, fields, dim]`."""
+        """Look up the fields of `lookup` by one exchange among all processes, for comparison."""
         pooled = self._lookup_own(values, offsets)
         counts = [len(own) for own in self.layout.owned]
         received = _exchange_rows(pooled, self.hosts.everyone, len(pooled) // len(counts), counts)
         return _reordered(received, self._by_process)
 
     def to_towers(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Steps 1 to 4: return the host's fields for the samples of all peers.
+        """Run steps 1 to 4, and return the host's fields for the samples of all peers.
 
         Args:
             values: Ids of this process's samples, as for `forward`.
@@ -145,10 +148,10 @@ class TowerEmbeddings(EmbeddingTables):
         return _reordered(received, self._within_host)
 
     def to_samples(self, vectors: Tensor, counts: Sequence[int]) -> Tensor:
-        """Step 5: exchange this host's vectors of all peers' samples for all hosts' vectors of this process's samples.
+        """Run step 5: send this host's vectors to the peers, and receive all hosts' vectors of this process's samples.
 
         Args:
-            vectors: `[hosts * batch, vectors of this host, width]`.
+            vectors: Vectors of this host for all peers' samples, `[hosts * batch, vectors of this host, width]`.
             counts: Number of vectors of each host.
 
         Returns:
@@ -157,21 +160,21 @@ class TowerEmbeddings(EmbeddingTables):
         return _exchange_rows(vectors, self.hosts.peers, len(vectors) // self.hosts.count, counts)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Set the learning rate, also of this process's tables."""
+        """Set the learning rate of this module and of this process's tables."""
         super().set_learning_rate(rate)
         (tables,) = self._tables
         if tables is not None:
             tables.set_learning_rate(rate)
 
     def freeze_tables(self, tables: Collection[int]) -> None:
-        """Freeze those of the tables that this process stores, which is where their gradients are summed."""
+        """Freeze the given tables in the processes that store them."""
         (own,) = self._tables
         if own is not None:
             own.freeze_tables({place for place, table in enumerate(self.own) if table in tables})
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as every other kernel, and keep those of this process's tables."""
+        """Initialise with the same random weights as any other kernel, of which this process stores its own tables."""
         shards = {shard.table: shard for shard in self.shards()}
         for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
             if table in shards:
@@ -189,23 +192,23 @@ class TowerEmbeddings(EmbeddingTables):
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=False)
 
     def _lookup_own(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Steps 1 and 2: return `[processes * batch, own tables, dim]`, samples of the first process first."""
+        """Run steps 1 and 2, and return `[processes * batch, own tables, dim]`, samples of the first process first."""
         (tables,) = self._tables
         batch = (len(offsets) - 1) // len(self.rows)
         values, offsets = self._send_ids(values, offsets)
         if tables is None:
             samples = len(self.layout.owned) * batch
-            # This process takes part in the exchange of gradients, although it has no table to update.
+            # A process without tables takes part in the exchange of gradients too.
             return torch.zeros(samples, 0, self.dim, device=self.device, requires_grad=torch.is_grad_enabled())
         tables.l2 = self.l2
         pooled = tables(values, offsets)
-        means = pooled.view_as(pooled)  # a separate tensor, so that this hook runs before that of a weight decay
+        means = pooled.view_as(pooled)  # a separate tensor, so that this hook runs before the hook of the weight decay
         if means.requires_grad:
             means.register_hook(lambda gradient: gradient / len(self.layout.owned))
         return means
 
     def _send_ids(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Step 1: return the ids of this process's tables from all processes, ordered by table, then by process."""
+        """Run step 1, and return the ids of this process's tables from all processes, by table and then by process."""
         owned, everyone = self.layout.owned, self.hosts.everyone
         fields, processes = [field for own in owned for field in own], len(owned)
         lengths = offsets.diff().view(len(self.rows), -1)
@@ -235,12 +238,12 @@ class TowerEmbeddings(EmbeddingTables):
 
 
 def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequence[int]) -> Tensor:
-    """Send each member its samples, and concatenate the vectors that all members have of this process's samples.
+    """Send vectors to each member of a group, and concatenate the received vectors of this process's samples.
 
     Args:
-        rows: `[members * samples, own vectors, width]`.
-        members: Processes that take part.
-        samples: Number of samples that each member gets.
+        rows: Own vectors of all members' samples, `[members * samples, own vectors, width]`.
+        members: Process group of the exchange.
+        samples: Number of samples of each member.
         counts: Number of vectors per sample of each member.
 
     Returns:
@@ -254,11 +257,11 @@ def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequenc
 
 
 def _order(positions: Sequence[int]) -> Constant | None:
-    """Return the index that reorders vectors whose target places are `positions`; None if they are in order."""
+    """Return the index that sorts vectors by their target positions; None if they are sorted already."""
     order = sorted(range(len(positions)), key=positions.__getitem__)
     return None if order == list(range(len(order))) else Constant(order)
 
 
 def _reordered(vectors: Tensor, order: Constant | None) -> Tensor:
-    """Return vectors `[batch, vectors, dim]` in that order."""
+    """Return vectors `[batch, vectors, dim]` in the order of an index."""
     return vectors if order is None else vectors.index_select(1, order.on(vectors.device))

@@ -1,8 +1,8 @@
-"""Tower modules: each compresses the vectors of its group of fields to a few, before all fields interact.
+"""Tower modules, each of which compresses the vectors of a group of fields to few vectors, before all fields interact.
 
 After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). A tower belongs to one host of a cluster, which stores its tables
 and its module. Only the module's output is sent to other hosts (`shunter.extensions.towers.sptt`). The paper does not
-specify the modules in full; each module says which parts are our own choice.
+specify the modules in full; the docstring of each module names the project's own choices.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ Towers = tuple[tuple[int, ...], ...]
 class DlrmTower(nn.Module):
     """Tower of DMT-DLRM: `c` vectors from all fields together, and `p` vectors from each field.
 
-    The first `c` vectors are one linear map of the concatenated fields. The others are one linear map that all fields
-    of the tower share (the sharing is our interpretation).
+    The first `c` vectors are a linear map of the concatenated fields. The vectors of each field are a linear map of the
+    field. All fields of the tower share this map, which is the project's interpretation of the paper.
 
     Args:
         fields: Number of fields of the tower.
@@ -68,7 +68,7 @@ class DcnTower(nn.Module):
 
 
 def split_evenly(positions: Sequence[int], parts: int) -> Towers:
-    """Divide the positions, in their order, into parts whose sizes differ by at most one."""
+    """Divide the positions, in order, into groups whose sizes differ by at most one."""
     size, longer = divmod(len(positions), parts)
     starts = [part * size + min(part, longer) for part in range(parts + 1)]
     return tuple(tuple(positions[starts[part] : starts[part + 1]]) for part in range(parts))

@@ -1,8 +1,8 @@
-"""Partition fields into towers whose learned embeddings interact most, or least (DMT, arXiv 2403.00877).
+"""Partitioning of fields into towers whose fields interact most, or least (DMT, arXiv 2403.00877).
 
 The paper's Tower Partitioner has three steps. It measures interactions of fields on the embeddings of a flat model,
-gives the fields coordinates with matching distances, and clusters them into towers of equal size. These details are
-ours: the interaction is the absolute value of the mean cosine, divided by the largest. Coordinates minimise the stress
+gives the fields coordinates with matching distances, and clusters them into towers of equal size. Details not in the
+paper: the interaction is the absolute value of the mean cosine, divided by the largest. Coordinates minimise the stress
 by L-BFGS (multidimensional scaling, Kruskal, 1964). Clusters come from k-means whose assignment is an exact matching of
 fields to slots (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
 """
@@ -20,7 +20,7 @@ from shunter.extensions.towers.tower_modules import Towers
 
 Strategy = Literal["coherent", "diverse"]
 COORDINATES = 2
-STRESS_ITERATIONS, STRESS_GRADIENT = 2000, 1e-9  # L-BFGS stops when no slope is steeper than the latter
+STRESS_ITERATIONS, STRESS_GRADIENT = 2000, 1e-9  # limits of L-BFGS: iterations, and largest final gradient
 START_NOISE = 0.01
 RESTARTS, MOST_ROUNDS = 10, 50
 LOAD_BALANCE = 1.1
@@ -34,8 +34,8 @@ class TowerPartition:
     Attributes:
         towers: Positions of the fields of each tower, ascending; the tower of the first field comes first.
         loads: Load of each tower: the sum of its fields' loads, or its number of fields if no loads are given.
-        within: Mean interaction of two fields of one tower; 0 if no tower has two fields.
-        between: Mean interaction of two fields of different towers; 0 if there is one tower.
+        within: Mean interaction of two fields of the same tower; 0 if no tower has two fields.
+        between: Mean interaction of two fields of different towers; 0 if there is only one tower.
     """
 
     towers: Towers
@@ -46,12 +46,13 @@ class TowerPartition:
 
 @torch.no_grad()
 def interactions(pooled: Iterable[Tensor]) -> Tensor:
-    """Return how strongly the fields of a trained flat model interact: `|mean over samples of cos(e_i, e_j)|`.
+    """Return the interaction strength of each pair of fields: `|mean over samples of cos(e_i, e_j)|`.
 
-    Uses the absolute value of the mean, not the mean of absolute values: unrelated vectors have cosines of either sign.
+    The absolute value is applied to the mean, not to each cosine, because unrelated vectors have cosines of either
+    sign.
 
     Args:
-        pooled: Batches `[batch, fields, dim]` of looked-up embeddings, some hundred samples in all.
+        pooled: Batches `[batch, fields, dim]` of looked-up embeddings of a trained flat model, some hundred samples.
 
     Returns:
         `[fields, fields]`, symmetric, between 0 and 1; the diagonal is 0.
@@ -82,9 +83,9 @@ def partition_fields(
     Args:
         interaction: `[fields, fields]`, from `interactions`.
         towers: Number of towers, one for each host.
-        strategy: `coherent` puts fields that interact into one tower, `diverse` those that do not.
+        strategy: `coherent` puts fields that interact into the same tower, `diverse` fields that do not interact.
         loads: Load of each field, such as its number of ids per sample; None counts fields.
-        load_balance: Largest ratio of a tower's load to the mean, where a partition can reach this ratio.
+        load_balance: Largest ratio of a tower's load to the mean, if a partition can reach this ratio.
         seed: Seed of the coordinates and the clusters.
 
     Raises:
@@ -98,7 +99,7 @@ def partition_fields(
             f"The load {min(loads):g} of a field is negative: give loads, such as the ids per sample of each field, "
             "of 0 or more."
         )
-    # Divided by the largest: where all interactions are weak, unscaled points would be about equally far apart.
+    # Interactions are divided by the largest one: if all are weak, unscaled points would have nearly equal distances.
     scaled = interaction / interaction.max().clamp(min=torch.finfo(interaction.dtype).tiny)
     distance = 1 - scaled if strategy == "coherent" else scaled
     points = field_coordinates(distance, seed=seed)
@@ -114,9 +115,9 @@ def partition_fields(
 def field_coordinates(distance: Tensor, *, seed: int) -> np.ndarray:
     """Return points that minimise `sum_{i<j} (|x_i - x_j| - D_ij)^2`, so that their distances approach `distance`.
 
-    L-BFGS runs until the gradient vanishes, so that the points are the same on every processor. It starts from
-    classical scaling (Torgerson, 1952), because from random points it may end in a local minimum with two points
-    exchanged. Noise is added to the start, because equal points would never separate.
+    L-BFGS runs until the gradient vanishes, so that the points are the same on every processor. The start is classical
+    scaling (Torgerson, 1952), because a random start may end in a local minimum with two points exchanged. Noise is
+    added to the start, because equal points would never separate.
 
     Args:
         distance: Target distances `[fields, fields]`, symmetric.
@@ -156,7 +157,7 @@ def _stress(flat: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _classical_scaling(distance: Tensor) -> Tensor:
-    """Return coordinates along the directions in which points with these distances vary most."""
+    """Return coordinates along the principal axes of points with these distances."""
     squares = distance.square()
     centred = squares - squares.mean(0, keepdim=True) - squares.mean(1, keepdim=True) + squares.mean()
     spread, directions = torch.linalg.eigh(-0.5 * centred)
@@ -196,9 +197,10 @@ def balanced_clusters(
 
 
 def load_limit(loads: np.ndarray, towers: int, load_balance: float = LOAD_BALANCE) -> float:
-    """Return the largest load of a tower: `load_balance` times the mean, or that of longest-first if greater.
+    """Return the load limit of a tower: `load_balance` times the mean load, or the largest load of longest-first.
 
-    The first limit may be unreachable, for instance if one field has most of the load; the second is always reached.
+    The greater of the two applies. The first limit may be unreachable, for instance if one field has most of the load.
+    `longest_first` always reaches the second limit.
     """
     reached = np.bincount(longest_first(loads, towers), weights=loads, minlength=towers).max()
     return float(max(load_balance * loads.sum() / towers, reached))
@@ -207,8 +209,8 @@ def load_limit(loads: np.ndarray, towers: int, load_balance: float = LOAD_BALANC
 def _match(cost: np.ndarray) -> np.ndarray:
     """Return the cheapest assignment whose cluster sizes differ by at most one.
 
-    Each cluster has places for the smaller size and one more. The additional places are for the points that
-    remain; a price above the cost of any assignment makes sure that all other places are taken.
+    Each cluster has slots for the smaller size and one additional slot. The additional slots are for the remaining
+    points: a price above the cost of any assignment makes sure that all other slots are filled first.
     """
     from scipy.optimize import linear_sum_assignment  # imported here, so that training does not need scipy
 
@@ -223,8 +225,8 @@ def _match(cost: np.ndarray) -> np.ndarray:
 def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray:
     """Return a cheap assignment in which no cluster exceeds the load limit, and none is empty.
 
-    Greedy by regret: points with most to lose come first. If that finds no assignment, longest-first is used. Then
-    single moves and swaps are made as long as they lower the cost.
+    The assignment is greedy by regret: points with most to lose come first. If this finds no assignment, longest-first
+    is used. Then single points are moved or swapped as long as the cost decreases.
     """
     labels = _greedy(cost, loads, limit)
     if labels is None:
@@ -233,7 +235,7 @@ def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarr
 
 
 def _greedy(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray | None:
-    """Assign each point to its nearest cluster with room; None if a point finds no room or a cluster stays empty."""
+    """Assign each point to its nearest cluster within the load limit; None if impossible or a cluster is empty."""
     nearest = np.sort(cost, axis=1)
     regret = nearest[:, min(1, cost.shape[1] - 1)] - nearest[:, 0]
     room = np.full(cost.shape[1], limit)
@@ -250,7 +252,7 @@ def _greedy(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray | N
 
 
 def longest_first(loads: np.ndarray, clusters: int) -> np.ndarray:
-    """Assign points, heaviest first, to the cluster with the least load; ties go to the one with fewest points.
+    """Assign points, heaviest first, to the cluster with the least load, on ties to the cluster with fewest points.
 
     Graham, "Bounds on Multiprocessing Timing Anomalies", 1969: the largest load is at most 4/3 of the optimum.
     """
@@ -265,17 +267,17 @@ def longest_first(loads: np.ndarray, clusters: int) -> np.ndarray:
 
 
 def _improve(labels: np.ndarray, cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray:
-    """Make the best move of one point or swap of two within the limit, until none lowers the cost."""
+    """Make the best move of one point or swap of two points within the limit, until no change lowers the cost."""
     labels = labels.copy()
     clusters = cost.shape[1]
     every = np.arange(len(labels))
     while True:
         carried = np.bincount(labels, weights=loads, minlength=clusters)
         members = np.bincount(labels, minlength=clusters)
-        gain = cost[every, labels][:, None] - cost  # of moving a point to a cluster
+        gain = cost[every, labels][:, None] - cost  # gain of moving a point to a cluster
         may_move = (carried + loads[:, None] <= limit) & (members[labels] > 1)[:, None]
         moves = np.where(may_move, gain, 0.0)
-        swaps = gain[:, labels] + gain[:, labels].T  # of exchanging the clusters of two points
+        swaps = gain[:, labels] + gain[:, labels].T  # gain of exchanging the clusters of two points
         after = carried[labels][:, None] - loads[:, None] + loads  # load of the first point's cluster after the swap
         swaps = np.where(np.maximum(after, after.T) <= limit, swaps, 0.0)
         if max(moves.max(), swaps.max()) <= LEAST_GAIN:

@@ -1,4 +1,4 @@
-"""Quality difference between a model with towers and a flat model with as many parameters."""
+"""Quality difference between a model with towers and a flat model with about the same number of parameters."""
 
 import contextlib
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from shunter.search.result import TuneResult
 from shunter.tracking.history import TrackedRun, read_children, read_runs
 
 TOWERS = "dmt"
-FLAT = ("dlrm", "dcnv2")  # families whose interactions are those of a tower and the layers above the towers
-ALIKE = 0.1  # largest relative difference of the parameters
-MOST_RUNS = 200  # newest runs that are searched for the same data
+FLAT = ("dlrm", "dcnv2")  # families with the same kinds of interactions as the towers and the layers above
+ALIKE = 0.1  # largest relative difference of the number of parameters
+MOST_RUNS = 200  # number of newest runs that are searched for the same data
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatTraining:
-    """Result of training a flat model: one whose fields all interact, without towers.
+    """Result of training a flat model, which has no towers and in which all fields interact.
 
     Attributes:
         family: Model family.
@@ -31,7 +31,7 @@ class FlatTraining:
 
 
 def towers_cost(tuned: TuneResult, flat: Sequence[FlatTraining], noise: Noise | None = None) -> str | None:
-    """Return one sentence on the quality difference of towers; None if the best setting has no towers.
+    """Return a sentence about the quality difference of towers; None if the best setting has no towers.
 
     Args:
         tuned: Result of the search.

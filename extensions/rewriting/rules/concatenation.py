@@ -35,7 +35,7 @@ class SplitLinear(Rule):
                 yield joined, node  # pyright: ignore[reportReturnType]
 
     def apply(self, program: Program, site: Site) -> None:
-        """Split off the first part; the others stay together."""
+        """Split off the first concatenated input; the other inputs stay concatenated."""
         joined, node = site
         first, *others = parts_of(joined)
         with program.graph.inserting_before(node):

@@ -37,7 +37,7 @@ class MergeLinears(Rule):
     name, number = "merge_linears", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield all layers with the same input and activation, and also each pair of successive ones."""
+        """Yield all layers with the same input and activation, and each pair of successive layers among them."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         constants = program.constants()
         for node in program.graph.nodes:
@@ -67,7 +67,7 @@ class MergeMixes(Rule):
     name, number = "merge_mixes", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield all maps over the same vectors, and also each pair of successive ones."""
+        """Yield all maps over the same vectors, and each pair of successive maps among them."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         for node in calls(program, mixed_vectors.__name__):
             alike[(node.args[1],)].append(node)
@@ -90,7 +90,7 @@ class LiftActivation(Rule):
     name, number = "lift_activation", "R2"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield linear layers whose output is only used in slices, each of which only a ReLU reads."""
+        """Yield linear layers whose output is only used in slices, with a ReLU as the only user of each slice."""
         for node in calls(program, "linear"):
             parts = list(node.users)
             is_divided = len(parts) > 1 and all(part.target is torch.narrow and single_use(part) for part in parts)

@@ -32,14 +32,14 @@ class PadInput(Rule):
     name, number = "pad_input", "R9"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield linear layers whose input width is not a multiple."""
+        """Yield linear layers whose input width is not a multiple of the vector width."""
         for node in _layers(program):
             source = node.args[0]
             if width(source) % ALIGNMENT and width(source) > ALIGNMENT:  # pyright: ignore[reportArgumentType]
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Pad both with zeros."""
+        """Pad input and weights with zeros."""
         (node,) = site
         source = node.args[0]
         assert isinstance(source, fx.Node)
@@ -59,7 +59,7 @@ class PadOutput(Rule):
     name, number = "pad_output", "R9"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield linear layers whose output width is not a multiple."""
+        """Yield linear layers whose output width is not a multiple of the vector width."""
         for node in _layers(program):
             if width(node) % ALIGNMENT and width(node) > ALIGNMENT:
                 yield (node,)

@@ -22,7 +22,7 @@ class FlatPairs(Rule):
     name, number = "flat_pairs", "R7"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield indexing of two axes at once by constants."""
+        """Yield nodes that index two axes at once by constants."""
         constants = program.constants()
         for node in calls(program, "getitem"):
             source, index = node.args

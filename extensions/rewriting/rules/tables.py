@@ -12,7 +12,7 @@ from shunter.extensions.rewriting.patterns import call, replace
 from shunter.extensions.rewriting.program import Program, value_of
 from shunter.extensions.rewriting.rule import Rule, Site
 
-# Arguments of `embedding_bag` after its offsets, with the values that the rules need: plain sums or means.
+# Arguments of `embedding_bag` after its offsets, with their values for plain sums or means, which the rules support.
 PLAIN = {"max_norm": None, "scale_grad_by_freq": False, "per_sample_weights": None, "include_last_offset": False}
 NAMES = ("max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights", "include_last_offset")
 
@@ -23,9 +23,9 @@ def batched_bags(
     """Look up the bags of several tables that are concatenated by rows: `[tables, batch, dim]`.
 
     Args:
-        ids: Ids for each table, `[its ids]`.
-        offsets: Start of each bag for each table, `[batch]`.
-        weight: `[rows of all tables, dim]`.
+        ids: Ids for each table, `[ids]` each.
+        offsets: Start of each bag for each table, `[batch]` each.
+        weight: Rows of all tables, `[rows, dim]`.
         starts: First row of each table.
         mode: `sum` or `mean`.
     """
@@ -54,7 +54,7 @@ def offsets_of(node: fx.Node) -> Any:
 
 
 def bags(program: Program) -> Iterator[fx.Node]:
-    """Yield lookups of plain bags."""
+    """Yield lookups of bags without weights and other options."""
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target is nn.functional.embedding_bag:
             options = bag_options(node)
@@ -69,7 +69,7 @@ class BatchTables(Rule):
     name, number = "batch_tables", "R3"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield tables with the same width and pooling."""
+        """Yield lookups in tables with the same width and pooling."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         for node in bags(program):
             weight = value_of(node.args[1])  # pyright: ignore[reportArgumentType]
@@ -77,7 +77,7 @@ class BatchTables(Rule):
         yield from (tuple(nodes) for nodes in alike.values() if len(nodes) > 1)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Insert one lookup after the inputs of all of them."""
+        """Insert one lookup after the inputs of all replaced lookups."""
         rows = [value_of(node.args[1]).shape[0] for node in site]  # pyright: ignore[reportArgumentType]
         starts = tuple(accumulate(rows[:-1], initial=0))
         mode = bag_options(site[0])["mode"]
@@ -102,7 +102,7 @@ class MeanAsSum(Rule):
     name, number = "mean_as_sum", "R10"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield lookups of means."""
+        """Yield lookups with mean pooling."""
         yield from ((node,) for node in bags(program) if bag_options(node)["mode"] == "mean")
 
     def apply(self, program: Program, site: Site) -> None:

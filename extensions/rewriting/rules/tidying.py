@@ -86,14 +86,14 @@ class FlattenConcats(Rule):
     name, number, is_tidying = "flatten_concats", "R8", True
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield concatenations that contain another one on the same axis without other users."""
+        """Yield concatenations of which an input is a concatenation on the same axis without other users."""
         for node in calls(program, "cat", "concat"):
             for part in parts_of(node):
                 if is_concat(part) and len(part.users) == 1 and concat_axis(part) == concat_axis(node):
                     yield part, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """Concatenate all parts at once."""
+        """Concatenate all inputs in one operation."""
         part, node = site
         parts: list[fx.Node] = []
         for one in parts_of(node):
@@ -103,7 +103,7 @@ class FlattenConcats(Rule):
 
 
 class NarrowConcat(Rule):
-    """Rule that replaces a slice of a concatenation by one of its parts, or a slice of that part."""
+    """Rule that replaces a slice of a concatenation by one of the concatenated tensors, or by a slice of it."""
 
     name, number, is_tidying = "narrow_concat", "R8", True
 
@@ -115,7 +115,7 @@ class NarrowConcat(Rule):
                 yield source, node  # pyright: ignore[reportReturnType]
 
     def apply(self, program: Program, site: Site) -> None:
-        """Use the part itself, sliced if it is longer."""
+        """Use the concatenated tensor itself, sliced if it is longer."""
         node = site[1]
         found = _within(node)
         assert found is not None
