@@ -1,1 +1,1 @@
-"""Flows that a user starts, one per file; `cli` is the entry point of the command `shunter`."""
+"""Prefect flows that a user starts, and the command `shunter`, whose entry point is `cli`."""

@@ -1,4 +1,4 @@
-"""Public names of `import shunter`, which imports this module when one of them is used."""
+"""Public names of `import shunter`, which imports this module at the first use of a name."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return the estimator, which is imported when it is used, because it loads scikit-learn."""
+    """Import the estimator at its first use, because it loads scikit-learn."""
     if name != "Estimator":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from shunter.flows.python.estimator import Estimator

@@ -11,7 +11,7 @@ from types import FrameType
 
 
 def main() -> None:
-    """Run the command; from its first moment on, a signal ends it with one sentence."""
+    """Run the command; from the start on, a signal ends the command with a message of one sentence."""
     open_streams()
     take_signals()
     for stream in (sys.stdout, sys.stderr):
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 class Output(io.TextIOWrapper):
-    """Standard output that raises an error class of its own, different from that of files."""
+    """Standard output that raises `OutputError`, so that its errors differ from those of files."""
 
     def write(self, text: str) -> int:
         """Write a text.
@@ -45,7 +45,7 @@ class Output(io.TextIOWrapper):
             return super().write(text)
 
     def flush(self) -> None:
-        """Write buffered text; raises as `write`."""
+        """Write buffered text; for errors see `write`."""
         with _output_errors():
             super().flush()
 
@@ -61,7 +61,7 @@ def _output_errors() -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Open standard streams that are closed, so that no file opened later gets their number and the printed text.
+    """Open closed standard streams, so that no file opened later gets their file descriptor and the printed text.
 
     Reading returns nothing, and writing fails as on a closed stream.
     """
@@ -69,7 +69,7 @@ def open_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free file descriptor
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
     was = sys.stdout
     binary = open(1, "wb", closefd=False)  # noqa: SIM115
@@ -78,15 +78,15 @@ def open_streams() -> None:
 
 
 def take_signals() -> None:
-    """Let SIGTERM, SIGHUP (the terminal was closed) and SIGQUIT end the command as Ctrl-C does.
+    """Make SIGTERM, SIGHUP (the terminal was closed) and SIGQUIT end the command like Ctrl-C.
 
-    SIGTERM raises KeyboardInterrupt until Prefect installs its own handler. The other two are sent on as SIGINT, so
-    that the current handler of Ctrl-C is called. Signals that are ignored, as under `nohup`, stay ignored.
+    SIGTERM raises KeyboardInterrupt until Prefect installs its own handler. SIGHUP and SIGQUIT are forwarded as SIGINT,
+    so that the current handler of Ctrl-C is called. Ignored signals, as under `nohup`, stay ignored.
     """
     own = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != own:  # a forked child has the default behaviour of the signal
+        if os.getpid() != own:  # in a forked child, the signal has its default behaviour
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if number == signal.SIGTERM:
@@ -104,7 +104,7 @@ class Ending:
     The interpreter would first destroy every object, which takes seconds if torch and pandas are loaded.
 
     Attributes:
-        status: Exit status of the process; initially that of an unexpected error.
+        status: Exit status of the process; initially the status of an unexpected error.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Flows under their former modules, which deployments of earlier versions name: the nightly flow, and `planning`."""
+"""Nightly flow under its former module name, to which deployments of earlier versions refer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Flow of `shunter profile`: measurements of the machine, and where a training run on it waits."""
+"""Flow of `shunter profile`: measurements of the machine, and analysis of a training run's waiting times."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +34,7 @@ class ProfileSummary(Frozen):
     @computed_field
     @property
     def report(self) -> SerializeAsAny[Frozen] | None:
-        """Figures of the analysis; None without data."""
+        """Report of the analysis; None without data."""
         return self.analysis.report if self.analysis else None
 
     @computed_field
@@ -95,7 +95,7 @@ def _show(
 
 def _ingestion(request: ProfileRequest, data: str) -> TrainRequest:
     wanted = TrainRequest(data=data, format=request.format, schema_file=request.schema_file)
-    # The data also depends on the model: a model that reads histories adds them to a named data set.
+    # The ingested data depends on the model too: for a model that reads histories, they are added to a named data set.
     return wanted if request.model is None else wanted.model_copy(update={"model": request.model})
 
 

@@ -14,7 +14,7 @@ from shunter.tasks.run_names import named_by
 from shunter.tracking.registry.named import NAMED, export_model
 from shunter.tracking.registry.versions import only_model, version_by_number
 
-FIRST_ROWS = 10  # scores that Prefect shows
+FIRST_ROWS = 10  # number of scores that Prefect shows
 
 
 @flow(name="predict", flow_run_name=named_by("model", "data"), on_failure=[notify], on_crashed=[notify])
@@ -78,7 +78,7 @@ def export(model: str = "") -> Path:
 
 
 def chosen_model(named: str) -> str:
-    """Return the name of a model, or that of the only one for an empty text.
+    """Return the name of a model; for an empty text, the name of the only registered model.
 
     Raises:
         RequestError: A run of a deployment names a folder that it may not read, or there is no single model.

@@ -21,7 +21,7 @@ from shunter.tasks.select import log_decision, select
 from shunter.tracking.reports import log_config, log_request
 from shunter.tracking.runs import closing, start_run_tree
 
-FIRST_ROWS = 20  # candidates in the result; the table of the step holds more
+FIRST_ROWS = 20  # number of candidates in the result; the table of the step has more
 
 
 @flow(name="select", flow_run_name=named_by("data", "model"), on_failure=[notify], on_crashed=[notify])

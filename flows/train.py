@@ -54,7 +54,7 @@ from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run, system_metrics
 from shunter.tracking.store import tracking_address
 
-MEASURING_SECONDS = 10.0  # least time of the profile of a machine that has none yet
+MEASURING_SECONDS = 10.0  # shortest time for measuring a machine without a profile
 PROBES_SHARE = 0.1  # largest share of a limited command's remaining time for measurements before the choice
 
 
@@ -70,9 +70,9 @@ class TrainSummary(TrainingOutcome):
         step_seconds: Wall-clock seconds of each step, of the start of the process, and of the time outside all steps;
             their sum is the time of this attempt.
         total_seconds: Wall-clock seconds of the command until its report page, interrupted attempts included.
-        energy: Energy of the same time.
-        energy_parts: Energy of each part of it: `start`, before the choice of the placement; `work`, which the limits
-            count; `report`.
+        energy: Energy used during `total_seconds`.
+        energy_parts: Energy of each part of the command: `start`, before the choice of the placement; `work`, which
+            counts in the limits; and `report`.
         run_id: Parent run in MLflow.
         tracking_uri: Address of the MLflow store, without its secrets.
         flow_run_name: Name of the run in Prefect.
@@ -139,7 +139,7 @@ def train(
         if find_cause(error, DamagedDataError) is None:
             raise
         announce(str(find_cause(error, DamagedDataError)))
-    with clock.step("ingest"):  # the damaged data set is quarantined, and the run resumes on the same data
+    with clock.step("ingest"):  # the damaged data set was quarantined, so the same data is ingested again
         dataset = ingest(request)
     return train_on(request, dataset, clock, repetition=repetition)
 
@@ -167,7 +167,7 @@ def train_on(
                 repetition.begin(state, dataset)
             job = _Job(request.named_after(dataset.name), dataset, profiles, state, clock, cluster, repetition)
             summary = state.recovering(_train_held, job)
-            with clock.step("report"):  # before the state is removed, because a kill may interrupt the report
+            with clock.step("report"):  # done before the state is removed, because a kill may interrupt the report
                 totals: dict[str, Any] = {}
 
                 def end() -> None:
@@ -185,7 +185,7 @@ def train_on(
 
 @dataclass(frozen=True)
 class _Job:
-    """Request of a run, with its inputs and the state of earlier attempts.
+    """Request of a training run, with its inputs and the state of earlier attempts.
 
     Attributes:
         request: Data, limits, objective and effort.
@@ -194,7 +194,7 @@ class _Job:
         state: State of the run, with that of earlier attempts.
         clock: Clock of the steps.
         cluster: Ray cluster whose nodes train; None if this machine trains.
-        repetition: Run that is repeated; None if there is none.
+        repetition: Run that is repeated; None without a repetition.
     """
 
     request: TrainRequest
@@ -207,8 +207,8 @@ class _Job:
 
 
 def _train_held(job: _Job) -> TrainSummary:
-    """Reserve the accelerators, and run one training run."""
-    here = [] if job.cluster else job.profiles  # Ray separates training runs on its nodes
+    """Reserve the accelerators, and execute one training run."""
+    here = [] if job.cluster else job.profiles  # on a cluster, Ray reserves the accelerators of its nodes
     together = trainings_together(job.request, job.profiles, processes_of(job.request))
     chosen = job.state.recall("decision", Decision)
     estimated = None if job.cluster else cache(partial(estimate, job.dataset, job.request, job.profiles))
@@ -228,7 +228,7 @@ def _train_held(job: _Job) -> TrainSummary:
 
 
 def _train_tracked(job: _Job, held: Reservation, better: ComputeTarget | None) -> TrainSummary:
-    """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""
+    """Run the steps of the tracked part, in a new tree of MLflow runs or the tree of an interrupted attempt."""
     dataset, state, clock = job.dataset, job.state, job.clock
     with ExitStack() as stack:
         with clock.step("track"):
@@ -268,7 +268,7 @@ def _train_tracked(job: _Job, held: Reservation, better: ComputeTarget | None) -
         open_run(run_id).set_tags({"data.findings": "\n".join(findings)} if findings else {})
         repeat = _keep_choices(job, run, outcome)
         start = {"start": spent.start} if spent.start else {}
-        totals = _log_totals(run_id, clock, {**start, "work": spent.total}, outcome.result)  # without report
+        totals = _log_totals(run_id, clock, {**start, "work": spent.total}, outcome.result)  # before the report step
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
             **dict(outcome),
@@ -330,7 +330,7 @@ def _explorable(job: _Job) -> TrainRequest:
 
 
 def _keep_choices(job: _Job, run: RunContext, outcome: TrainingOutcome) -> Repeat | None:
-    """Store the choices for a later repetition; return the comparison if this run repeats another one, else None."""
+    """Store the choices for a later repetition; return the comparison with a repeated run, otherwise None."""
     reasons = [run.notes.stop_reason, outcome.stop_reason]
     choices = keep_choices(
         run.run_id,
@@ -351,7 +351,7 @@ def _keep_choices(job: _Job, run: RunContext, outcome: TrainingOutcome) -> Repea
 def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ended: datetime) -> str:
     """Return the name of a finished run: quality on the test part, families of the result, data, and date.
 
-    Lists and legends cut the end of a name, so it begins with what differs most.
+    Lists and legends truncate the end of a name, so the name begins with the parts that differ most.
     """
     label, value = result.headline
     quality = "" if math.isnan(value) else f"{value:.4f} {label} "
@@ -380,7 +380,7 @@ def _log_totals(
 
 
 def _log_minutes(summary: TrainSummary, seconds: float) -> dict[str, Any]:
-    """Log the use of the minutes of the search beside the time of the command; return it as a field of the summary."""
+    """Log the minutes that the search used and the time of the command; return them as a field of the summary."""
     if summary.minutes is None:
         return {}
     minutes = f"{summary.minutes} The command took {seconds / 60:.1f}."
@@ -389,7 +389,7 @@ def _log_minutes(summary: TrainSummary, seconds: float) -> dict[str, Any]:
 
 
 def _log_cluster(run: RunContext) -> None:
-    """Log the moves of a cluster's training runs, and the nodes that trained together."""
+    """Log the migrations of training runs between nodes of a cluster, and the nodes that trained together."""
     if run.cluster:
         log = open_run(run.run_id)
         log.set_tags({"cluster.moves": " ".join(run.cluster.moves) or "none"})

@@ -89,7 +89,7 @@ def _tune_tracked(
     *,
     clock: RunClock,
 ) -> TuneResult:
-    """Run the steps that are logged to one tree of MLflow runs, which continues that of an interrupted attempt."""
+    """Run the steps of the tracked part, in a new tree of MLflow runs or the tree of an interrupted attempt."""
     with (
         tracked_run(request, dataset, state, kind="tune") as run_id,
         spending(state, clock) as spent,

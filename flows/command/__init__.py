@@ -1,1 +1,1 @@
-"""The command `shunter`: its options and its output, and the servers that it starts."""
+"""Command `shunter`: its options, its output, and the servers that it starts."""

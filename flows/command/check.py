@@ -43,7 +43,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(checked: "Checked", data: str, out: Path | None) -> None:
-    """Print the schema on standard output, where `>` can save it, and the other findings on standard error."""
+    """Print the schema on standard output, so that `>` can save it, and all other findings on standard error."""
     looked_at = f"looked at {checked.rows:,} rows, {checked.positive_share:.1%} of them positive"
     say(f"{checked.name} ({checked.data_format}): {looked_at}.")
     if checked.bad_rows:

@@ -1,7 +1,7 @@
 """Registry of the commands of `shunter`; the module of a command is imported when the command is looked up.
 
-Other distributions add commands by entry points of the group `shunter.commands`, which name the result of
-`command_entry`. A name with a space is a command of a group: `fleet run`.
+Other Python packages add commands by entry points of the group `shunter.commands`, which refer to a result of
+`command_entry`. A name with a space is a command of a group, such as `fleet run`.
 """
 
 import sys
@@ -35,7 +35,7 @@ def command_entry(
         line: Help in the list of commands.
         accepts_models: Whether the command loads registered models, and takes `--accept`.
         runs_alone: Whether a group runs without one of its commands; otherwise it prints its help.
-        needs: Extension besides its own that the command needs.
+        needs: Additional extension that the command needs.
     """
     capabilities = {"help": line, "accepts_models": accepts_models, "runs_alone": runs_alone}
     return Entry(target=target, capabilities=capabilities, needs=needs)
@@ -191,9 +191,9 @@ COMMANDS = Registry(
 
 
 class RegisteredCommands(Mapping[str, Command]):
-    """Commands of `shunter` or of a group by the last part of their names; looking one up imports its module.
+    """Mapping from the last part of a name to a command of `shunter` or of a group; a look-up imports the module.
 
-    Commands of absent applications and extensions are not listed; looking one up raises MissingExtensionError.
+    Commands of absent applications and extensions are not listed; their look-up raises MissingExtensionError.
 
     Attributes:
         prefix: First part of the commands' names, with a space; empty for those of `shunter`.
@@ -204,7 +204,7 @@ class RegisteredCommands(Mapping[str, Command]):
         self._loaded: dict[str, Command] = {}
 
     def __getitem__(self, name: str) -> Command:
-        """Return a command; raises as `Registry.entry` if its application or extension is absent."""
+        """Return a command; if its application or extension is absent, raise like `Registry.entry`."""
         if name not in self._loaded:
             full = f"{self.prefix}{name}"
             if full not in COMMANDS.entries and full not in COMMANDS.names:
@@ -227,7 +227,7 @@ class RegisteredCommands(Mapping[str, Command]):
 
 
 class Commands(TyperGroup):
-    """Group of registered commands; a usage error prints one sentence and exits with the code of a wrong request."""
+    """Group of registered commands; a usage error prints one sentence and exits with the code of an invalid request."""
 
     def __init__(self, *, name: str | None = None, **options: Any) -> None:
         super().__init__(name=name, **options)
@@ -249,12 +249,12 @@ class Commands(TyperGroup):
                 raise SystemExit(RequestError.exit_code) from None
             except UsageError as error:
                 raise RequestError(told(error)) from error
-        if code == INTERRUPTED:  # before a command has begun
+        if code == INTERRUPTED:  # Ctrl-C before a command has begun
             say("Interrupted.")
         raise SystemExit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; raise with a suggestion if it does not exist."""
+        """Find the command; if it does not exist, raise an error that suggests a similar command."""
         if args and self.get_command(ctx, args[0]) is None:
             raise RequestError(unknown_command(args[0], list(self.registered)))
         return super().resolve_command(ctx, args)
@@ -276,7 +276,7 @@ class SingleCommand(TyperCommand):
 
 
 def load_command(name: str) -> Command:
-    """Import a registered command, or a group of commands; raises as `Registry.entry`."""
+    """Import a registered command, or a group of commands; for errors see `Registry.entry`."""
     capabilities = COMMANDS.entry(name).capabilities
     function: Callable[..., None] = COMMANDS.load(name)
     if capabilities.get("accepts_models"):

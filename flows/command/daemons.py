@@ -1,8 +1,8 @@
-"""Background services that outlive the command that started them, recorded in files for later commands.
+"""Background services that continue after the command that started them, recorded in files for later commands.
 
-Prefect's idle server of a home serves the next command too. A command that uses the server holds a shared lock on a
-file. The server takes the lock alone before it ends, so it never ends under a command; the lock of a killed command is
-free at once.
+After a command, Prefect's server stays idle for the next command. A command that uses the server has a shared lock on a
+file. The server acquires the exclusive lock before it ends, so it never ends while a command uses it. The operating
+system releases the lock of a killed command at once.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from shunter.settings import Settings
 from shunter.tasks.upkeep import rotate
 
 POLL_SECONDS = 0.2
-IDLE = "prefect-idle"  # start of the names of the files of idle servers
+IDLE = "prefect-idle"  # prefix of the file names of idle servers
 PROGRAM = Path(__file__).with_name("temporary_server_process.py")
 
 
@@ -67,12 +67,12 @@ class Daemon(BaseModel):
 
     @property
     def is_alive(self) -> bool:
-        """Return True if the process still runs; another process with the same pid does not count."""
+        """Return True if the process still runs; a later process with the same pid does not count."""
         return process_mark(self.pid) == self.mark
 
 
 def find(name: str) -> Daemon | None:
-    """Return the service of a name if it runs; else remove its record and return None."""
+    """Return the service with a name if it runs; otherwise remove its record and return None."""
     path = path_of(name)
     daemon = read_or_quarantine(path, Daemon.model_validate_json)
     if daemon is None or daemon.is_alive:
@@ -82,20 +82,20 @@ def find(name: str) -> Daemon | None:
 
 
 def log_of(name: str) -> Path:
-    """Return the log file of the service of a name."""
+    """Return the log file of the service with a name."""
     return path_of(name).with_suffix(".log")
 
 
 def path_of(name: str) -> Path:
-    """Return the record of the service of a name."""
+    """Return the record file of the service with a name."""
     return Settings().services_directory / f"{name.lower()}.json"
 
 
 def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
-    """Start a service in the background; it may not be ready yet.
+    """Start a service in the background, without waiting until it answers.
 
     Raises:
-        RequestError: The port of the service is taken.
+        RequestError: The port of the service is in use.
         ShunterError: The service ended at once, or its files cannot be written.
     """
     check_port(service)
@@ -111,7 +111,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # neither Ctrl-C nor SIGHUP reaches the service
+                start_new_session=True,  # so that neither Ctrl-C nor SIGHUP reaches the service
             )
         mark = process_mark(process.pid)
         if mark is None:
@@ -126,7 +126,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
 
 
 def stop(daemon: Daemon, patience_seconds: float = 20.0) -> None:
-    """Stop the service and the processes of its group, by SIGKILL after `patience_seconds`."""
+    """Stop the service and the processes of its group; after `patience_seconds` by SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if daemon.is_alive:
             with contextlib.suppress(ProcessLookupError):
@@ -139,21 +139,21 @@ def stop(daemon: Daemon, patience_seconds: float = 20.0) -> None:
 
 @dataclass(frozen=True)
 class IdleServer:
-    """Server that this process uses; it may not answer yet, and may end once the open lock file is closed."""
+    """Server that this process uses; the server may not answer yet, and may end once `lock` is closed."""
 
     daemon: Daemon
     lock: IO[bytes]
 
 
 def may_idle() -> bool:
-    """Return True if Prefect's server may outlive its command; with `--debug`, its log goes to the terminal instead."""
+    """Return True if Prefect's server may outlive its command; False with `--debug`, for its log in the terminal."""
     return Settings().server_idle_minutes > 0 and os.environ.get("SHUNTER_DEBUG") != "1"
 
 
 def use_idle_server(service: Service, login: str) -> IdleServer:
-    """Return the idle server of this home for this login; start the service as one if there is none.
+    """Return the home's idle server for this login; if there is none, start the service as idle server.
 
-    Servers of other versions and settings are not used, and are stopped unless a command uses them.
+    Servers of other versions or with other settings are not used, and are stopped unless a command uses them.
 
     Raises:
         OSError: The files of the server cannot be written.
@@ -163,7 +163,7 @@ def use_idle_server(service: Service, login: str) -> IdleServer:
     make_private(Settings().services_directory)
     with FileLock(_lock_file(IDLE)):
         lock = _lock_file(name).open("ab")
-        fcntl.flock(lock, fcntl.LOCK_SH)  # waits for the end of a server that is ending
+        fcntl.flock(lock, fcntl.LOCK_SH)  # waits while a server is ending
         daemon = find(name)
         if daemon is None:
             _stop_idle(except_for=name)
@@ -173,7 +173,7 @@ def use_idle_server(service: Service, login: str) -> IdleServer:
 
 
 def idle_servers() -> list[Daemon]:
-    """Return the running idle servers of this home, those that a command uses among them."""
+    """Return all running idle servers of this home, including those that a command uses."""
     records = sorted(Settings().services_directory.glob(f"{IDLE}-*.json"))
     return [daemon for record in records if (daemon := find(record.stem)) is not None]
 
@@ -203,7 +203,7 @@ def _lock_file(name: str) -> Path:
 
 
 def _key(login: str) -> str:
-    """Return the digest of what a server must share with its command: versions, login, Prefect's settings, limits."""
+    """Return a digest of versions, login, settings and limits, which must be equal for server and command."""
     limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
     own = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
     own = {name: value for name, value in own.items() if not name.endswith(("API_URL", "AUTH_STRING"))}

@@ -1,4 +1,4 @@
-"""Decision, or the error instead of one, as plain values for `shunter select --json`."""
+"""Conversion of a decision, or of the error without a decision, to JSON values for `shunter select --json`."""
 
 from dataclasses import asdict
 from typing import Any
@@ -9,7 +9,7 @@ from shunter.planner.decide import Decision, NoFeasiblePlacementError
 
 
 def decision_as_json(decision: Decision) -> dict[str, Any]:
-    """Return the whole decision as plain values, for `shunter select --json`."""
+    """Return the whole decision as JSON values, for `shunter select --json`."""
     return {
         "status": "chosen",
         "placement": decision.placement.model_dump(mode="json"),
@@ -28,7 +28,7 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
 
 
 def error_as_json(error: ShunterError) -> dict[str, Any]:
-    """Return an error as plain values; if no placement keeps the limits, with the fastest one and limits to relax."""
+    """Return an error as JSON values; if no placement keeps the limits, with the fastest one and limits to relax."""
     told = {"code": error.code, "message": str(error)}
     if isinstance(error, StoppedError):
         return {"status": "stopped", **told, "stop_reason": asdict(error.reason)}

@@ -1,4 +1,4 @@
-"""Entry point of a run that Prefect's worker starts: Prefect's engine, without settings files of the folder."""
+"""Entry point of a run that Prefect's worker starts: Prefect's engine, without settings files in the working folder."""
 
 import runpy
 

@@ -23,7 +23,7 @@ def doctor(
         from shunter.tasks.doctor import examine
 
         if not check:
-            stop_idle_servers()  # it has Prefect's database open
+            stop_idle_servers()  # an idle server has Prefect's database open
         found = examine(mends=not check)
         if as_json:
             print_json([{**asdict(one), "state": one.state} for one in found])

@@ -1,6 +1,6 @@
-"""Empty databases of Prefect and MLflow, made once for an environment and copied into each new home.
+"""Template databases of Prefect and MLflow without data, made once per environment and copied to each new home.
 
-`make setup` makes both by `python -m shunter.flows.command.empty_database`.
+`make setup` makes both databases by `python -m shunter.flows.command.empty_database`.
 """
 
 import os
@@ -28,7 +28,7 @@ def make_tables(folder: Path) -> Path:
     run_python(*upgrade, environment=environment, folder=folder).check_returncode()
     database = folder / "prefect.db"
     with closing(sqlite3.connect(database)) as tables:
-        tables.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the whole database is in one file
+        tables.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # writes the whole database to one file
     return database
 
 

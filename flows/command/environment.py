@@ -1,4 +1,4 @@
-"""Environment variables and folders that must be prepared before Prefect and MLflow are imported."""
+"""Preparation of environment variables and folders before Prefect and MLflow are imported."""
 
 import os
 import sys
@@ -14,8 +14,8 @@ from shunter.flows.command.prefect_settings import ignore_settings_files
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
 
-ROOM_BYTES = 32 << 20  # for the databases of a first run, and their logs
-CHECKED_BYTES = 16 << 20  # largest database that each command checks completely; `shunter doctor` checks larger ones
+ROOM_BYTES = 32 << 20  # free space for the databases of a first run, and their logs
+CHECKED_BYTES = 16 << 20  # largest database that each command checks completely; `shunter doctor` checks any size
 
 
 def prepare_environment(*, debug: bool, is_own_process: bool = True) -> None:
@@ -25,8 +25,8 @@ def prepare_environment(*, debug: bool, is_own_process: bool = True) -> None:
 
     Args:
         debug: Whether to show the log lines and warnings of libraries.
-        is_own_process: Whether this process runs a command, and nothing else. Otherwise the process keeps its warnings,
-            its settings files, and the settings of Prefect if that is imported already.
+        is_own_process: Whether this process only runs a command. Otherwise the process keeps its warnings, its settings
+            files, and the settings of Prefect if Prefect is imported already.
     """
     defaults = {
         "PREFECT_HOME": str(Settings().home / "prefect"),
@@ -43,7 +43,7 @@ def prepare_environment(*, debug: bool, is_own_process: bool = True) -> None:
         defaults.pop("PYTHONWARNINGS")
     if not debug:
         defaults["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
-    if memory_left_bytes() is not None:  # Arrow's own allocator reserves a GiB, which counts against a memory limit
+    if memory_left_bytes() is not None:  # Arrow's own allocator reserves a GiB, which would count in a memory limit
         defaults["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     is_begun = not is_own_process and "prefect" in sys.modules
     for name, value in defaults.items():
@@ -61,7 +61,7 @@ def prepare_environment(*, debug: bool, is_own_process: bool = True) -> None:
 
 
 def use_running_server() -> None:
-    """Use the Prefect server that `shunter up` has started, if it runs, instead of starting another one."""
+    """Use the Prefect server of `shunter up`, if it runs, instead of starting another server."""
     from shunter.flows.command.daemons import find
     from shunter.flows.command.passwords import prefect_login
 
@@ -77,8 +77,8 @@ def ensure_home(*, room_bytes: int = 0, with_prefect: bool = True) -> None:
     """Create the folders of the servers' databases, which neither Prefect nor SQLite creates.
 
     Args:
-        room_bytes: Free space that each folder must have. It is 0 for commands that stop servers or free space.
-        with_prefect: Whether Prefect's database is in the home, and not that of the process's owner.
+        room_bytes: Required free space of each folder; 0 for commands that stop servers or free space.
+        with_prefect: Whether Prefect's database is in the home; otherwise the host process has chosen the database.
 
     Raises:
         StorageError: A folder cannot be created, or has less free space.

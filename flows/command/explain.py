@@ -16,7 +16,7 @@ class ErrorCode(NamedTuple):
     """Meaning of an error code.
 
     Attributes:
-        exit_code: Code with which a command ends.
+        exit_code: Exit code of a command with this error.
         cause: Cause of the error.
         remedy: Advice for the user.
     """

@@ -1,4 +1,4 @@
-"""Output of `shunter export --since`: the size of an increment, and how near the updated model is to the new one."""
+"""Output of `shunter export --since`: size of an increment, and score differences of the updated and the new model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +31,10 @@ def told(done: ExportedIncrement, folder: str) -> list[str]:
 
 
 def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path) -> str:
-    """Return a sentence on how much the scores of an incrementally updated model differ from those of the exact one.
+    """Return a sentence about the score differences between an incrementally updated model and the exact model.
 
     Args:
-        exact: New model, as `shunter.tracking.registry.named.open_model` takes it.
+        exact: New model, by a name for `shunter.tracking.registry.named.open_model`.
         near: Older model, to which the increments are applied.
         increments: Folders of the increments.
         rows: File of rows that both models score.

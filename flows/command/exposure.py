@@ -1,4 +1,4 @@
-"""Addresses of the servers: loopback, or on request an address that other machines reach, never without a password."""
+"""Addresses of the servers: loopback by default, or an address that other machines can reach with a password."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Exposure:
 
     Attributes:
         host: Address to listen on.
-        names: Names by which browsers reach it.
+        names: Names by which browsers reach the server.
     """
 
     host: str
@@ -36,7 +36,7 @@ class Exposure:
 
     @property
     def browser_name(self) -> str:
-        """Name by which a browser reaches the server: the first one of `names`."""
+        """Name by which a browser reaches the server: the first of `names`."""
         return self.names[0] if self.names else self.reached_at
 
     def hosts(self, port: int) -> str:

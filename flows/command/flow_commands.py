@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:
-    """Return the parameter of a flag, an option that is off by default.
+    """Return the parameter of a flag that is off by default.
 
     Args:
         name: Name of the parameter.
@@ -110,7 +110,7 @@ def tune(**options: Any) -> None:
 
 
 def _keep_end(summary: "TrainSummary") -> None:
-    """Log the seconds from the last step of the flow until now, by which limits of later runs reserve time."""
+    """Log the seconds from the last step of the flow until now, which later runs reserve within their limits."""
     from shunter.tasks.step_clock import END
     from shunter.tracking.convention import STEP_SECONDS
     from shunter.tracking.runs import open_run
@@ -121,7 +121,7 @@ def _keep_end(summary: "TrainSummary") -> None:
 
 
 def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> None:
-    """Raise if a repeated run is given options that it ignores.
+    """Raise if options are given that a repeated run would ignore.
 
     Raises:
         RequestError: An option of the repeated run is given.
@@ -135,7 +135,7 @@ def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> 
 
 
 def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
-    """Show what a training run would do: the choice of the placement, and the steps after it."""
+    """Print the placement that a training run would choose, and its later steps."""
     asked = request.flat()
     shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
@@ -153,7 +153,7 @@ def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
 
 
 def _print_choice(decision: "Decision", *, every_row: bool) -> None:
-    """Print the candidates and the choice; the explanation and the notes with `--verbose`."""
+    """Print the candidates and the choice; with `--verbose` the explanation and the notes too."""
     print_table(console, decision_table(decision, every_row=every_row))
     console.print()
     print_table(console, TextTable((), choice_rows(decision)))
@@ -230,5 +230,5 @@ def rollback(
         from shunter.tracking.store import import_mlflow_alone
 
         import_mlflow_alone()
-        # Not the flow: a rollback must not wait for a server that only records it.
+        # Call the function instead of the flow, because a rollback need not wait for a server that only records it.
         print_line(restore_champion(model, to).explanation)

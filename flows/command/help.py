@@ -1,4 +1,4 @@
-"""Help of commands, with options in panels: the common ones first, all of them with `--help-all`."""
+"""Help of commands, with options in panels: common options by default, all options with `--help-all`."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ PANELS = {
     **{"objective": "Limits", "seed": "Advanced: training"},
     **dict.fromkeys(("register_as", "promote", "log_to"), OUTPUT),
 }
-# Options in the short help of a command with many options, by the name of their parameter.
+# Options in the short help of a command with many options, by parameter name.
 COMMON = {
     *(
         "data",
@@ -36,9 +36,9 @@ def panel(name: str, title: str | None) -> str:
 
     Args:
         name: Field of the option.
-        title: Title of its group; None if it is in none.
+        title: Title of the option's group; None without a group.
     """
-    from shunter.requests.form import ADVANCED  # imports the requests, which the list of commands does not need
+    from shunter.requests.form import ADVANCED  # imported here, because the list of commands does not need the requests
 
     return (PANELS.get(name) or title or OPTIONS).removeprefix(ADVANCED).capitalize()
 
@@ -52,7 +52,7 @@ def show_all(context: typer.Context, asked: bool) -> None:
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
-    """Write the options of a command in panels; of many options only the common ones, without `--help-all`."""
+    """Write the options of a command in panels; without `--help-all`, only the common options of many."""
     shows_all = context.meta.get(ALL, False)
     rows = [(one, one.get_help_record(context)) for one in command.get_params(context) if one.name != "help_all"]
     is_short = len(rows) <= FEW

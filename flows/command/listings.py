@@ -1,4 +1,4 @@
-"""Tables of data sets, runs, models and leftovers as plain data, without slow imports."""
+"""Tables of data sets, runs, models and leftovers, made without slow imports."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,10 +9,10 @@ from shunter.errors import DataError
 from shunter.flows.command.rendering import TextTable, duration, energy, number, quality
 from shunter.settings import Settings
 
-MOST_COMPARED = 10_000  # newest runs that are filtered and sorted
+MOST_COMPARED = 10_000  # number of newest runs that are filtered and sorted
 OF_NUMBERS = {"test_rmse": "RMSE", "test_mae": "MAE"}
-BY_KIND = {"test_ndcg20": "NDCG@20", "test_rmse": "RMSE", "test_auc": "AUC"}  # figure of a version
-STATUSES = {"SCHEDULED": "interrupted"}  # of MLflow, with another name here
+BY_KIND = {"test_ndcg20": "NDCG@20", "test_rmse": "RMSE", "test_auc": "AUC"}  # main metric of a version, by its kind
+STATUSES = {"SCHEDULED": "interrupted"}  # shown names of MLflow's statuses
 
 if TYPE_CHECKING:
     from shunter.tasks.doctor import Finding
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def named_datasets_table() -> TextTable:
-    """Return the data sets that `--data` takes by name."""
+    """Return a table of the data sets that `--data` accepts by name."""
     from shunter.ingestion.sources.names import named_datasets
 
     rows = [(one.name, f"{one.description}\n{one.size}\nTerms: {one.licence}") for one in named_datasets()]
@@ -28,7 +28,7 @@ def named_datasets_table() -> TextTable:
 
 
 def cache_table(datasets: Sequence[dict[str, Any]]) -> TextTable:
-    """Return the data sets that have been ingested on this machine, as `cached_datasets` lists them."""
+    """Return a table of the data sets in the cache, from the result of `cached_datasets`."""
     rows = [
         (
             one["name"],
@@ -51,10 +51,10 @@ def doctor_table(found: "Sequence[Finding]") -> TextTable:
 
 
 def cached_datasets() -> list[dict[str, Any]]:
-    """Return the data sets in the cache; one that cannot be read is left out, because the next run makes it again."""
+    """Return the data sets in the cache, without unreadable ones, which the next run makes again."""
     found: list[dict[str, Any]] = []
     for path in sorted(Settings().cache_directory.glob("*/dataset.json")):
-        from shunter.engine.data.dataset import Dataset  # imports numpy, which a home without data sets does not need
+        from shunter.engine.data.dataset import Dataset  # imported here, since numpy is not needed without data sets
 
         try:
             dataset = Dataset.load(path.parent)
@@ -74,13 +74,13 @@ def cached_datasets() -> list[dict[str, Any]]:
 
 
 def leftovers_table(leftovers: "Sequence[Leftover]") -> TextTable:
-    """Return the data that can be removed."""
+    """Return a table of the data that can be removed."""
     rows = [(one.what, one.name, number(one.age_seconds / 86_400), number(one.size_bytes / 2**20)) for one in leftovers]
     return TextTable(("what", "where", "days old", "MiB"), rows)
 
 
 def selected_runs(limit: int, sort: str, where: str | None) -> list[dict[str, Any]]:
-    """Return the past runs that meet a condition, best first, as `shunter.tracking.listing.list_trainings` gives them.
+    """Return the past runs that meet a condition, best first, as rows of `shunter.tracking.listing.list_trainings`.
 
     Args:
         limit: Largest number of runs.
@@ -100,8 +100,8 @@ def selected_runs(limit: int, sort: str, where: str | None) -> list[dict[str, An
 
 
 def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:
-    """Return past runs, as `shunter.tracking.listing.list_trainings` gives them."""
-    shown = {"test_ne": "NE", "test_auc": "AUC"}  # those of numbers only beside runs that predict numbers
+    """Return a table of past runs, from rows of `shunter.tracking.listing.list_trainings`."""
+    shown = {"test_ne": "NE", "test_auc": "AUC"}  # metrics of numeric labels are added only if a run has them
     shown |= {key: name for key, name in OF_NUMBERS.items() if any(run[key] is not None for run in trainings)}
     rows = [
         (
@@ -123,7 +123,7 @@ def runs_table(trainings: Sequence[dict[str, Any]]) -> TextTable:
 
 
 def models_table(versions: Sequence[dict[str, Any]]) -> TextTable:
-    """Return registered versions, as `shunter.tracking.listing.list_versions` gives them."""
+    """Return a table of registered versions, from rows of `shunter.tracking.listing.list_versions`."""
     rows = [
         (
             f"{one['name']}/{one['version']}",

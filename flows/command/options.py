@@ -20,7 +20,7 @@ from shunter.validation import expected, own_text, sentence, shown, unknown
 Asked = TypeVar("Asked", bound=Request)
 
 
-JOB_REQUESTS = Registry(  # job files of these kinds are similar
+JOB_REQUESTS = Registry(  # kinds of requests with similar job files
     "job request",
     {
         "train": Entry(target="shunter.requests:TrainRequest"),
@@ -75,10 +75,10 @@ def build(model: type[Asked], values: dict[str, Any]) -> Asked:
 
 
 def requested(model: type[Asked], options: dict[str, Any]) -> Asked:
-    """Return the request of a command: that of its job file, if any, overridden by options of the command line.
+    """Return the request of a command, from its job file and its options, which have precedence.
 
     Args:
-        model: Kind of the request.
+        model: Class of the request.
         options: Keyword arguments of the command, including the context and the job file that `with_options` adds.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Options of all commands that control the output, and `--accept`, which trusts a model."""
+"""Options of all commands for the output, and the option `--accept`, which trusts a model."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ HELP_ALL = typer.Option("--help-all", help="Show every option.", is_eager=True, 
 
 
 def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with `--help-all`, and with `--quiet` and `--verbose`, which take effect before it begins."""
+    """Return the command with `--help-all`, `--quiet` and `--verbose`, which take effect before the command begins."""
 
     @functools.wraps(command)
     def with_them(*arguments: Any, quiet: bool, verbose: bool, help_all: bool, **options: Any) -> None:
@@ -61,7 +61,7 @@ def _option(name: str, kind: Any, option: Any, default: Any) -> inspect.Paramete
 def _extended(
     command: Callable[..., None], wrapped: Callable[..., None], *options: inspect.Parameter
 ) -> Callable[..., None]:
-    """Return the wrapped command with the signature of the command and further options."""
+    """Return the wrapped command with the signature of the command and additional options."""
     signature = inspect.signature(command)
     parameters = [*signature.parameters.values(), *options]
     wrapped.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
@@ -71,7 +71,7 @@ def _extended(
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process and its children while the block runs."""
+    """Set environment variables of this process and its children for the duration of the `with` block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

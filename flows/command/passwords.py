@@ -1,4 +1,4 @@
-"""Password of Prefect's server. Anybody who has it can run programs as this user, so only this user can read it."""
+"""Password of Prefect's server, readable by this user only, because it allows running programs as this user."""
 
 import os
 import secrets
@@ -15,9 +15,9 @@ USER = "shunter"
 
 
 def prefect_login() -> str:
-    """Return the login of Prefect's server, `user:password`: the user's own, or one that is generated once and stored.
+    """Return the login of Prefect's server, `user:password`: set by the user, or generated once and stored.
 
-    The user's own login is in the variable of Prefect's server, or else in that of Prefect's clients.
+    A user sets the login in the environment variable of Prefect's server, or in the variable of Prefect's clients.
 
     Raises:
         ShunterError: The password cannot be stored.
@@ -40,10 +40,10 @@ def prefect_login() -> str:
 
 
 def protect_temporary_server() -> None:
-    """Protect the server of a command by a password: that of the home, or one that only this process knows.
+    """Protect the server of a command by the home's password, or by a password that only this process knows.
 
-    The function must be called before Prefect is imported, which reads the password. It does nothing if another server
-    is configured.
+    This function must be called before Prefect is imported, because Prefect then reads the password. If another server
+    is configured, the function does nothing.
 
     Raises:
         ShunterError: The password of the home cannot be stored.

@@ -18,7 +18,7 @@ from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 
 STANDARD_OUTPUT = "-"
-# A multiple of the scorer's batch; with other blocks, floating-point sums could differ in their last bit.
+# Rows of a block: a multiple of the scorer's batch, so that scores do not depend on blocks, not even in the last bit.
 BLOCK_ROWS = 4 * ROWS_AT_ONCE
 
 Write = Callable[[pl.DataFrame], None]
@@ -49,20 +49,20 @@ def predict_file(
     increments: Sequence[Path] = (),
     max_unknown: float | None = None,
 ) -> Scored:
-    """Score the rows of files in their order; the scores of a file do not depend on the other files.
+    """Score the rows of files in order; the scores of a file do not depend on other files.
 
     Args:
-        named: Name of the model, as `shunter.tracking.registry.named.open_model` takes it.
-        data: Files of the rows, as `shunter.ingestion.rows.read_rows` takes them.
+        named: Name of the model for `shunter.tracking.registry.named.open_model`.
+        data: Files of the rows for `shunter.ingestion.rows.read_rows`.
         out: File for the scores, `.csv` or `.parquet`, written atomically; `-` writes CSV to standard output.
         keep: Columns of the files that are put before the scores.
-        data_format: Format of the rows; None to guess it.
+        data_format: Format of the rows; None: the format is guessed.
         increments: Increments that are applied to the model first.
         max_unknown: Largest share of a column's values that may be unknown or unreadable; None for any. On standard
             output, scores are written before a larger share is detected.
 
     Raises:
-        UnusableValuesError: More values are unknown or unreadable.
+        UnusableValuesError: More of a column's values than `max_unknown` are unknown or unreadable.
         ShunterError: The model does not exist or does not match its signature, the rows cannot be read, or the scores
             cannot be written.
     """

@@ -1,7 +1,7 @@
-"""Prefect's settings: the environment and the profile in the home, never a file of the current folder.
+"""Restriction of Prefect's settings to the environment and the home's profile, without files of the current folder.
 
-Prefect also reads `prefect.toml`, `pyproject.toml` and `.env` of the current folder. Such a file can name a logging
-configuration, and with it run any program.
+By default Prefect also reads `prefect.toml`, `pyproject.toml` and `.env` of the current folder. Such a file can name a
+logging configuration, which can run any program.
 """
 
 import os
@@ -14,9 +14,9 @@ PROFILES = "PREFECT_PROFILES_PATH"
 
 
 def ignore_settings_files() -> None:
-    """Let no library of this process read settings files through `pydantic-settings`; call before Prefect's import.
+    """Disable settings files of `pydantic-settings` for all libraries of this process; call before Prefect's import.
 
-    The path of Prefect's profiles is set, because Prefect would read the path from the same files.
+    The path of Prefect's profiles is set too, because Prefect would read the path from the same files.
     """
     from pydantic_settings import DotEnvSettingsSource
     from pydantic_settings.sources import ConfigFileSourceMixin

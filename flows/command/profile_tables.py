@@ -1,4 +1,4 @@
-"""Output of `shunter profile`, as plain data."""
+"""Tables of the output of `shunter profile`."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

@@ -1,4 +1,4 @@
-"""Tables and numbers as commands print them; a table is plain data until it is printed."""
+"""Formatting of tables and numbers for the output of commands."""
 
 import html
 import io
@@ -13,7 +13,7 @@ from shunter.hardware.units import JOULES_PER_KWH
 from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 
-MOST_WIDTH = 160  # columns of a table as text
+MOST_WIDTH = 160  # largest width of a table as text, in characters
 
 _NUMBER = re.compile(r"[~*+-]? ?[\d.,]+(e-?\d+)?( ?(%|x|\w{1,3}))?|-|")
 
@@ -36,7 +36,7 @@ class TextTable:
 
 
 def print_table(console: Console, table: TextTable) -> None:
-    """Print a table, columns of numbers aligned to the right; nothing if it has no rows."""
+    """Print a table, with columns of numbers aligned to the right; print nothing for a table without rows."""
     if not table.rows:
         return
     drawn = Table(
@@ -67,7 +67,7 @@ def text_table(table: TextTable) -> str:
 
 
 def html_table(table: TextTable) -> str:
-    """Return a table as HTML, without the secrets of its texts; empty if it has no rows."""
+    """Return a table as HTML, with secrets removed from its texts; empty if the table has no rows."""
 
     def cells(row: Sequence[str], tag: str) -> str:
         return "".join(f"<{tag}>{html.escape(without_secrets(cell))}</{tag}>" for cell in row)

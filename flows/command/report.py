@@ -16,7 +16,7 @@ def write_report(run: str, out: Path | None = None) -> tuple[str, Path]:
     """Write the report of a run to a file.
 
     Args:
-        run: Id of the run, a unique prefix of it, the name of the run, or `latest`.
+        run: Id of the run, a unique prefix of the id, the name of the run, or `latest`.
         out: File, or folder of the file; `shunter-report-<id>.html` in the working folder if omitted.
 
     Returns:

@@ -1,7 +1,7 @@
 """Watcher that restarts Prefect's temporary server if it ends while a flow needs it.
 
 The server restarts on the same port with the same database. Prefect's clients retry a call for a minute, so most runs
-do not notice. A call of a client that had not reached the server before fails at once; its flow is then run again and
+continue unchanged. A client that has not reached the server before fails at once; its flow is then run again and
 resumes.
 """
 
@@ -14,12 +14,12 @@ from shunter.flows.command.temporary_server import TemporaryServer
 from shunter.flows.command.terminal import say
 
 POLL_SECONDS = 0.5
-MOST_STARTS = 5  # a server that ends again and again has a lasting fault
-PATIENCE_SECONDS = 120.0  # for its start on a busy machine
+MOST_STARTS = 5  # largest number of restarts; a server that ends more often has a permanent fault
+PATIENCE_SECONDS = 120.0  # longest wait for the server's start on a busy machine
 
 
 class ServerWatch:
-    """Watcher of the temporary server while a block runs.
+    """Watcher of the temporary server for the duration of a `with` block.
 
     Args:
         server: Server that this command has started or shares with other commands; None for a server that the user has
@@ -40,13 +40,13 @@ class ServerWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop the thread; the server is not restarted any more."""
+        """Stop the thread, so that the server is no longer restarted."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def is_back(self) -> bool:
-        """Return True if the server was restarted since the last call and answers again; wait for its answer."""
+        """Return True if the server was restarted since the last call and answers again; wait until it answers."""
         self._revive()
         if self._noticed == self._starts:
             return False

@@ -1,4 +1,4 @@
-"""Servers that run in processes of their own: ports, and waiting until a server is ready."""
+"""Servers that run in separate processes: their ports, and waiting until a server is ready."""
 
 import socket
 import time
@@ -9,19 +9,19 @@ from typing import Any
 from shunter.errors import RequestError, ServerTimeoutError, ShunterError
 from shunter.flows.command.exposure import LOOPBACK
 
-PATIENCE_SECONDS = 300  # for a server that starts on a busy machine
-ASK_SECONDS = 0.05  # between two checks whether a service answers
+PATIENCE_SECONDS = 300  # longest wait for a server that starts on a busy machine
+ASK_SECONDS = 0.05  # time between two checks whether a service answers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """Web server that runs in a process of its own.
+    """Web server that runs in a separate process.
 
     Attributes:
         name: Display name of the service.
         command: Arguments of Python that start the server.
         environment: Environment variables, in addition to those of this process.
-        port: Port on which it listens.
+        port: Port on which the server listens.
         health_path: Path that answers 200 when the server is ready.
         host: Address at which this machine reaches the server.
     """
@@ -68,8 +68,8 @@ def wait_until_ready(service: Service, process: Any, log: str = "run again with 
 
     Args:
         service: Service to wait for.
-        process: Process of the service, with `poll` as that of `subprocess.Popen`.
-        log: Advice on how to see the log of the service.
+        process: Process of the service, with a method `poll` like `subprocess.Popen`.
+        log: Advice for error messages on how to see the service's log.
 
     Raises:
         ShunterError: The service ended.

@@ -1,4 +1,4 @@
-"""Start of a flow by a command; all commands use this module."""
+"""Start of a flow by a command."""
 
 import os
 import signal
@@ -29,10 +29,10 @@ TRAIN = ("shunter.flows.train:train", "shunter.flows.tuning:tune_only", "shunter
 def start(flow: str, request: Request, **parameters: Any) -> Any:
     """Run a flow in this process and return its result; start a temporary Prefect server unless one runs.
 
-    The server starts in a process of its own, while this process imports the flow and checks the request; the flow
-    checks it, too. A temporary server that ends early is restarted, and a flow that failed because of it is resumed.
-    Before the result is returned, the server has stored everything and has ended, so that the measured time of a run
-    includes this.
+    The server starts in a separate process while this process imports the flow and checks the request; the flow checks
+    the request again. A temporary server that ends early is restarted, and a flow that failed because of it is resumed.
+    The function returns after the server has stored all writes and has ended, so that the measured time of a run
+    includes the end of the server.
 
     Args:
         flow: Module and name of the flow, such as `shunter.flows.train:train`.
@@ -66,7 +66,7 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
             try:
                 result = function(request, **parameters)
                 break
-            except TerminationSignal as signal_received:  # Prefect's form of SIGTERM
+            except TerminationSignal as signal_received:  # Prefect's exception for SIGTERM
                 raise KeyboardInterrupt from signal_received
             except TransportError as error:
                 if watch.is_back():
@@ -84,7 +84,7 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
 
 
 def _load_until_it_answers(server: TemporaryServer) -> None:
-    """Import libraries that the flow needs later, until its server is ready."""
+    """Import libraries that the flow needs later, while the server is not ready yet."""
     from shunter.tasks.libraries import load_one_by_one
 
     loaded = load_one_by_one()
@@ -94,7 +94,7 @@ def _load_until_it_answers(server: TemporaryServer) -> None:
 
 @contextmanager
 def _without_heartbeats() -> Iterator[None]:
-    """Disable heartbeats to a server that ends with the run, because a run waits up to a second for the last one."""
+    """Disable heartbeats to a server that ends with the run, since a run waits up to a second for the last one."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
@@ -103,13 +103,13 @@ def _without_heartbeats() -> Iterator[None]:
 
 @contextmanager
 def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
-    """Let Ctrl-C and SIGTERM end the process at once within the block, in which there is no state to save.
+    """Make Ctrl-C and SIGTERM end the process at once within the block, in which there is no state to save.
 
-    If KeyboardInterrupt is raised during an import, a callback of the import system can swallow it and leave the import
-    lock taken. The command would continue, and hang at the next import of another thread.
+    If KeyboardInterrupt is raised during an import, a callback of the import system can suppress the exception without
+    releasing the import lock. The command would continue, and hang at the next import of another thread.
 
     Yields:
-        List of functions that are called before the end; the caller can add functions.
+        List of functions that are called before the process ends; the caller can add functions.
     """
     before_the_end: list[Callable[[], None]] = []
 

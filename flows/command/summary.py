@@ -24,7 +24,7 @@ from shunter.tracking.links import run_link
 LEAST_EARLIER_SECONDS = 0.05
 SHOWN = {"ne": "NE", "auc": "AUC"}  # metrics of click models in the table
 SHOWN_OF_NUMBERS = {"rmse": "RMSE", "mae": "MAE", "relative_loss": "relative loss"}
-# The same metrics of a constant prediction, of the base rate for clicks.
+# Values of the metrics for a constant prediction (for clicks, of the base rate).
 RIVAL = {"relative_loss": "ne"}  # names of the metrics of baselines that differ
 CONSTANT = {"ne": "1 base rate", "auc": "0.5 base rate", "relative_loss": "1 best constant"}
 
@@ -50,11 +50,11 @@ def print_summary(console: Console, summary: TrainSummary, *, verbose: bool = Fa
 
 
 def figures_table(summary: TrainSummary) -> TextTable:
-    """Return quality beside the best baseline, and time and energy beside their predictions."""
+    """Return a table of quality with the best baseline, and of time and energy with their predictions."""
     decision = summary.decision
     work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
     used, expected = duration(work), f"~{duration(decision.hours * 3600)}"
-    if summary.training_joules is not None:  # of the same steps as the prediction
+    if summary.training_joules is not None:  # energy of the same steps as the prediction
         used = f"{used}, {energy(summary.training_joules, summary.energy.method)}"
         joules = None if decision.kwh is None else decision.kwh * 3.6e6
         expected = ", ".join(filter(None, (expected, energy(joules, "predicted"))))
@@ -80,7 +80,7 @@ def _as_text(placement: Placement) -> str:
 
 
 def _click_rows(summary: TrainSummary, result: EnsembleResult) -> list[tuple[str, str, str, str]]:
-    """Return rows of the quality on the test part: NE and AUC of the main label, and the AUC of each further label."""
+    """Return rows of the quality on the test part: NE and AUC of the main label, AUC of each other label."""
     baselines = [one for one in summary.baselines if isinstance(one, BaselineFigures) and not one.is_result]
     best = min(baselines, key=lambda one: math.inf if one.logloss is None else one.logloss, default=None)
     main = result.tasks[0] if result.tasks else ""
@@ -127,7 +127,7 @@ def _ranking_rows(summary: TrainSummary, result: TrainedRanker) -> list[tuple[st
 
 
 def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
-    """Return the registered version, links to more, and warnings."""
+    """Return rows with the registered version, links to details, and warnings."""
     registered, repeat = summary.registered, summary.repeat
     champion = " (champion)" if registered.not_promoted is None else ""
     rows = [
@@ -171,18 +171,18 @@ def _model(summary: TrainSummary) -> str:
 
 
 def _family_of(member: str, summary: TrainSummary) -> str:
-    """Return the family of a member by its name: that of its setting, or that of a baseline."""
+    """Return the family of a member by its name, from its setting or its baseline."""
     name, _, place = member.partition("-")
     tuned = summary.tuned
     if summary.model != AUTO or tuned is None or not place:
         return summary.model if place else name
-    if name == "seed":  # family of the best setting
+    if name == "seed":  # the member has the family of the best setting
         return tuned.winners[0].spec.family
     return tuned.settings[int(place) % len(tuned.settings)].spec.family
 
 
 def detail_rows(summary: TrainSummary) -> list[tuple[str, str]]:
-    """Return the details that the table leaves out, as on the report page."""
+    """Return rows with the details that the table omits, as on the report page."""
     result, decision = summary.result, summary.decision
     is_ranker = isinstance(result, TrainedRanker)
     parts = summary.energy_parts.items()
@@ -218,7 +218,7 @@ def _baseline(one: BaselineFigures | RankingBaseline) -> str:
 
 
 def _qualities(result: EnsembleResult) -> str:
-    """Return the metrics of each label on the test part, the main one first."""
+    """Return the metrics of each label on the test part, the main label first."""
     if len(result.tasks) < 2:
         return _metrics(result.test)
     return "\n".join(f"{task}   {_metrics(result.test.others.get(task, result.test))}" for task in result.tasks)
@@ -246,7 +246,7 @@ def _search(summary: TrainSummary) -> str:
 
 
 def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
-    """Return how reliable the ranking of the settings is."""
+    """Return sentences about the reliability of the ranking of settings."""
     told = [tuned.too_few_positives] if tuned.too_few_positives else []
     if (noise := summary.noise) is None:
         return told

@@ -1,4 +1,4 @@
-"""Outcome of a training run as plain values, for `shunter train --json`."""
+"""Conversion of the outcome of a training run to JSON values, for `shunter train --json`."""
 
 import math
 from dataclasses import asdict
@@ -58,7 +58,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
 
 
 def _figures(metrics: Any) -> dict[str, Any]:
-    """Return the metrics of a part by name, without those of other kinds of labels."""
+    """Return the metrics of a data part by name, without metrics of other kinds of labels."""
     return {name: value for name, value in asdict(metrics).items() if value is not None}
 
 
@@ -81,7 +81,7 @@ def _trials(summary: TrainSummary) -> dict[str, Any] | None:
 
 
 def search_as_json(tuned: TuneResult) -> dict[str, Any]:
-    """Return the trials of a search, the best first, and why it ended."""
+    """Return the trials of a search, the best first, and the reason why the search ended."""
     from shunter.search.front import all_rows
 
     return defined(
@@ -101,7 +101,7 @@ def _counts(tuned: TuneResult) -> dict[str, Any]:
 
 
 def defined(value: Any) -> Any:
-    """Return the value with null for NaN, which JSON does not have."""
+    """Return the value with NaN replaced by None, because JSON has no NaN."""
     if isinstance(value, dict):
         return {name: defined(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

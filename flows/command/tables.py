@@ -1,4 +1,4 @@
-"""Tables of a decision and of a search, as plain data."""
+"""Tables of a decision and of a search."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,12 +15,12 @@ MOST_ACCELERATORS = 5
 
 
 def decision_table(decision: "Decision", *, every_row: bool) -> TextTable:
-    """Return the candidates in order, with time, energy, cost and memory of the whole job and the reason against each.
+    """Return a table of the candidates in order: time, energy, cost and memory of the whole job, reason of rejection.
 
     Args:
         decision: Decision to show.
-        every_row: Whether to show every placement; if not, the best one of each of the first `MOST_ACCELERATORS`
-            accelerators and of this machine's accelerators.
+        every_row: Whether to show every placement; otherwise the best placement of each of the first
+            `MOST_ACCELERATORS` accelerators and of this machine's accelerators.
     """
     shown: dict[str, Assessment] | list[Assessment]
     best: dict[str, Assessment] = {}
@@ -62,7 +62,7 @@ def _quality_loss(row: "Assessment") -> str:
 
 
 def _outcome(decision: "Decision", row: "Assessment") -> str:
-    """Return how much worse a candidate is than the chosen one, or which limit excludes it."""
+    """Return a text about the disadvantage of a candidate against the chosen one, or the limit that it exceeds."""
     if row.rank == decision.chosen.rank:
         return "explored" if decision.is_exploration else "chosen"
     if row.excluded_by:

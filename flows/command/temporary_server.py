@@ -1,6 +1,6 @@
-"""Prefect server of a command: a process that starts while the command still imports, and ends after it or idle.
+"""Prefect server of a command, which starts during the command's imports and ends after the command or when idle.
 
-Prefect can start such a server itself, but first imports the complete server in this process, and then waits.
+Prefect could start a server itself, but would first import the complete server in this process, and then wait.
 """
 
 import atexit
@@ -33,7 +33,7 @@ from shunter.settings import Settings
 if TYPE_CHECKING:
     import psutil
 
-ANSWER_SECONDS = 20.0  # for a server that this command has not started
+ANSWER_SECONDS = 20.0  # longest wait for an answer of a server that this command has not started
 STOP_SECONDS = 5.0
 OWNER = "SHUNTER_COMMAND"
 PATIENCE_SECONDS = 5.0
@@ -41,15 +41,16 @@ PATIENCE_SECONDS = 5.0
 
 @contextmanager
 def server_starting() -> "Iterator[TemporaryServer | None]":
-    """Find or start the server while the block runs; when the block ends, wait until the server answers.
+    """Find or start the server during the block; at the end of the block, wait until the server answers.
 
     The idle server of the home is used (`shunter.flows.command.daemons`), unless `SHUNTER_SERVER_IDLE_MINUTES` is
     0.
 
-    Yields the server; None if another one is used. PREFECT_API_URL is set to its address, so Prefect must not be
-    imported before. No server is started if that variable is set already or a profile of the home names a server.
+    Yields the server; None if another server is used. PREFECT_API_URL is set to the server's address, so Prefect must
+    not be imported before. No server is started if that variable is set already or a profile of the home names a
+    server.
 
-    The server has a session of its own, because a terminal sends Ctrl-C and SIGHUP to all processes of its session. The
+    The server has a separate session, because a terminal sends Ctrl-C and SIGHUP to all processes of its session. The
     server must outlive this process long enough to record that the run was interrupted. A temporary server is stopped
     when this process ends, and stops by itself if this process is killed.
 
@@ -112,7 +113,7 @@ class TemporaryServer:
         """Start the process, which ends when the other end of its standard input is closed."""
         output = None if os.environ.get("SHUNTER_DEBUG") == "1" else subprocess.DEVNULL
         environment = {**os.environ, **self.service.environment}
-        environment.pop("PREFECT_API_URL", None)  # the server must not connect to a server
+        environment.pop("PREFECT_API_URL", None)  # the server must not connect to another server
         self.process = start_python(
             *self.service.command,
             environment=environment,
@@ -171,7 +172,7 @@ class SharedServer(TemporaryServer):
 
     @property
     def is_running(self) -> bool:
-        """Return True if the daemon lives, or another process has its port."""
+        """Return True if the daemon runs, or another process listens on its port."""
         return self._daemon.is_alive or (self.has_started and super().is_running) or self._is_listening()
 
     def wait_until_ready(self) -> None:
@@ -198,19 +199,19 @@ class SharedServer(TemporaryServer):
 
 
 def _idle_server() -> SharedServer | None:
-    """Return the idle server of the home, which may be starting; None if the home cannot hold one."""
+    """Return the idle server of the home, which may be starting; None if the home cannot store its files."""
     login = os.environ.get("PREFECT_API_AUTH_STRING", "")
     unmarked = {OWNER: ""}  # the server belongs to no command
     try:
         used = use_idle_server(_service(free_port(), environment=unmarked), login)
     except (OSError, ShunterError):
         return None
-    atexit.register(used.lock.close)  # until then, the server does not end
+    atexit.register(used.lock.close)  # the server cannot end before the lock is closed
     return SharedServer(used.daemon)
 
 
 def shared_server() -> SharedServer | None:
-    """Return the server of `shunter up` if this process uses it, else None."""
+    """Return the server of `shunter up` if this process uses it, otherwise None."""
     daemon = find("Prefect")
     if daemon is None or os.environ.get("PREFECT_API_URL") != f"{daemon.url}/api":
         return None
@@ -225,12 +226,12 @@ def abandon() -> None:
     for worker in (APILogWorker, EventsWorker):
         for instance in tuple(worker._instances.values()):
             with contextlib.suppress(queue.Empty):
-                while not instance._stopped:  # the queue of a stopped worker holds its end mark
+                while not instance._stopped:  # the queue of a stopped worker contains only its end mark
                     instance._queue.get_nowait()
 
 
 def hand_over() -> None:
-    """Send the queued log lines and events of Prefect's clients, as they would do when the process ends."""
+    """Send the queued log lines and events of Prefect's clients, as at the end of the process."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -250,7 +251,7 @@ def _named_server() -> str | None:
 
 
 def _check_answers(url: str) -> None:
-    """Raise if a server does not answer; Prefect's client would retry again and again."""
+    """Raise if a server does not answer, because Prefect's client would retry for long."""
     import httpx
 
     try:
@@ -263,7 +264,7 @@ def _check_answers(url: str) -> None:
 
 
 def _service(port: int, host: str = LOOPBACK, environment: Mapping[str, str] | None = None) -> Service:
-    """Return the server as Prefect starts it for a process of its own (`SubprocessASGIServer` in version 3.8)."""
+    """Return the server with the command by which Prefect starts it in a process (`SubprocessASGIServer` in 3.8)."""
     program = Path(__file__).with_name("temporary_server_process.py")
     return Service(
         name="Prefect's temporary server",
@@ -282,7 +283,7 @@ def mark_children() -> None:
 
 
 def end_orphans() -> int:
-    """Stop processes of this home whose command is gone; return their number."""
+    """Stop processes of this home whose command has ended, and return their number."""
     import psutil
 
     orphans = [process for process in psutil.process_iter() if _is_orphan(process)]

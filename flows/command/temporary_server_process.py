@@ -1,7 +1,7 @@
-"""Prefect's server in a process of its own, on the given host and port; starts faster than `uvicorn` would start it.
+"""Program that runs Prefect's server on the given host and port, and starts faster than with `uvicorn`.
 
-It ends with the command that started it. With three more arguments (a lock file, a record and seconds), it ends when no
-command has held the lock for so long, or when the record is gone (`shunter.flows.command.daemons`).
+The server ends with the command that started it. With three additional arguments (lock file, record and seconds), it
+ends when no command has had the lock for this time, or the record is removed (`shunter.flows.command.daemons`).
 """
 
 import fcntl
@@ -18,7 +18,7 @@ POLL_SECONDS = 2.0
 
 
 def main() -> None:
-    """Serve until stopped; garbage collection is off during the imports, and later skips the imported objects."""
+    """Serve until stopped; garbage collection is off during the imports and ignores the imported objects later."""
     host, port, *idle = sys.argv[1:]
     until = (lambda: wait_until_idle(idle[0], idle[1], float(idle[2]))) if idle else _wait_for_command
     threading.Thread(target=_end_after, args=(until,), name="end", daemon=True).start()
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def wait_until_idle(lock_path: str, record_path: str, idle_seconds: float, poll_seconds: float = POLL_SECONDS) -> int:
-    """Wait until no command has used the server for some time, or its record is gone.
+    """Wait until no command has used the server for some time, or its record is removed.
 
     Args:
         lock_path: File that commands lock while they use the server.

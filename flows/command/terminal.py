@@ -1,4 +1,4 @@
-"""Output of all commands on the terminal; errors are one sentence each."""
+"""Output of all commands on the terminal, with errors of one sentence."""
 
 import contextlib
 import errno
@@ -20,9 +20,9 @@ AGAIN = "Interrupted: run the same command again to resume where it stopped."
 INTERRUPTED = 130  # exit code of shells after Ctrl-C
 BROKEN_PIPE = 141  # exit code of shells after a broken pipe
 
-console = Console(emoji=False)  # `:b:` in a name is no emoji
+console = Console(emoji=False)  # a name may contain `:b:`, which is not an emoji
 errors = Console(stderr=True, emoji=False)
-# Errors of the system and of SQLite for storage that cannot be written to.
+# Error numbers and SQLite errors of storage that cannot be written to.
 _NOT_WRITTEN = {
     getattr(errno, name) for name in ("EACCES", "EBADF", "EDQUOT", "EFBIG", "EIO", "ENOSPC", "EPERM", "EROFS")
 }
@@ -31,7 +31,7 @@ _DATABASE_NOT_WRITTEN = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.S
 
 @contextlib.contextmanager
 def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = False) -> Iterator[None]:
-    """Turn errors that a user can fix into one sentence and an exit code; `--debug` keeps the traceback.
+    """Convert errors that a user can fix to one sentence and an exit code; `--debug` keeps the traceback.
 
     Args:
         interrupted: Sentence after Ctrl-C.
@@ -72,7 +72,7 @@ def _report(error: Exception, *, as_json: bool = False) -> int:
 
 
 def _storage_error(error: BaseException) -> StorageError | None:
-    """Return a storage error if a library's error is caused by storage that cannot be written to; else None."""
+    """Return a storage error if a library's error was caused by storage that cannot be written to; otherwise None."""
     system = find_cause(error, OSError)
     if system is not None and system.errno in _NOT_WRITTEN:
         return StorageError(system.filename and str(system.filename), system.strerror or type(system).__name__)
@@ -122,7 +122,7 @@ def print_quarantines() -> None:
 
 
 def report_undelivered() -> None:
-    """Print how many entries MLflow has not received yet, and how to upload them; nothing if there are none."""
+    """Print the number of entries that MLflow has not received yet, with the command to upload them."""
     from shunter.tracking.store import undelivered
 
     if waiting := undelivered():

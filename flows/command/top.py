@@ -1,4 +1,4 @@
-"""Best items for each user of a file, from a model that ranks."""
+"""Ranking of the best items for each user of a file, by a ranking model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Ranked(Scored):
     """Result of ranking items for the users of a file.
 
     Attributes:
-        how: Method that found the best items, in a sentence.
+        how: Search method for the best items, in a sentence.
     """
 
     how: str
@@ -34,17 +34,16 @@ def best_items_of_file(
     index: IndexChoice = IndexChoice.AUTO,
     max_unknown: float | None = None,
 ) -> Ranked:
-    """Rank the items of files for each of their users, without the items that the user has in the files.
+    """Rank the items of files for each user of the files, without the items of the user's rows.
 
     Args:
-        named: Name of the model, as `shunter.tracking.registry.named.open_model` takes it.
-        data: Rows of users and items, such as the log that the model was trained on, as
-            `shunter.ingestion.rows.read_rows` takes them.
-        out: File, as in `shunter.flows.command.predict.predict_file`. Users come in the order of the files. Each user
+        named: Name of the model for `shunter.tracking.registry.named.open_model`.
+        data: Files with rows of users and items, such as the training log, for `shunter.ingestion.rows.read_rows`.
+        out: File, as in `shunter.flows.command.predict.predict_file`. Users are in the order of the files. Each user
             has up to `top` rows, the best first: user, rank from 1, item and score.
         top: Number of items for each user.
-        data_format: Format of the rows; None to guess it.
-        index: Whether all scores are computed, or only those that an index of the item vectors finds.
+        data_format: Format of the rows; None: the format is guessed.
+        index: Search method: all items are scored, or only the items that a vector index finds.
         max_unknown: Largest share of the users or items that may be unknown; None for any.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Messages about a wrong command line, one sentence each: the name, the value, and what to write instead."""
+"""Messages about an invalid command line, of one sentence with the name, the value and the remedy."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -10,13 +10,13 @@ from shunter.validation import expected, own_text, shown, unknown
 
 
 def unknown_command(name: str, known: list[str]) -> str:
-    """Return the message of an unknown command, with the command that may be meant."""
+    """Return the message about an unknown command, with the most similar command."""
     sentence = unknown(name, known, "command")
     return _capital(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
 def told(error: UsageError) -> str:
-    """Return a usage error as one sentence."""
+    """Return the message of a usage error as one sentence."""
     command = f"`{error.ctx.command_path}`" if error.ctx else "The command"
     if isinstance(error, NoSuchOption):
         return _no_option(error, command)
@@ -36,7 +36,7 @@ def told(error: UsageError) -> str:
 
 
 def _no_option(error: NoSuchOption, command: str) -> str:
-    """Return the message of an unknown option, with the option or argument that may be meant."""
+    """Return the message about an unknown option, with the most similar option or argument."""
     parameters = error.ctx.command.params if error.ctx else []
     arguments = [str(one.name) for one in parameters if one.param_type_name == "argument"]
     if (name := error.option_name.lstrip("-").replace("-", "_")) in arguments:
@@ -51,10 +51,10 @@ def _no_option(error: NoSuchOption, command: str) -> str:
 
 
 def _bad_value(error: BadParameter) -> str:
-    """Return the message of an invalid value: the parameter, the value, and what it should be."""
+    """Return the message about an invalid value: the parameter, the value, and the allowed values."""
     parameter = error.param
     name = str(parameter.opts[0] if parameter is not None else "a value")
-    if name.isidentifier():  # name of an argument
+    if name.isidentifier():  # the name is that of an argument, not an option
         name = name.upper()
     if not isinstance(error.__cause__, ValidationError):
         return f"{name} cannot be read ({error.message.rstrip('.')}): give another value."

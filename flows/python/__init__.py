@@ -1,1 +1,1 @@
-"""Python interface: frames, training runs and models as objects of a script or a notebook."""
+"""Python interface for scripts and notebooks: data frames as input, and objects for training runs and models."""

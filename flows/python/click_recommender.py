@@ -1,4 +1,4 @@
-"""Click model as an object: it ranks by the probability of a click for each pair of a user's and an item's columns."""
+"""Python object of a click model, which ranks items by the predicted click probability of each (user, item) pair."""
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ClickRecommender(Recommender[Scorer]):
-    """Recommender with a click model, or an ensemble of them."""
+    """Recommender with a click model, or an ensemble of click models."""
 
     def rank(self, users: Any = None, k: int = 10, *, items: Any = None, seen: Any = None) -> pd.DataFrame:
         """Return the best items for each user, with columns for user, `rank` from 1, item and `score`."""
@@ -103,7 +103,7 @@ class ClickRecommender(Recommender[Scorer]):
         return pd.DataFrame(effects, index=frames.index_of(frame))
 
     def _effects_on(self, rows: pl.DataFrame) -> np.ndarray:
-        """Return what columns have effects on, `[rows]`: the log odds of the main label, or the predicted number."""
+        """Return the explained output, `[rows]`: log odds of the main label, or the predicted number."""
         logits, number = self._logits(rows)[:, 0], self._scorer.model.features.number
         return logits if number is None else predict(logits, number)
 
@@ -122,7 +122,7 @@ class ClickRecommender(Recommender[Scorer]):
 
     @torch.no_grad()
     def _vectors(self, rows: "EncodedRows", member: Any, place: int) -> np.ndarray:
-        """Return what a member looks up for a field, float32 `[rows, width]`."""
+        """Return the vectors that a member looks up for a field, float32 `[rows, width]`."""
         found = []
         cuts = [*range(0, len(rows), ROWS_AT_ONCE), len(rows)]
         fields = member.features.categorical

@@ -1,4 +1,4 @@
-"""A training run as an estimator of scikit-learn."""
+"""Estimator of scikit-learn that runs a training of Shunter."""
 
 from typing import TYPE_CHECKING, Any, Self
 

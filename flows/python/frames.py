@@ -1,4 +1,4 @@
-"""Frames of pandas, polars, PyArrow and NumPy as files that ingestion reads, without a loss of types or digits."""
+"""Conversion of frames of pandas, polars, PyArrow and NumPy to files for ingestion, with exact types and digits."""
 
 import contextlib
 import hashlib
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-NAME = "frame"  # of the data if nobody names it
-ROW_GROUP_ROWS = 1 << 17  # several processes read a large file
+NAME = "frame"  # default name of the data
+ROW_GROUP_ROWS = 1 << 17  # rows of a row group; several processes read the row groups of a large file
 
 
 def is_path(data: Any) -> bool:
-    """Return True if data is named by a text or a path, False if the rows themselves are given."""
+    """Return True if the data is a text or a path, and False if it is rows."""
     return isinstance(data, str | os.PathLike)
 
 
@@ -37,8 +37,8 @@ def table_of(frame: Any) -> "pa.Table":
             object with the Arrow PyCapsule interface.
 
     Raises:
-        RequestError: The object is no frame, or two columns have the same name.
-        ColumnError: A column holds values that Arrow cannot represent, such as texts beside numbers.
+        RequestError: The object is not a frame, or two columns have the same name.
+        ColumnError: A column has values that Arrow cannot represent, such as both texts and numbers.
     """
     import numpy as np
     import pyarrow as pa
@@ -54,7 +54,7 @@ def table_of(frame: Any) -> "pa.Table":
         return _from_columns({name: frame.iloc[:, place] for place, name in enumerate(names)})
     if isinstance(frame, pa.RecordBatch):
         return pa.Table.from_batches([frame])
-    if hasattr(frame, "collect"):  # a LazyFrame
+    if hasattr(frame, "collect"):  # the frame is a LazyFrame
         frame = frame.collect()
     if not hasattr(frame, "__arrow_c_stream__"):
         kind = type(frame).__name__
@@ -74,7 +74,7 @@ def is_frame(value: Any) -> bool:
 
 
 def series_of(name: str, values: Any) -> "pl.Series":
-    """Return values, of any sequence or a single one, as a column."""
+    """Return a single value or any sequence of values as a column."""
     import numpy as np
     import polars as pl
 
@@ -82,7 +82,7 @@ def series_of(name: str, values: Any) -> "pl.Series":
 
 
 def polars_of(frame: Any) -> "pl.DataFrame":
-    """Return the rows of a frame as a polars frame; arguments and errors as `table_of`."""
+    """Return the rows of a frame as a polars frame; for arguments and errors see `table_of`."""
     import polars as pl
 
     if isinstance(frame, pl.DataFrame):
@@ -105,16 +105,16 @@ def pandas_of(rows: Any) -> "pd.DataFrame":
 
 
 def kept_frame(frame: Any, name: str = NAME) -> Path:
-    """Write a frame to the home as Parquet, once by its content; return the file.
+    """Write a frame to the home as Parquet, unless a file with equal content exists; return the file.
 
     Args:
-        frame: Rows, see `table_of`.
-        name: Name of the data, which becomes that of the file.
+        frame: Rows; see `table_of`.
+        name: Name of the data, which is the name of the file too.
 
     Raises:
         StorageError: The home cannot be written to.
         RequestError: See `table_of`.
-        ColumnError: Likewise, or Parquet has no such type.
+        ColumnError: See `table_of`, or Parquet does not support a type.
     """
     import pyarrow as pa
     import pyarrow.parquet as pa_parquet
@@ -136,7 +136,7 @@ def kept_schema(schema: Any) -> str:
 
     Raises:
         StorageError: The home cannot be written to.
-        RequestError: The schema is none of these.
+        RequestError: The schema has another type.
     """
     if isinstance(schema, os.PathLike) or (isinstance(schema, str) and "\n" not in schema):
         return os.fspath(schema)
@@ -151,7 +151,7 @@ def kept_schema(schema: Any) -> str:
 
 
 def _kept(name: str, write: Callable[[Path], object]) -> Path:
-    """Write a file, put it into a folder that its content names, and return its path."""
+    """Write a file to a folder named by the digest of the content, and return the path."""
     folder = Settings().frames_directory
     partial = folder / f"{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
@@ -169,7 +169,7 @@ def _kept(name: str, write: Callable[[Path], object]) -> Path:
 
 
 def _is_pandas(frame: Any) -> bool:
-    """Return True for a DataFrame of pandas, without an import of pandas."""
+    """Return True for a DataFrame of pandas, without importing pandas."""
     return any(kind.__module__.startswith("pandas") and kind.__name__ == "DataFrame" for kind in type(frame).__mro__)
 
 
@@ -187,7 +187,7 @@ def _from_columns(columns: Mapping[str, Any]) -> "pa.Table":
 
 
 def _unwritten(table: "pa.Table") -> str:
-    """Return the name of the first column that Parquet cannot hold."""
+    """Return the name of the first column that Parquet cannot store."""
     import io
 
     import pyarrow as pa

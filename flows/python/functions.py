@@ -1,4 +1,4 @@
-"""Functions of `import shunter`: the commands as calls that take frames and return results."""
+"""Functions of `import shunter`: the commands as functions that accept data frames and return results."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shunter.ingestion.check import Checked
 
-PARTS = ("validation", "test")  # options that take a frame too
+PARTS = ("validation", "test")  # options that accept a data frame too
 
 
 def train(
@@ -152,7 +152,7 @@ def history(limit: int = 1_000, *, where: str | None = None, sort: str = "starte
 
 
 def _options(data: Any, schema: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a request, with frames and schemas as files."""
+    """Return the options of a request, with frames and schemas replaced by files."""
     if schema is not None and options.get("schema_file") is not None:
         raise RequestError("The schema is given twice: leave out `schema` or `schema_file`.")
     given = {"data": data, **{part: options.get(part) for part in PARTS}}
@@ -162,7 +162,7 @@ def _options(data: Any, schema: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(part: str, options: dict[str, Any]) -> str:
-    """Return the name of a frame, which becomes that of the data and, if none is given, of the model."""
+    """Return the name of a frame, which is the name of the data and the default name of the model."""
     return part if part in PARTS else model_name_of(str(options.get("register_as") or NAME))
 
 

@@ -1,4 +1,4 @@
-"""Labels of a frame, read as ingestion reads those of a log."""
+"""Reading of a frame's labels, by the same rules as in ingestion."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,9 @@ class Labelled:
     """Rows whose labels could be read.
 
     Attributes:
-        rows: The rows.
-        labels: 0 or 1, float32 `[rows]`, or `[rows, labels]` for several labels; 0 for a missing one.
-        weights: Weights of the labels, of the same shape; None if all count alike.
+        rows: Rows of the frame.
+        labels: 0 or 1, float32 `[rows]`, or `[rows, labels]` for several labels; 0 for a missing label.
+        weights: Weights of the labels, of the same shape; None if all weights are equal.
     """
 
     rows: pl.DataFrame

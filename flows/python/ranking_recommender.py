@@ -1,4 +1,4 @@
-"""Ranking model as an object: it ranks the items of a log for users."""
+"""Python object of a ranking model, which ranks the items of a log for users."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -24,7 +24,7 @@ LOG = "give a log as `seen`"
 
 
 class RankingRecommender(Recommender[RankingScorer]):
-    """Recommender with a model that ranks."""
+    """Recommender with a ranking model."""
 
     def rank(self, users: Any = None, k: int = 10, *, items: Any = None, seen: Any = None) -> pd.DataFrame:
         """Return the best items for each user, with columns for user, `rank` from 1, item and `score`."""
@@ -77,7 +77,7 @@ class RankingRecommender(Recommender[RankingScorer]):
 
     @cached_property
     def _log(self) -> tuple[Seen, dict[str, pl.DataType]]:
-        """Log of the training, with the types of its user and item."""
+        """Training log, with the types of its user and item columns."""
         return self._seen_in(self._training_files("rank", LOG))
 
     @cached_property
@@ -90,12 +90,12 @@ class RankingRecommender(Recommender[RankingScorer]):
         return Seen.of(scorer, blocks), _types(scorer, blocks)
 
     def _values(self, column: str, values: Any) -> Seen:
-        """Return values of the user's or the item's column as a log, in which the other column is empty."""
+        """Return values of the user or the item column as a log in which the other column is empty."""
         found = frames.polars_of(values)[column] if frames.is_frame(values) else frames.series_of(column, values)
         return Seen.of(self._scorer, [pl.DataFrame({**_nulls(self._scorer, len(found)), column: found})])
 
     def _ids(self, rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of user and item of raw rows; other columns of the encoder count as missing."""
+        """Return the ids of user and item of raw rows; all other columns of the encoder count as missing."""
         table = {name: pl.Series([None] * rows.height, dtype=pl.String) for name in self._scorer.encoder.columns}
         table |= {name: rows[name] for name in (self._scorer.user, self._scorer.item)}
         return self._scorer.ids_of(self._scorer.encoder.encode_table(table, rows.height))
@@ -115,6 +115,6 @@ def _nulls(scorer: RankingScorer, rows: int) -> dict[str, pl.Series]:
 
 
 def _types(scorer: RankingScorer, blocks: list[pl.DataFrame]) -> dict[str, pl.DataType]:
-    """Return the types of user and item that are numbers, in which results give them back."""
+    """Return the types of the numeric columns among user and item, so that results have the same types."""
     names = (scorer.user, scorer.item)
     return {name: blocks[0][name].dtype for name in names if blocks and blocks[0][name].dtype.is_integer()}

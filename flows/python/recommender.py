@@ -1,4 +1,4 @@
-"""Registered or exported model as an object: scores, rankings, similar items, quality and explanations."""
+"""Python object of a registered or exported model: scores, rankings, similar items, quality and explanations."""
 
 import os
 import warnings
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shunter.requests import TrainRequest
 
-BLOCK_ROWS = 4 * ROWS_AT_ONCE  # as for files, whose scores are equal
+BLOCK_ROWS = 4 * ROWS_AT_ONCE  # the same as for files, so that scores are equal
 KINDS = Registry(
     "recommender",
     {
@@ -30,7 +30,7 @@ KINDS = Registry(
     },
     group="shunter.recommenders",
 )
-# Functions of a model's name, rows, a schema file and options, which continue its training.
+# Functions that continue the training of a model; arguments: model name, rows, schema file and options.
 UPDATES = Registry("update", {"night": Entry(target="shunter.retraining.new_rows:update")}, group="shunter.updates")
 AnyScorer = TypeVar("AnyScorer", bound=RowScorer)
 
@@ -82,7 +82,7 @@ class Recommender(ABC, Generic[AnyScorer]):
 
         Raises:
             RequestError: The model does not exist, several models exist and none is named, or the memory is too small.
-            TrackingError: The model could run code of its own or does not match its signature, or the store fails.
+            TrackingError: The model could run foreign code or does not match its signature, or the store fails.
         """
         from shunter.requests.sizes import parse_bytes
         from shunter.tracking.registry.named import open_model
@@ -291,11 +291,11 @@ class Recommender(ABC, Generic[AnyScorer]):
         """Return the source of the training log.
 
         Args:
-            method: Method that reads it, for the error.
-            instead: Advice for the error.
+            method: Method that reads the log, for the error message.
+            instead: Advice for the error message.
 
         Raises:
-            UnsupportedError: The run of the model, or its data, is not there.
+            UnsupportedError: The run of the model, or its data, does not exist.
         """
         from shunter.errors import DataError
         from shunter.ingestion.sources.number_label import with_loss
@@ -315,7 +315,7 @@ class Recommender(ABC, Generic[AnyScorer]):
         raise UnsupportedError(method, self.title, f"data that is no longer there: {instead}")
 
     def _training_files(self, method: str, instead: str) -> list[str]:
-        """Return the files of the training log; arguments and errors as `_training_source`."""
+        """Return the files of the training log; for arguments and errors see `_training_source`."""
         return [str(path) for path in self._training_source(method, instead).paths]
 
     @cached_property
@@ -327,7 +327,7 @@ class Recommender(ABC, Generic[AnyScorer]):
 
     @cached_property
     def _request(self) -> "TrainRequest | None":
-        """Request of the training; None for an exported model, and for one that a nightly run has trained."""
+        """Request of the training; None for an exported model, and for a model that a nightly run trained."""
         from pydantic import ValidationError
 
         from shunter.requests import TrainRequest
@@ -348,7 +348,7 @@ def positive(k: int) -> None:
 
 
 def blocks_of(data: Any, columns: Sequence[str], encoding: str) -> "Iterator[pl.DataFrame]":
-    """Yield raw columns of a log, given as a frame or as files; errors as `shunter.ingestion.rows.read_rows`."""
+    """Yield raw columns of a log from a frame or files; for errors see `shunter.ingestion.rows.read_rows`."""
     from shunter.ingestion.encoding.columns import check_columns
     from shunter.ingestion.rows import read_rows
 
@@ -362,7 +362,7 @@ def blocks_of(data: Any, columns: Sequence[str], encoding: str) -> "Iterator[pl.
 
 
 def _unit(vectors: "np.ndarray") -> "np.ndarray":
-    """Return vectors of length 1; a vector of zeros stays."""
+    """Return the vectors scaled to length 1; zero vectors are unchanged."""
     import numpy as np
 
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Flows in the process of a script, a notebook or another flow, with the environment of a command."""
+"""Execution of flows in the process of a script, a notebook or another flow, with the environment of a command."""
 
 import sys
 import warnings
@@ -13,7 +13,7 @@ from shunter.flows.command.server_watch import ServerWatch
 from shunter.flows.command.temporary_server import TemporaryServer, server_starting
 from shunter.requests import Request
 
-_servers: list[TemporaryServer] = []  # the one that this process has started, which ends with it
+_servers: list[TemporaryServer] = []  # the server that this process has started, if any
 
 
 def run(flow: str, request: Request, **parameters: Any) -> Any:
@@ -44,6 +44,6 @@ def run(flow: str, request: Request, **parameters: Any) -> Any:
                 _servers.append(server)
         function = getattr(import_module(module), name)
     with ServerWatch(_servers[-1] if _servers else None) as watch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of libraries, as in a command
-        watch.is_back()  # a server that ended between two calls begins again
+        warnings.simplefilter("ignore")  # ignore warnings of libraries, as in a command
+        watch.is_back()  # waits for the restart of a server that ended between two calls
         return function(request, **parameters)

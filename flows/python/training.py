@@ -1,4 +1,4 @@
-"""Results of a training run, a search and a choice of placement, with their figures as frames of pandas."""
+"""Results of a training run, a search and a choice of placement, with figures as pandas data frames."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ PART, TASK = "part", "task"
 
 
 class Shown(ABC):
-    """Result that a notebook shows as the tables that the command prints."""
+    """Result that a notebook shows as tables, like the output of the command."""
 
     @abstractmethod
     def _tables(self) -> Sequence[TextTable]:
-        """Return the tables."""
+        """Return the tables that show this result."""
 
     def __repr__(self) -> str:
         """Return the tables as text."""
@@ -184,7 +184,7 @@ class Choice(Shown):
 
 
 def figures_of(metrics: Any) -> dict[str, float]:
-    """Return metrics as flat figures, including those of other distributions."""
+    """Return metrics by name, including metrics of other Python packages."""
     if getattr(metrics, "rmse", None) is not None:
         return {**metrics.figures, "rows": metrics.rows, "mean": metrics.base_rate}
     figures = {name: value for name, value in asdict(metrics).items() if value is not None}
