@@ -26,7 +26,7 @@ class Minutes:
 
     Args:
         clock: Clock of the command.
-        most_seconds: Time limit; None is no limit.
+        most_seconds: Time limit in seconds; None: no limit.
         of_command: Whether the limit covers the whole command, or only trials and training runs.
         budget: Limits of the request, which also end trials and training runs; None if there are none.
 

@@ -65,7 +65,7 @@ class Setting(Frozen):
 
 
 class TuneResult(Frozen):
-    """Tried settings, the best first, with counts and costs of the search."""
+    """Result of a search: tried settings, the best first, with counts and costs."""
 
     settings: tuple[Setting, ...] = Field(
         description="Settings, at least one; those that keep the limits first, in order of the validation metric, or "

@@ -40,7 +40,7 @@ def read_steps(tags: Mapping[str, str]) -> tuple[StepObservation, ...]:
     """Return the observations written by `step_tags`; empty for a run without observations.
 
     Raises:
-        TrackingError: The tag holds no valid observations.
+        TrackingError: The tag has no valid observations.
     """
     if STEPS not in tags:
         return ()

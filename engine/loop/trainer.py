@@ -76,7 +76,7 @@ def train(
     Raises:
         RequestError: The model cannot be built or does not fit into memory, the batch is larger than the data, the
             schedule has no epoch, or the embedding cache is too small.
-        DataError: An array cannot be read, or the validation part holds one class only.
+        DataError: An array cannot be read, or the validation part has one class only.
         TrainingError: The loss is not finite; the last good checkpoint is kept.
         CheckpointError: The checkpoint is damaged or belongs to another training run.
         HardwareError: The device cannot be used, or the disk has too little space for the embedding file.

@@ -39,12 +39,12 @@ class Recommender(ABC, Generic[AnyScorer]):
     """Trained model that scores raw rows; `load` returns one.
 
     A frame is a DataFrame of pandas or polars, an Arrow table or a NumPy structured array, with the columns of the log.
-    Results are frames of pandas. What the kind of the model cannot do raises `UnsupportedError`.
+    Results are pandas data frames. Methods that a kind of model does not support raise `UnsupportedError`.
 
     Args:
         title: Name of the model, such as `shop/3`.
         scorer: Scorer of raw rows.
-        increments: Increments that the model is made with.
+        increments: Increments that were applied to the model.
 
     Attributes:
         title: Name of the model.
@@ -119,7 +119,7 @@ class Recommender(ABC, Generic[AnyScorer]):
             ranking model gives scores, which order the items of one user.
 
         Raises:
-            DataError: A column is missing, or holds values that cannot be read.
+            DataError: A column is missing, or has values that cannot be read.
             UnusableValuesError: More of a column's values than `max_unknown` are unknown or unreadable.
         """
         import numpy as np
@@ -156,7 +156,7 @@ class Recommender(ABC, Generic[AnyScorer]):
                 same users again. If omitted, the log that the model was trained on.
 
         Raises:
-            UnsupportedError: The model needs items, or a log, that it does not get.
+            UnsupportedError: The model needs items or a log, and none is given.
             RequestError: `k` is not positive, or a column is in both frames.
             DataError: A column is missing.
         """
@@ -215,7 +215,7 @@ class Recommender(ABC, Generic[AnyScorer]):
             seen: For a ranking model, a log whose (user, item) pairs are not ranked; the training log if omitted.
 
         Raises:
-            UnsupportedError: The training's schema or log is not known or no longer there.
+            UnsupportedError: The training's schema or log is unknown or no longer exists.
             DataError: A column is missing, or no row has a label.
         """
 
@@ -223,8 +223,9 @@ class Recommender(ABC, Generic[AnyScorer]):
     def explain(self, frame: Any) -> "pd.DataFrame":
         """Return what each value contributes to the score of its row, in log odds.
 
-        A contribution is the log odds of the row less those of the same row without the value of this column. The model
-        is not additive, so the contributions of a row do not sum to its log odds. Of several labels, the first counts.
+        A contribution is the difference of the row's log odds with and without the value of the column. The model is
+        not additive, so the contributions of a row do not sum to its log odds. With several labels, the first is
+        explained.
 
         Args:
             frame: Rows to explain.
@@ -240,9 +241,10 @@ class Recommender(ABC, Generic[AnyScorer]):
     def update(self, rows: Any, *, schema: Any = None, **options: Any) -> Any:
         """Continue the training on new rows by a nightly run, as `shunter nightly` does; return its outcome.
 
-        The rows are kept by day. A challenger starts from the champion, learns the days that it has not learned, and
-        replaces it if it is better on the newest day, which it has not learned. So the first call needs rows of two
-        days or more, and later calls of one. `load` the model again to use the new champion.
+        The rows are stored by day. A challenger starts from the champion's weights and is trained on the days that the
+        champion was not trained on, except the newest day. The challenger replaces the champion if it is better on the
+        newest day. The first call therefore needs rows of at least two days, and later calls of one day. `load` the
+        model again to use the new champion.
 
         Args:
             rows: Rows with the columns of the log, the label and the time.
@@ -254,9 +256,9 @@ class Recommender(ABC, Generic[AnyScorer]):
             version that is `champion` now.
 
         Raises:
-            UnsupportedError: The model is not registered, or its schema names no time or is no longer there.
-            DataError: There is no earlier day to learn, or a column is missing.
-            RequestError: An option is wrong.
+            UnsupportedError: The model is not registered, or its schema names no time or no longer exists.
+            DataError: There is no earlier day to train on, or a column is missing.
+            RequestError: An option is invalid.
         """
         if self._run_id is None:
             raise UnsupportedError("update", self.title, "a registered model")

@@ -67,7 +67,7 @@ class Training(Shown):
     def metrics(self) -> "pd.DataFrame":
         """Quality by part, `validation` and `test`, and by task if there are several labels.
 
-        Columns such as `auc_low` and `auc_high` hold the 95 % intervals of the test part.
+        Columns such as `auc_low` and `auc_high` are the bounds of the 95 % intervals on the test part.
         """
         result = self.summary.result
         first, *others = getattr(result, "tasks", ()) or ("",)
@@ -151,7 +151,7 @@ class Search(Shown):
 
     @cached_property
     def front(self) -> "pd.DataFrame":
-        """Settings that no other one beats in both quality and cost."""
+        """Pareto front of the settings in quality and cost."""
         from shunter.search.front import front_rows
 
         return pandas_of(front_rows(self.result))
