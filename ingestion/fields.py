@@ -242,8 +242,8 @@ class SingleValued(Categorical):
             return self
         if self.has_own_ids or self.text:
             raise ValueError(
-                f"{self.column} has buckets, which text, vectors, min_count, max_ids, hash_size and learned_rows do "
-                "not apply to"
+                f"{self.column} has buckets: leave out text, vectors, min_count, max_ids, hash_size and learned_rows, "
+                "which cannot be combined with buckets"
             )
         if isinstance(self.buckets, int):
             if not 2 <= self.buckets <= MOST_BUCKETS:
@@ -387,7 +387,8 @@ class Negatives(Frozen):
 
     per_positive: int = Field(ge=1, le=1_000, description="Negatives for each positive row.")
     columns: tuple[str, ...] = Field(
-        default=(), description="Numeric and categorical columns of the item, which are drawn with the item."
+        default=(),
+        description="Numeric and categorical columns that belong to the item; a negative has those of its drawn item.",
     )
 
 

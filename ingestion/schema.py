@@ -165,7 +165,7 @@ class Schema(Options, TextForm):
     )
     min_rows: dict[str, PositiveInt] = Field(
         default={},
-        description="Minimum number of rows of each value of a column, counted once; rows of rarer values are dropped.",
+        description="Minimum number of rows of each value of a column; rows of rarer values are dropped, in one pass.",
         exclude_if=is_default,
     )
     k_core: dict[str, PositiveInt] = Field(

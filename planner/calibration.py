@@ -25,7 +25,9 @@ SLACK = 1e-4  # share by which the ends of an interval are moved outwards, so th
 class Ratios(Frozen):
     """Ratios of measured to predicted totals of past jobs."""
 
-    logs: tuple[float, ...] = Field(default=(), description="Natural logarithms of the ratios, ascending.")
+    logs: tuple[float, ...] = Field(
+        default=(), description="Natural logarithms of measured over predicted totals, ascending."
+    )
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[float, float]]) -> Self:

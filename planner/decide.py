@@ -34,7 +34,8 @@ class Exploration(Frozen):
 
     best_known: Placement
     paired: Placement | None = Field(
-        default=None, description="Placement of the one extra trial of the search; None if the only trial explores."
+        default=None,
+        description="Placement of the extra trial that explores; None if the search has one trial, which explores.",
     )
     stop_multiple: float = Field(description="Multiple of the incumbent's total that stops the exploring trial.")
     stop_hours: float = Field(description="Time at which the exploring trial is stopped, in hours.")

@@ -149,7 +149,7 @@ class Settings(BaseSettings):
 
     host_names: str | None = Field(
         default=None,
-        description="Names by which browsers reach them, separated by commas; required when `host` is not loopback.",
+        description="Host names that browsers use, separated by commas; required when `host` is not loopback.",
     )
 
     mlflow_basic_auth: bool = Field(

@@ -100,7 +100,7 @@ def _fault_of_lines(path: Path) -> str | None:
 
 
 def _weights_named_in(path: Path) -> Iterator[Compared]:
-    """Compare the weight files whose sha256 is recorded in a JSON file."""
+    """Yield whether each weight file has the sha256 that a JSON file records for it."""
     for name, sha256 in _named_sums(json.loads(unseal(path.read_bytes()))):
         file = path.parent / (name or WEIGHTS)
         if file.suffix != ".safetensors" or not file.exists():  # an older generation may have been removed

@@ -71,5 +71,5 @@ class ChangedRows(Protocol):
         ...
 
     def put_best(self, directory: Path, parts: Sequence[Part]) -> None:
-        """Load the parts of the best weights into the tables; nothing is recorded."""
+        """Load the best weights into the tables from files; the rows do not count as changed."""
         ...

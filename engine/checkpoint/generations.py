@@ -251,7 +251,7 @@ class GenerationsLayout:
         try:
             values = json_object(unseal(read(name)))
         except ValueError as error:
-            raise CheckpointError(f"The file {name} is damaged ({error}).") from error
+            raise CheckpointError(f"The file {name} is damaged ({error}): delete its folder and train anew.") from error
         return {file.name: file.sha256 for file in Generation.of(values, Path(name)).files}
 
     def fetched(self, directory: Path, name: str) -> None:

@@ -171,7 +171,7 @@ def _check_checks(schedule: Schedule, processes: OneProcess | None) -> None:
     if not schedule.checks:
         return
     if any(not passes > 0 for passes in schedule.checks):
-        raise RequestError(f"The checks {schedule.checks} of a schedule are passes over the data: give positive ones.")
+        raise RequestError(f"The checks {schedule.checks} of a schedule are numbers of epochs: give numbers above 0.")
     if processes is not None:
         raise RequestError(
             "A model whose embedding tables are divided over several processes can be validated only after whole "

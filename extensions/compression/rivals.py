@@ -17,7 +17,7 @@ class Rivals:
     """Results of all compressions.
 
     Attributes:
-        subject: Fastest improved result within the limits; the original if there is none.
+        subject: Model of the fastest compression within the limits; the original model if no compression is faster.
         winner: Name of the fastest compression; None if the model is not compressed.
         records: Records of all compressions.
     """

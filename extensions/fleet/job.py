@@ -28,11 +28,11 @@ class Conditions(NamedTuple):
 
 
 class Need(NamedTuple):
-    """Needs of a job on each of its machines, besides accelerators.
+    """Needs of a job on each of its machines, in addition to the number of accelerators.
 
     Attributes:
         part: Accelerators that must be on one machine, see `Job.part`.
-        memory_gib: Server memory of each of its processes; 0 if unknown.
+        memory_gib: Host memory of each process of the job; 0 if unknown.
     """
 
     part: int | None = None

@@ -193,7 +193,7 @@ class Histories:
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Delete the files."""
+        """Delete the files of the histories."""
         for log in self._logs:
             log.close()
 

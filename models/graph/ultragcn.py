@@ -82,7 +82,7 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
 
     @classmethod
     def layer_counts(cls, spec: UltraGcnSpec, graph: Graph) -> LayerCounts:
-        """Count the embeddings and the loss; there is no layer."""
+        """Return the counts of a step: embeddings and loss, since the model has no layers."""
         return LayerCounts(summed_rows=0, written_rows=0, operators=30, embeddings=graph.users + graph.items)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ class Batch(ctypes.Structure):
 
 
 class Tables(ctypes.Structure):
-    """`Tables` of the library."""
+    """Struct `Tables` of kernels.cpp: pointers to the embedding tables and their sizes."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("weight", "sums", "rows", "widths", "first_number", "first_row")),
@@ -69,7 +69,7 @@ def check(found: int) -> None:
         IndexError: An id has no row.
     """
     if found == NO_MEMORY:
-        raise MemoryError("no memory is left for the gradients of the embedding rows")
+        raise MemoryError("no memory is left for the gradients of the embedding rows: use a smaller batch")
     if found == BAD_OFFSETS:
         raise ValueError("the offsets of a batch do not ascend from 0 to the number of its ids")
     if found != DONE:

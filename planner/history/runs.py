@@ -204,7 +204,7 @@ def _ended_at(run: TrackedRun) -> str:
 
 
 def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
-    """Convert a run without evidence record; unmeasured values are left out."""
+    """Return the past run of an MLflow run that stored no record for learning; unmeasured values are left out."""
     seconds = run.metrics[DURATION[run.kind]] if run.kind in DURATION else None
     price = parent.metrics.get("request.price_per_hour")
     return PastRun.model_validate(

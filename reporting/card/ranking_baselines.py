@@ -29,7 +29,7 @@ class RankedBaseline(Frozen):
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
     trained_at: datetime | None = Field(
         default=None,
-        description="When an earlier run trained it; None if the run did.",
+        description="Time at which an earlier run trained the baseline; None if this run trained it.",
         exclude_if=lambda at: at is None,
     )
 
@@ -51,7 +51,7 @@ class RankingBaseline(Frozen):
     is_asked: bool = Field(default=False, description="Whether it is the requested model.")
     trained_at: datetime | None = Field(
         default=None,
-        description="When an earlier run trained it; None if the run did.",
+        description="Time at which an earlier run trained the baseline; None if this run trained it.",
         exclude_if=lambda at: at is None,
     )
 

@@ -193,7 +193,7 @@ class StepModel:
         return {task: self._task_seconds(self._keys[task], sums) for task in tasks}
 
     def amounts(self, sums: Sequence[float]) -> list[Amounts]:
-        """Return the terms of each task, in seconds before the calibration."""
+        """Return the parts of each task's duration by cause, in seconds, before they are calibrated by measurements."""
         taken: list[Amounts] = [{} for _ in self.graph.tasks]
         for key, task in self._number.items():
             taken[task] = self._task_amounts(key, sums)

@@ -339,7 +339,9 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         index: dict[str, Any] = {}
         all_do(lambda: index.update(read_index(folder)))
         if missing := {"identity", "state", "best", "processes"} - index.keys():
-            raise CheckpointError(f"The checkpoint {folder} is not of this version (it lacks {min(missing)!r}).")
+            raise CheckpointError(
+                f"The checkpoint {folder} was written by another version of Shunter (no {min(missing)!r}): train anew."
+            )
         self._check_files(index, folder)
         if index["best"] is not None:  # find a damaged file now instead of at the end of the training
             best: dict[str, Any] = {}

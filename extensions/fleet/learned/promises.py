@@ -68,7 +68,7 @@ class Promises:
         return min((one.begin_seconds for one in self.kept.values() if one.begin_seconds > board.now), default=None)
 
     def settle(self, state: JobState, board: Board) -> None:
-        """Move the beginning reservation of a running job to the job's present accelerators if they are unreserved."""
+        """Move the reservation with which a job has started to the job's accelerators, if these are not reserved."""
         placement = state.placement
         if placement is None or state.conditions is None or state.end > _deadline(state):
             return

@@ -91,7 +91,7 @@ class InverseModel:
         return state
 
     def choices(self, state: Tensor) -> Tensor:
-        """Return the model's distribution of choices (states, factors, most values)."""
+        """Return the policy's probabilities of the values of each factor, float `[states, factors, values]`."""
         with torch.no_grad():
             return self.policy(state)[0]
 
@@ -279,7 +279,7 @@ def guide_for(
 
 
 def _gate(seen: np.ndarray) -> "tuple[LedoitWolf, float]":
-    """Return the trials' covariance, and the largest squared Mahalanobis distance of a similar point."""
+    """Return the covariance of the trials, and the largest squared Mahalanobis distance between similar points."""
     from sklearn.covariance import LedoitWolf
 
     covariance = LedoitWolf().fit(seen)

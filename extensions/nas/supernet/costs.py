@@ -48,7 +48,7 @@ class CostTable:
         bottom: Cost of the linear layer between two widths of the bottom MLP, see `paths`.
         top: Cost of the linear layer between two widths of the top MLP, see `paths`.
         interactions: Cost of each interaction.
-        tables: Cost of each table, by the index of its share and of its width.
+        tables: Cost of each table, by the index of its share of rows and of its width.
         base: Cost that all architectures have in common.
         largest: Cost of the most expensive architecture.
         smallest: Cost of the cheapest architecture.

@@ -115,7 +115,7 @@ class Coding:
         )
 
     def encode(self, architecture: Architecture) -> dict[str, int]:
-        """Return the candidates of the choices that determine an architecture; the inverse of `decode`."""
+        """Return the index of the chosen candidate of each choice of an architecture; the inverse of `decode`."""
         space = self.space
         return {
             **(self.bottom.encode(architecture.bottom) if self.bottom else {}),
