@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from shunter.settings import PROJECT_ROOT, _default_home
+from tests.flows.python.shop import SCHEMA, shop_log
 
 PROJECT = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["project"]
 REQUIREMENTS = [
@@ -31,6 +32,16 @@ from shunter.settings import Settings
 import pandas as pd
 log = pd.DataFrame({"click": [0, 1] * 50, "item": list(range(10)) * 10})
 print(json.dumps([shunter.__file__, str(Settings().home), str(Settings().tracking_root), shunter.check(log).rows]))
+"""
+TRAIN = """
+import json, sys
+import pandas as pd
+import shunter
+
+if __name__ == "__main__":  # steps start processes, which import this file
+    effort = {"trials": 1, "max_epochs": 1, "baselines": "none", "ensemble_size": 1, "promote": "always"}
+    training = shunter.train(pd.read_csv("log.csv"), json.loads(sys.argv[1]), model="dnn", register_as="shop", **effort)
+    print(json.dumps(training.summary.rows))
 """
 
 
@@ -59,9 +70,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Runs a program of a fresh environment that has the wheel, and the libraries of this one, in an empty folder."""
-    folder = tmp_path_factory.mktemp("outside")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder outside of the checkout: it holds the environment `env`, a log and the data of its user."""
+    return tmp_path_factory.mktemp("outside")
+
+
+@pytest.fixture(scope="module")
+def run(wheel: Path, outside: Path) -> Callable[..., str]:
+    """Runs a program of a fresh environment that has the wheel and the libraries of this one; the home is bare."""
+    folder = outside
     venv.create(folder / "env", symlinks=True)
     python = folder / "env" / "bin" / "python"
     options = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
@@ -110,6 +127,19 @@ def test_it_works_outside_of_the_checkout_with_a_home_of_the_user(run: Callable[
     assert rows == 100
     assert run("shunter", "--version").split() == ["shunter", PROJECT["version"]]
     assert "ml-100k" in run("shunter", "datasets")
+
+
+@pytest.mark.slow
+def test_it_trains_on_a_frame_and_predicts_outside_of_the_checkout(run: Callable[..., str], outside: Path) -> None:
+    log = shop_log(400)
+    log.to_csv(outside / "log.csv", index=False)
+    (outside / "train.py").write_text(TRAIN)
+    rows = json.loads(run("python", "train.py", json.dumps(SCHEMA)).splitlines()[-1])
+    assert sum(rows.values()) == len(log)
+    header, *scores = run("shunter", "predict", "shop", "log.csv").splitlines()
+    assert len(scores) == len(log), header
+    assert all(0 < float(score) < 1 for score in scores)
+    assert (outside / "data" / "shunter" / "mlflow" / "mlflow.db").is_file()
 
 
 def test_a_home_that_is_there_is_found_and_none_is_made_among_packages(
