@@ -111,8 +111,8 @@ def options() -> Iterator[Case]:
     yield Case("plan --machine log.csv --devices 2", "--machine already describes the devices: leave out --devices")
     yield Case("plan --machine absent.yaml", "The machine file absent.yaml cannot be read")
     yield Case("plan --accelerator abacus", "abacus")
-    yield Case("plan --model lightgcn", "a plan needs one click model, not --model lightgcn")
-    yield Case("plan --model auto", "a plan needs one click model, not --model auto")
+    yield Case("plan --model lightgcn", "a plan is for one click model, not for --model lightgcn")
+    yield Case("plan --model auto", "a plan is for one click model, not for --model auto")
     yield Case("plan diff absent.yaml log.csv", "The plan absent.yaml cannot be read")
     yield Case("plan dif a b", "There is no command dif: did you mean diff")
     yield Case("train --plan absent.yaml", "The plan absent.yaml cannot be read")
@@ -175,15 +175,18 @@ def command_lines() -> Iterator[Case]:
 def objectives() -> Iterator[Case]:
     """What should be needed least of, and what that requires."""
     yield from (
-        Case("train --max-cost 3", "--max-cost requires the price of this machine: add --price-per-hour or --prices"),
+        Case(
+            "train --max-cost 3",
+            "the option --max-cost needs the price of this machine: add --price-per-hour or --prices",
+        ),
         Case("train --objective cost", "add --price-per-hour or --prices"),
         Case("train --objective carbon", "add --grid"),
-        Case("train --objective speed", "'speed' is unknown, use one of time, energy, cost, carbon, edp"),
-        Case("train --objective time=1,time=2", "time is weighted twice"),
+        Case("train --objective speed", "the objective 'speed' is unknown: use one of time, energy, cost, carbon, edp"),
+        Case("train --objective time=1,time=2", "the objective time has two weights"),
         Case("train --objective time=-1", "must be positive"),
         Case("train --objective energy=inf", "must be positive"),
         Case("train --objective time=fast", "is not a number"),
-        Case("train --objective ''", "is unknown, use one of"),
+        Case("train --objective ''", "is unknown: use one of"),
     )
 
 
@@ -205,7 +208,7 @@ def contradictions() -> Iterator[Case]:
         Case("train --search-method other", "Unknown search method 'other': use one of tpe"),
         Case(
             "train --search-method dnas --search-space settings",
-            "--search-method dnas searches the space architecture alone",
+            "--search-method dnas supports only the search space architecture",
         ),
         Case("train --search-space architecture --model dcnv2", "needs a model that has an architecture to search"),
     )
@@ -217,9 +220,9 @@ def lists() -> Iterator[Case]:
         Case("train --batch-sizes big", "'big' is no list of batch sizes"),
         Case("train --batch-sizes 0", "is no list of batch sizes"),
         Case("train --batch-sizes 64,,128", "is no list of batch sizes"),
-        Case("train --task-weights click", "is no weight of a label"),
-        Case("train --task-weights click=-1", "is no weight of a label"),
-        Case("train --task-weights a=1,a=2", "is no weight of a label"),
+        Case("train --task-weights click", "is not a label with a weight"),
+        Case("train --task-weights click=-1", "is not a label with a weight"),
+        Case("train --task-weights a=1,a=2", "is not a label with a weight"),
     )
 
 
@@ -227,21 +230,24 @@ def names() -> Iterator[Case]:
     """Names of models, of what is registered, and of what is chosen among."""
     yield from (
         Case("train --cluster ''", "--cluster is '': give a text of at least 1 character"),
-        Case("train --checkpoint-copy ftp://a:secret@c/d", "give an address without a password"),
+        Case("train --checkpoint-copy ftp://a:secret@c/d", "the address contains a password"),
         Case(
             "train --data synthetic:1000 --checkpoint-copy nowhere://x", "Checkpoints cannot be copied to nowhere://x"
         ),
-        Case("train --search-storage postgresql://a:b@c/d", "set a variable to the address and give its name"),
+        Case(
+            "train --search-storage postgresql://a:b@c/d",
+            "put the address into an environment variable and give its name",
+        ),
         Case("train --register-as ''", "--register-as is '': give a text of at least 1 character"),
-        Case("train --register-as a/b", "--register-as a/b: give a name without /, : and @"),
-        Case("train --register-as a:b", "--register-as a:b: give a name without /, : and @"),
+        Case("train --register-as a/b", "--register-as a/b: the name must not contain /, : or @"),
+        Case("train --register-as a:b", "--register-as a:b: the name must not contain /, : or @"),
         Case("train --model dcn", "Unknown model family 'dcn': use 'dcnv2'"),
         Case("train --model ''", "Unknown model family ''"),
         Case("train --model DLRM", "Unknown model family 'DLRM': use 'dlrm'"),
         Case("tune --model bert", "Unknown model family 'bert'"),
         Case("select --model xgboost", "Unknown model family 'xgboost'"),
         Case("nightly --model dcn", "Unknown model family 'dcn': use 'dcnv2'"),
-        Case("nightly --register-as a/b", "--register-as a/b: give a name without /, : and @"),
+        Case("nightly --register-as a/b", "--register-as a/b: the name must not contain /, : or @"),
         Case("select --offers ''", "--offers is '': give a text of at least 1 character"),
     )
 
@@ -313,7 +319,7 @@ JOBS = (
     ("a: b: c", "is neither YAML nor JSON"),
     ("data: &a [*a]", r"has an alias \*a of nothing before it"),
     ("explore: maybe", "explore in placement is maybe: give "),
-    ("objective: speed", "'speed' is unknown"),
+    ("objective: speed", "the objective 'speed' is unknown"),
     ("towers: 2", "needs a model that has towers"),
     (b"\xff\xfe\x00\x01", "is neither YAML nor JSON"),
 )
@@ -348,13 +354,13 @@ SCHEMAS = (
     ("label: a\nnumeric: p\nvocabulary: {min_count: 1.5}", r"min_count in vocabulary is 1\.5: give a whole number"),
     ("label: a\nnumeric: p\ndelimiter: ''", "delimiter is '': give a text of at least 1 character"),
     ("label: a\nnumeric: p\ntime: {when: t}", "write `time: {column: when, format: seconds}`"),
-    ("label: a\nnumeric: p\ntime: {column: t, format: fast}", "the format 'fast' of the time is not known"),
+    ("label: a\nnumeric: p\ntime: {column: t, format: fast}", "unknown format 'fast' of the time"),
     ("label: a\nnumeric: p\ntime: 5", "time is 5: give a text"),
     ("label: a\nnumeric: p\nuser: [x]", r"user is \['x'\]: give a text"),
-    ("label: a\nnumeric: p\nuser: x", "the user column x has to be one of categorical"),
+    ("label: a\nnumeric: p\nuser: x", "the user column x must be one of the columns under"),
     ("label: a\nmulti_valued: [{column: t, separator: ''}]", "separator in entry 1 of multi_valued is ''"),
     ("label: a\ncategorical: [i]\nsequences: [{column: h, by: u}]", "needs `items`"),
-    ("label: a\nnumeric: p\nlabels: [b]", "not both"),
+    ("label: a\nnumeric: p\nlabels: [b]", "has both `label` and `labels`"),
     ("label: a\nnumeric: p\nthyme: t", "no key thyme: did you mean time"),
     ("label: a\nnumeric: p\nnumeric: q", "gives 'numeric' on line 2 and again on line 3"),
     ("- label", "holds no keys"),
@@ -363,8 +369,8 @@ SCHEMAS = (
     ("label: click", "names no feature"),
     ("numeric: price", "label"),
     ("label: clicked\nnumeric: price", "lacks the columns? clicked"),
-    ("label: click\nnumeric: [price, price]", "columns are named twice: price"),
-    ("label: price\nnumeric: price", "columns are named twice: price"),
+    ("label: click\nnumeric: [price, price]", "columns are listed twice in the schema: price"),
+    ("label: price\nnumeric: price", "columns are listed twice in the schema: price"),
     (b"\xff\xfe\x00\x01", "neither YAML nor JSON"),
 )
 
@@ -381,7 +387,9 @@ def schemas() -> Iterator[Case]:
         )
         yield Case(f"{command} --schema .", "it is a folder")
         yield Case(f"{command} --schema /dev/zero", "it is a device")
-        yield Case(f"{command} --schema ftp://host/schema.yaml", "is an address, but only files can be read here")
+        yield Case(
+            f"{command} --schema ftp://host/schema.yaml", "is a remote address, but only local files can be read here"
+        )
 
 
 def logs() -> Iterator[Case]:
@@ -394,20 +402,22 @@ def logs() -> Iterator[Case]:
         yield Case(f"{command} none.csv{ending}", "none.csv is no file, folder or named data set: check the path")
         yield Case(f"{command} ''{ending}", "--data is empty: give a file, folder or named data set")
         yield Case(f"{command} log.xlsx{ending}", "no recognisable format: add --format", {"log.xlsx": "a"})
-        yield Case(f"{command} ftp://host/log.csv{ending}", "is an address, but only files can be read here")
+        yield Case(
+            f"{command} ftp://host/log.csv{ending}", "is a remote address, but only local files can be read here"
+        )
         yield Case(f"{command} log.csv,log.csv{ending}", "log.csv is given twice")
         yield Case(f"{command} ~nobody/log.csv{ending}", "nobody")
     yield from (
         Case("train --data log.csv", "log.csv is CSV and needs a schema"),
         Case("train --data ml-100l", "ml-100l is no file, folder or named data set"),
         Case("train --data log.tsv", "did you mean --format csv", {"log.tsv": "click\tuser\n1\t2\n"}),
-        Case("check ml-100k", "is a built-in data set: give the path of a log of your own"),
+        Case("check ml-100k", "is a built-in data set: give the path of your own log"),
         Case("check log.csv --out schema.yaml", "--out schema.yaml exists: name a new file"),
         Case("check log.csv --out none/schema.yaml", r"--out none/schema.yaml cannot be written \(No such file"),
         Case("check log.csv --format parquet", "cannot be read as Parquet"),
         Case("check log.csv --format criteo", "is no log in Criteo's layout"),
         Case("check empty.csv", "empty.csv is empty: give a file with rows", {"empty.csv": ""}),
-        Case("check junk.csv", "holds no text but binary data", {"junk.csv": b"\x00\x01\x02" * 500}),
+        Case("check junk.csv", "is binary data in no known format", {"junk.csv": b"\x00\x01\x02" * 500}),
         Case("check zip.csv", "a zip archive or a spreadsheet: save it as CSV", {"zip.csv": b"PK\x03\x04" + b"a" * 50}),
         Case(
             "check utf16.csv", "a text in UTF-16: save it in UTF-8", {"utf16.csv": "click,user\n1,2\n".encode("utf-16")}
@@ -415,10 +425,10 @@ def logs() -> Iterator[Case]:
         Case("check zstd.csv", "zstd.csv cannot be read", {"zstd.csv": b"\x28\xb5\x2f\xfd" + b"a" * 50}),
         Case(
             "check cut.csv.gz",
-            "truncated or damaged archive",
+            "is truncated or damaged",
             {"cut.csv.gz": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x4b"},
         ),
-        Case("check bad.csv.gz", "damaged archive", {"bad.csv.gz": b"\x1f\x8b" + b"damaged" * 9}),
+        Case("check bad.csv.gz", "is truncated or damaged", {"bad.csv.gz": b"\x1f\x8b" + b"damaged" * 9}),
         Case("check parquet.csv", "a Parquet file: name it .parquet", {"parquet.csv": b"PAR1" + b"a" * 50}),
         Case("check bad.parquet", "cannot be read as Parquet", {"bad.parquet": b"PAR1 but damaged PAR1"}),
         Case("check none.parquet", "none.parquet is no file, folder or named data set"),
@@ -440,25 +450,27 @@ def models() -> Iterator[Case]:
         yield Case(f"export {name} folder", "There is no registered model 'shop', nor any other: train one")
         yield Case(f"serve --model {name} --port 0", "There is no registered model 'shop', nor any other: train one")
     for name in ("a/b/c", "shop@", "shop/latest", "''"):
-        yield Case(f"predict {name} log.csv", "names no model: give a registered name")
-    yield Case("serve --model a/b/c --port 0", "names no model: give a registered name")
+        yield Case(f"predict {name} log.csv", "give a registered name such as")
+    yield Case("serve --model a/b/c --port 0", "give a registered name such as")
     yield Case("plan memory --data ml-100k --embedding-dim 6", "--embedding-dim is 6")
     yield Case("plan --data ml-100k --max-cost 1", "--max-cost needs a price: add --price-per-hour")
     yield Case("plan scale --data ml-100k --most-hosts 0", "--most-hosts is 0")
     yield Case("plan scale --data ml-100k --accelerator abacus", "abacus")
     yield Case("serve --index some", "--index is some: give auto, exact or approximate")
-    yield Case("serve --memory much", "--memory much: 'much' is not a size: write a number with its unit")
+    yield Case("serve --memory much", "--memory much: the size 'much' is invalid: write a number with its unit")
     yield Case("serve --port 65536", "--port is 65536: give a number of at most 65535")
     yield Case("serve --max-request-rows 0", "--max-request-rows is 0: give a number of at least 1")
     yield Case("serve --batch-milliseconds -1", r"--batch-milliseconds is -1\.0: give a number of at least 0")
     yield Case("serve --follow-seconds nan", "--follow-seconds is nan: give a finite number")
     public = {"SHUNTER_HOST": "0.0.0.0", "SHUNTER_HOST_NAMES": "shop.example"}
     yield Case("serve", "is not served on 0.0.0.0 without a token", environment=public)
-    yield Case("serve", "is no text of at least 16 ASCII", environment={**public, "SHUNTER_SERVE_TOKEN": "short"})
+    yield Case("serve", "must have at least 16 ASCII", environment={**public, "SHUNTER_SERVE_TOKEN": "short"})
     yield Case("serve --model model --port 0", "could run code", {"model/MLmodel": "flavors: {sklearn: {}}"})
-    yield Case("predict shop log.csv --out scores.json", "is neither .csv nor .parquet: name a file of one of them")
+    yield Case(
+        "predict shop log.csv --out scores.json", "is neither .csv nor .parquet: name a file of one of these types"
+    )
     yield Case("predict shop log.csv --out log.csv", "--out log.csv exists: name a new file")
-    yield Case("export shop .", "is there already: name a new folder")
+    yield Case("export shop .", "exists: name a new folder")
     yield Case("predict model log.csv", "could run code", {"model/MLmodel": "flavors: {sklearn: {}}"})
     yield Case("predict model log.csv", "cannot be read and could run code", {"model/MLmodel": "a: b: c"})
     yield Case("rollback", "There is no registered model: train one")
@@ -508,13 +520,13 @@ def surroundings() -> Iterator[Case]:
     yield Case("up --timezone Mars/Base", "--timezone Mars/Base: no such time zone")
     yield Case(
         "up",
-        "SHUNTER_HOST=0.0.0.0 lets others reach the servers.*set SHUNTER_HOST_NAMES",
+        "SHUNTER_HOST=0.0.0.0 makes the servers reachable.*set SHUNTER_HOST_NAMES",
         {},
         {"SHUNTER_HOST": "0.0.0.0"},
     )
     yield Case(
         "ui",
-        "SHUNTER_HOST=0.0.0.0 lets others reach the servers.*set SHUNTER_HOST_NAMES",
+        "SHUNTER_HOST=0.0.0.0 makes the servers reachable.*set SHUNTER_HOST_NAMES",
         {},
         {"SHUNTER_HOST": "0.0.0.0"},
     )

@@ -231,7 +231,7 @@ def test_rollback_by_command_puts_the_former_champion_back_and_is_kept_in_mlflow
     assert aliases() == {"champion": 1}
     tags = MlflowClient(tracking_uri()).get_run(done.run_id).data.tags
     assert (tags["run.kind"], tags["rollback.from"], tags["rollback.to"]) == ("rollback", "2", "1")
-    with pytest.raises(RequestError, match="nothing to roll"):
+    with pytest.raises(RequestError, match="cannot be rolled back"):
         rollback.fn()
     assert rollback.fn(to=2).champion == 2
     assert aliases() == {"champion": 2, "previous": 1}

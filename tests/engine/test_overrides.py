@@ -74,11 +74,11 @@ def test_auto_takes_what_all_its_families_have() -> None:
         ),
         ("dcnv2", "batch_norm=perhaps", "--set batch_norm=perhaps does not suit: give true or false."),
         ("dcnv2", "top_widths=many", "--set top_widths=many does not suit: give whole numbers with commas between"),
-        ("dcnv2", "cross_structure=side", "does not suit: give one of parallel, stacked."),
-        ("dcnv2", "cross_rank=few", "does not suit: give a whole number or none."),
-        ("dcnv2", "dense_learning_rate=-1", "does not suit: give a number of at least 0."),
-        ("dcnv2", "patience=0", "does not suit: give a number of at least 1."),
-        ("dcnv2", "dense_learning_rate=nan", "does not suit: give a number of at least 0."),
+        ("dcnv2", "cross_structure=side", "has an unsuitable value: give one of parallel, stacked."),
+        ("dcnv2", "cross_rank=few", "has an unsuitable value: give a whole number or none."),
+        ("dcnv2", "dense_learning_rate=-1", "is too small: give a number of at least 0."),
+        ("dcnv2", "patience=0", "is too small: give a number of at least 1."),
+        ("dcnv2", "dense_learning_rate=nan", "is too small: give a number of at least 0."),
         (
             "dnn",
             "cross_layers=2",
@@ -97,11 +97,11 @@ def test_what_does_not_suit_is_said_in_one_sentence(model: str, entry: str, word
 @pytest.mark.parametrize(
     ("model", "entries", "words"),
     [
-        ("finalmlp", ["fusion_heads=3"], "fusion_heads = 3 does not divide"),
+        ("finalmlp", ["fusion_heads=3"], "fusion_heads = 3 must divide"),
         ("finalmlp", ["first_gate=usr"], "unknown field 'usr'"),
-        ("dnn", ["embedding_dim=7"], "embedding width 7 does not suit"),
+        ("dnn", ["embedding_dim=7"], "embedding width is 7"),
         ("dnn", ["dropout=1.5"], "cannot be built with dropout=1.5"),
-        ("lightgcn", ["layers=0"], "at least one of layers"),
+        ("lightgcn", ["layers=0"], "option layers of a graph model"),
     ],
 )
 def test_what_makes_no_model_of_the_data_is_refused_before_anything_runs(

@@ -108,9 +108,9 @@ def test_a_chain_upon_an_exported_model_is_the_newest_bit_by_bit(folder: Path, r
 def test_an_increment_is_never_laid_upon_another_model(folder: Path, rows: Path) -> None:
     export_increment("shop/3", folder / "third", since="shop/2")
     for named, increments in (("shop/1", [folder / "third"]), ("shop/2", [folder / "third", folder / "third"])):
-        with pytest.raises(RequestError, match=r"is one since shop/2, and .* another model .*in their order"):
+        with pytest.raises(RequestError, match=r"needs the base model shop/2, and .* another model .*in their order"):
             scores(named, rows, tuple(increments))
-    with pytest.raises(RequestError, match="holds no increment: name a folder that"):
+    with pytest.raises(RequestError, match="holds no increment: name a folder written by"):
         scores("shop/2", rows, (folder,))
 
 
@@ -135,7 +135,7 @@ def test_few_bits_make_a_signed_model_of_their_own_that_the_next_goes_on_from(fo
     assert told.startswith("Measured on 1,200 scores")
     assert "rises by 0.0" in told
     export_increment("shop/3", folder / "third", since="shop/2")
-    with pytest.raises(RequestError, match="is one since"):
+    with pytest.raises(RequestError, match="needs the base model"):
         scores(str(folder / "one"), rows, (folder / "second", folder / "third"))
     export_increment("shop/3", folder / "next", since=str(folder / "one"), increments=[folder / "second"])
     assert scores(str(folder / "one"), rows, (folder / "second", folder / "next")) == scores("shop/3", rows)

@@ -146,7 +146,7 @@ def test_what_is_exported_scores_alike_for_us_and_for_mlflow(folder: Path, log: 
     scores = pd.read_parquet(folder / "scores.parquet")["probability"].to_numpy()
     assert scores.tobytes() == scores_of_mlflow(log, str(folder / "shop")).tobytes()
     assert scores.tobytes() == scores_of_mlflow(log, "models:/shop/1").tobytes()
-    with pytest.raises(RequestError, match="is there already: name a new folder"):
+    with pytest.raises(RequestError, match="exists: name a new folder"):
         export_model("shop", folder / "shop")
 
 
@@ -181,7 +181,7 @@ def test_an_exported_model_that_was_changed_is_refused(folder: Path, log: pd.Dat
         ("shop/9", r"There is no version 9 of 'shop': use one of 1, 2\.$"),
         ("shop@best", r"There is no best among the versions of 'shop': use shop/2, or another of 1, 2\.$"),
         ("shop/latest", r"'shop/latest' names no model: give a registered name such as shunter,"),
-        ("", r"'' names no model"),
+        ("", r"There is no model ''"),
         ("o'shop", "There is no registered model"),
     ],
 )
@@ -223,10 +223,10 @@ def test_rows_that_cannot_be_read_are_told_and_nothing_is_left_behind(
 @pytest.mark.parametrize(
     ("file", "out", "keep", "told"),
     [
-        ("rows.csv", "scores.json", [], "is neither .csv nor .parquet: name a file of one of them, or -"),
+        ("rows.csv", "scores.json", [], "is neither .csv nor .parquet: name a file of one of these types, or -"),
         ("rows.csv", "rows.csv", [], "exists: name a new file, or remove it first"),
         ("rows.csv", "none/scores.csv", [], r"cannot be written \(No such file or directory\): name another file"),
-        ("rows.csv", "scores.csv", ["probability"], "--keep probability has the name of a score"),
+        ("rows.csv", "scores.csv", ["probability"], "The column probability of --keep has the name of a score"),
         ("rows.csv", "scores.csv", ["age"], "lacks the columns age that the model reads"),
         ("none.csv", "scores.csv", [], "none.csv is no file, folder or named data set: check the path"),
     ],

@@ -96,7 +96,7 @@ def test_who_has_seen_all_gets_nothing_and_a_file_without_rows_nobody(log: pd.Da
 
 
 def test_a_wrong_wish_is_told(log: pd.DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="--top 0 requests no item: use at least 1"):
+    with pytest.raises(RequestError, match="--top 0 requests no items: use at least 1"):
         best_items_of_file("shop", tmp_path / "log.parquet", str(tmp_path / "best.csv"), 0)
     with pytest.raises(RequestError, match=r"best.txt is neither .csv nor .parquet"):
         best_items_of_file("shop", tmp_path / "log.parquet", str(tmp_path / "best.txt"), 3)

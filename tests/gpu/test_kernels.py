@@ -68,7 +68,7 @@ def trained_tables(spec: ModelSpec, device: torch.device, kernel: Kernel) -> Emb
 @pytest.mark.parametrize("spec", TABLES.values(), ids=TABLES.keys())
 def test_tables_learn_what_they_learn_on_the_processor(spec: ModelSpec, kernel: Kernel, device: torch.device) -> None:
     if kernel == "fbgemm" and choose_kernel("auto", device) != "fbgemm":
-        pytest.skip(f"FBGEMM has no build for {device.type} here")
+        pytest.skip(f"kernel fbgemm is not installed for {device.type} here")
     expected, found = trained_tables(spec, CPU, "torch"), trained_tables(spec, device, kernel)
     torch.testing.assert_close(found.weight.cpu(), expected.weight, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found.adagrad_sum.cpu(), expected.adagrad_sum, atol=1e-5, rtol=1e-4)

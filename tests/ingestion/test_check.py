@@ -126,7 +126,7 @@ def test_rows_that_cannot_be_read_are_counted_and_unclear_times_said(tmp_path: P
 
 
 def test_what_cannot_be_checked_is_told(tmp_path: Path, log: pl.DataFrame) -> None:
-    with pytest.raises(DataError, match="No column holds 0 and 1"):
+    with pytest.raises(DataError, match="No column looks like a label"):
         looked_at(log.drop("clicked", "shop"), tmp_path)
     with pytest.raises(DataError, match="no useful feature column"):
         looked_at(log.select("clicked"), tmp_path)

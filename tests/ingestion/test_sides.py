@@ -12,9 +12,9 @@ from shunter.ingestion.schema import Schema, read_schema
 @pytest.mark.parametrize(
     ("sides", "message"),
     [
-        ({"user": "who", "item": "price"}, "the item column price has to be one of categorical"),
-        ({"user": "nobody"}, "the user column nobody has to be one of categorical"),
-        ({"user": "who", "item": "who"}, "cannot be user and item"),
+        ({"user": "who", "item": "price"}, "the item column price must be one of the columns under"),
+        ({"user": "nobody"}, "the user column nobody must be one of the columns under"),
+        ({"user": "who", "item": "who"}, "both as user and as item"),
     ],
 )
 def test_sides_that_are_no_categorical_columns_are_refused(sides: dict, message: str, tmp_path: Path) -> None:

@@ -68,12 +68,12 @@ def test_other_vectors_are_another_data_set(tmp_path: Path, clicks: pl.DataFrame
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("user,a\n1,0.5\n1,0.6\n", "more than one vector of 1"),
+        ("user,a\n1,0.5\n1,0.6\n", "more than one pretrained vector of 1"),
         ("user,a\n1,\n", "numbers that are not finite"),
         ("user,a\n77,1\n78,2\n", "None of the 2 values"),
         ("who,a\n1,1\n", "has no column user"),
-        ("user,a\n1,x\n", "cannot be read as vectors of user"),
-        ("user\n1\n", "holds no vectors of user"),
+        ("user,a\n1,x\n", "cannot be read as pretrained vectors of user"),
+        ("user\n1\n", "has no pretrained vectors of user"),
     ],
 )
 def test_faults_are_one_sentence(
@@ -100,7 +100,7 @@ def test_vectors_of_two_widths(tmp_path: Path, clicks: pl.DataFrame, ingest_file
         "categorical": [{"column": "user", "vectors": str(tmp_path / "v.parquet")}],
     }
 
-    with pytest.raises(DataError, match="differ in width, from 1 to 2"):
+    with pytest.raises(DataError, match="have different widths, from 1 to 2"):
         ingest_file(tmp_path / "clicks.parquet", schema)
 
 

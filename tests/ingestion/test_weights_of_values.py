@@ -102,7 +102,7 @@ def test_other_weights_than_one_number_for_each_value_are_refused(
     assert report.quarantined_rows == 1
     assert "expected a finite number for each value of tags" in (dataset.directory / "quarantine.csv").read_text()
     encoder = Encoder.load(dataset.directory / "encoder")
-    with pytest.raises(DataError, match="The column shares has in row 0 something else than a finite number"):
+    with pytest.raises(DataError, match="The column shares of weights has a missing or non-finite number in row 0"):
         encoder.encode(bad.to_pandas())
 
 
@@ -120,7 +120,7 @@ def test_values_that_are_none_take_their_weights_with_them() -> None:
     [
         ("multi_valued: [{column: tags, weights: tags}]", "a column of their own"),
         ("multi_valued: [{column: tags, weights: click}]", "named twice: click"),
-        ("sequences: [{column: tags, weights: shares}]", "a history, whose values have no weights"),
+        ("sequences: [{column: tags, weights: shares}]", "a history, which cannot have weights"),
     ],
 )
 def test_weights_that_cannot_be_are_refused(wrong: str, said: str) -> None:

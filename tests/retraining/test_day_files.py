@@ -62,11 +62,11 @@ def test_numbers_that_are_no_dates_are_not_taken_for_some(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("pattern", "error", "message"),
     [
-        ("", RequestError, "name the days with --data"),
+        ("", RequestError, "name the daily files with --data"),
         ("{date}/{date}.csv", RequestError, "2 times"),
-        ("{date:%Y-%m}.csv", RequestError, "does not say a day"),
-        ("{date:%Y-%m-%d %H}.csv", RequestError, "does not say a day"),
-        ("nothing-{date}.csv", DataError, "bears a date"),
+        ("{date:%Y-%m}.csv", RequestError, "does not name a day"),
+        ("{date:%Y-%m-%d %H}.csv", RequestError, "does not name a day"),
+        ("nothing-{date}.csv", DataError, "has a date in its name"),
     ],
 )
 def test_mistakes_in_the_pattern_are_said(

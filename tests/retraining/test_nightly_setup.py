@@ -47,7 +47,7 @@ def test_the_newest_day_is_read_once_and_what_is_wrong_is_said(days: Path, tmp_p
     (tmp_path / "schema.yaml").write_text("label: bought\nnumeric: [price]\ncategorical: [user, item]\n")
     with pytest.raises(DataError, match="bought"):
         check_days(pattern, schema)
-    with pytest.raises(RequestError, match="write it once"):
+    with pytest.raises(RequestError, match="write it exactly once"):
         check_days(str(days / "{date}_{date}.csv"), schema)
 
 

@@ -104,7 +104,7 @@ def test_a_better_ranking_is_found_to_be_better(dataset: Any, translated: dict, 
 def test_nobody_that_both_know_is_an_error_that_says_so(dataset: Any, translated: dict, tmp_path: Path) -> None:
     scores = torch.zeros(USERS + 1, ITEMS + 1)
     champion = store(scores, tmp_path / "champion", dataset, known=range(0))
-    with pytest.raises(DataError, match="No user that champion and challenger both know"):
+    with pytest.raises(DataError, match="No user known to both champion and challenger"):
         compare_rankers(dataset, ModelFiles(champion, tmp_path), champion, **ASKED)
 
 
@@ -131,5 +131,7 @@ def test_a_version_says_what_its_members_were_learned_with() -> None:
 
 
 def test_a_version_from_before_is_refused() -> None:
-    with pytest.raises(RequestError, match="Version 3 of 'shop' ranks, and its training settings are unknown"):
+    with pytest.raises(
+        RequestError, match="The training settings of version 3 of 'shop', a ranking model, are unknown"
+    ):
         origins_of(version({}))

@@ -30,7 +30,7 @@ def test_a_weight_of_an_unknown_label_is_answered(tasks: tuple[str, ...], messag
 
 @pytest.mark.parametrize("text", ["click", "click=a", "click=-1", "click=nan", "=1", "click=1,click=2", ""])
 def test_weights_that_are_none_are_refused_with_the_request(text: str) -> None:
-    with pytest.raises(ValidationError, match="is no weight of a label"):
+    with pytest.raises(ValidationError, match="is not a label with a weight"):
         TrainRequest(task_weights=text)
 
 

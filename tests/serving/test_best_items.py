@@ -85,9 +85,9 @@ def test_a_request_without_a_log_ranks_its_own_items(log: pd.DataFrame, tmp_path
 
 def test_a_wrong_wish_is_told(home: Path, tmp_path: Path) -> None:
     for top in (0, "3", 2.5, True):
-        with pytest.raises(RefusedError, match=f"`top` is {top}: give a whole number of items, at least 1"):
+        with pytest.raises(RefusedError, match=f"`top` is {top}: give the number of items, at least 1"):
             read_table(json.dumps({"inputs": {"user": "1"}, "params": {"top": top}}).encode(), "application/json", 9)
-    with pytest.raises(RequestError, match="has no effect on shop/2, which ranks no items: leave it out"):
+    with pytest.raises(RequestError, match="has no effect on shop/2, which is no ranking model: leave it out"):
         load("shop", tmp_path / "log.parquet")
     (refused,) = load("shop").score([Table(1, {"user": ["1"]}, top=3)])
     assert isinstance(refused, RefusedError)

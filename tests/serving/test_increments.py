@@ -69,8 +69,8 @@ def test_two_since_the_same_model_and_names_that_change_by_themselves_are_refuse
         shutil.copytree(increment, tmp_path / "came" / name)
     with caplog.at_level(logging.WARNING):
         assert not keeper.look()
-    assert "are both increments since" in caplog.text
-    with pytest.raises(RequestError, match="follows the registry by itself"):
+    assert "are two increments of the same base model" in caplog.text
+    with pytest.raises(RequestError, match="is updated from the registry"):
         Keeper("shop", Metrics(), increments=tmp_path / "came")
     with pytest.raises(RequestError, match="is not a folder"):
         Keeper(str(model), Metrics(), increments=tmp_path / "nowhere")

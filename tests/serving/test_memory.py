@@ -97,7 +97,7 @@ def test_weights_that_change_under_a_server_are_told_and_it_goes_on(
         os.truncate(weights, 50_000)
         answer = ask(server.port, some_rows(rows))
         assert answer.status_code == 503
-        assert "was changed while its model is in use" in answer.json()["message"]
+        assert "was changed while the model was in use" in answer.json()["message"]
         weights.write_bytes(kept)
         os.utime(weights, ns=(made, made))
         assert ask(server.port, some_rows(rows)).status_code == 200

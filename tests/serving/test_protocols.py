@@ -131,7 +131,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         ("{", JSON, 400, "The body is not JSON"),
         (b"\xff", JSON, 400, "The body is not JSON"),
         ("[" * 100_000, JSON, 400, "The body is not JSON"),
-        ("[1]", JSON, 400, "The body is a JSON list: send one JSON object"),
+        ("[1]", JSON, 400, "The request body is a JSON list: send one JSON object"),
         ({"rows": []}, JSON, 400, "The body has none of dataframe_split"),
         ({"inputs": [], "instances": []}, JSON, 400, "The body has instances, inputs of"),
         ({"dataframe_split": []}, JSON, 400, "`dataframe_split` is a JSON list: give an object"),
@@ -141,7 +141,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             400,
             "Row 1 of `data` is not a list of 1",
         ),
-        ({"dataframe_split": {"columns": ["a", "a"], "data": []}}, JSON, 400, "The column a is there more than once"),
+        ({"dataframe_split": {"columns": ["a", "a"], "data": []}}, JSON, 400, "The column a occurs more than once"),
         ({"dataframe_split": {"columns": ["a"], "rows": []}}, JSON, 400, "`dataframe_split` has 'rows'"),
         ({"dataframe_records": [1]}, JSON, 400, "`dataframe_records` holds a row that is not a JSON object"),
         ({"inputs": {"price": [1], "age": [1, 2]}}, JSON, 400, "differ in length"),
@@ -153,8 +153,13 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             r"lacks the columns price, user, item, genres of shop/2: it",
         ),
         ({"inputs": [{**ROW, "price": {}}]}, JSON, 400, "The column price holds a JSON object"),
-        ({"inputs": [{**ROW, "price": [1]}]}, JSON, 400, "The column price holds lists: give one number"),
-        ({"inputs": [{**ROW, "item": "\ud800"}]}, JSON, 400, "The body is not JSON .*surrogates not allowed"),
+        (
+            {"inputs": [{**ROW, "price": [1]}]},
+            JSON,
+            400,
+            "The column price holds lists, but the model reads single values",
+        ),
+        ({"inputs": [{**ROW, "item": "\ud800"}]}, JSON, 400, "The request body is not JSON .*surrogates not allowed"),
         ({"inputs": [{**ROW, "genres": nested(900)}]}, JSON, 400, "The column genres holds lists of lists"),
         (
             {"inputs": [{f"a{place}": 1} for place in range(1_100)]},
@@ -166,11 +171,11 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             {"dataframe_split": {"columns": [*map(str, range(30_000)), "7"], "data": []}},
             JSON,
             400,
-            "The column 7 is there more than once",
+            "The column 7 occurs more than once",
         ),
         ({"inputs": [ROW] * 401}, JSON, 413, "has 401 rows, at most 400 are scored at once"),
         (" " * 300_000, JSON, 413, "has 300,000 bytes, at most 262,144 are taken"),
-        ("{}", {}, 415, "The content type is ''"),
+        ("{}", {}, 415, "The content type '' is not supported"),
         (
             "{}",
             {"content-type": "application/xml"},
@@ -178,7 +183,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             "The content type is 'application/xml': send application/json",
         ),
         ("{}", {"content-type": "application/json; charset=latin-1"}, 415, "leave it out, or send charset=utf-8"),
-        ("{}", {**JSON, "content-encoding": "gzip"}, 415, "The body is compressed"),
+        ("{}", {**JSON, "content-encoding": "gzip"}, 415, "The request body is compressed"),
         ("", {"content-type": "text/csv"}, 400, "cannot be read as CSV"),
         ("a,b\n1,2,3\n", {"content-type": "text/csv"}, 400, "cannot be read as CSV"),
         ("x", PARQUET, 400, "cannot be read as Parquet"),
@@ -256,7 +261,7 @@ def test_other_addresses_models_and_hosts_are_refused(client: TestClient) -> Non
         assert "There is nothing at GET /" in answer.json()["message"]
     strange = client.get("/version", headers={"host": "evil.example:8080"})
     assert strange.status_code == 421
-    assert "This server is not 'evil.example'" in strange.json()["message"]
+    assert "The request names the unknown host 'evil.example'" in strange.json()["message"]
     assert client.get("/ping", headers={"host": "10.0.0.7"}).status_code == 200  # as probes ask
 
 

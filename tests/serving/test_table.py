@@ -51,7 +51,7 @@ def test_whole_numbers_beside_null_stay_whole_and_longer_ones_become_texts() -> 
     ("values", "told"),
     [
         ([{"a": 1}], "holds a JSON object"),
-        ([[1], 2], "holds lists beside other values"),
+        ([[1], 2], "mixes lists with other values"),
         ([[[1]]], "holds lists of lists"),
         ([[{}]], "holds a JSON object"),
     ],

@@ -90,7 +90,7 @@ def test_finished_run_leaves_nothing_to_resume(dataset: Dataset) -> None:
 def test_same_training_twice_at_once_is_refused(dataset: Dataset) -> None:
     with (
         RunState(TrainRequest(), dataset, "host"),
-        pytest.raises(RequestError, match="already running"),
+        pytest.raises(RequestError, match="already runs"),
         RunState(TrainRequest(), dataset, "host"),
     ):
         pass

@@ -44,7 +44,7 @@ def test_a_long_one_tries_all_and_a_later_attempt_computes_alike(
     monkeypatch.setattr(training_passes, "passes_of", lambda _: pytest.fail("tried again"))
     assert try_training_passes(job, compilation(10.0), tmp_path, "dcnv2") == found
     (tmp_path / training_passes.FILE).write_text('{"rewriting": 3}')
-    with pytest.raises(CheckpointError, match="does not say how the training was computed"):
+    with pytest.raises(CheckpointError, match="does not record which optimisation passes"):
         try_training_passes(job, compilation(10.0), tmp_path, "dcnv2")
 
 

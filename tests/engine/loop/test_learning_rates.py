@@ -184,9 +184,9 @@ def test_compiled_the_rates_change_without_compiling_again(dataset: Dataset, opt
     ("changes", "words"),
     [
         ({"learning_rate_schedule": "plato"}, "There is no learning rate schedule 'plato'"),
-        ({"plateau_factor": 1.0}, "plateau_factor 1 does not lower"),
-        ({"warmup_epochs": -1.0}, "warmup_epochs -1 are no passes"),
-        ({"cosine_epochs": 0}, "cosine_epochs 0 are no passes"),
+        ({"plateau_factor": 1.0}, "plateau_factor is 1"),
+        ({"warmup_epochs": -1.0}, "warmup_epochs, is -1"),
+        ({"cosine_epochs": 0}, "cosine_epochs, is 0"),
     ],
 )
 def test_what_is_no_schedule_is_refused(dataset: Dataset, changes: dict[str, object], words: str) -> None:

@@ -237,7 +237,7 @@ def test_a_loss_that_is_no_number_names_its_step_and_keeps_the_last_checkpoint(
     arguments = {"checkpoint_directory": directory, "checkpoint_steps": 1}
     with pytest.raises(TrainingError) as first:
         train_on(broken_dataset, on_step=lambda step, _: steps.append(step), **arguments)
-    assert f"The loss of step {steps[-1] + 1} is nan" in str(first.value)
+    assert f"The training loss of step {steps[-1] + 1} is nan" in str(first.value)
     assert "last good checkpoint" in str(first.value)
     kept = json.loads((directory / "checkpoint.json").read_text())["state"]["step"]
     assert 0 < kept <= steps[-1]

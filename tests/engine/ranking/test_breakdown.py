@@ -100,5 +100,5 @@ def test_figures_in_mlflow_have_the_same_names_for_the_result_and_its_baselines(
 
 
 def test_a_part_without_any_known_positive_is_refused() -> None:
-    with pytest.raises(DataError, match="The test part holds no positive"):
+    with pytest.raises(DataError, match="No row of the test part is a positive"):
         break_down(ranker_of(torch.zeros(USERS, ITEMS)), pairs_of(set()), pairs_of(set()), name="test")

@@ -156,7 +156,7 @@ def test_a_loss_that_is_no_number_is_said(data: RankingData) -> None:
 @pytest.mark.parametrize(
     ("execution", "schedule", "message"),
     [
-        (Execution(precision="bf16"), Schedule(), "trained in fp32, not in bf16"),
+        (Execution(precision="bf16"), Schedule(), "trained in fp32 only, not in bf16"),
         (EXECUTION, Schedule(max_epochs=0), "at least one epoch"),
     ],
 )

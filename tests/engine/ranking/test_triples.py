@@ -69,7 +69,7 @@ def test_edges_of_a_user_who_chose_everything_are_left_out() -> None:
     batches = TripleBatches(graph, 8)
     assert batches.batch(0, 0).users.tolist() == [2]
     whole = Graph(users=2, items=3, edge_users=np.array([1, 1]), edge_items=np.array([1, 2]))
-    with pytest.raises(DataError, match="nothing to rank"):
+    with pytest.raises(DataError, match="no negative can be sampled"):
         TripleBatches(whole, 8)
 
 

@@ -131,5 +131,5 @@ def test_what_cannot_be_is_said(home: Path, tmp_path: Path, monkeypatch: pytest.
         raise FileNotFoundError
 
     monkeypatch.setattr(Dataset, "load", none)
-    with pytest.raises(DataError, match="not in the cache any more"):
+    with pytest.raises(DataError, match="no longer in the cache"):
         compress_flow.fn(CompressRequest(model="shop/1"))

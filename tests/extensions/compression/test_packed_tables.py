@@ -38,7 +38,7 @@ def test_tables_in_few_bits_score_bit_by_bit_as_unpacked(tmp_path: Path, bits: i
         for batch in (1, 100):
             assert torch.equal(found(*inputs(batch, batch)), whole(*inputs(batch, batch)))
     assert len(forms) > 1, "more memory unpacks more"
-    with pytest.raises(RequestError, match="The packed tables of this model need"):
+    with pytest.raises(RequestError, match="The compressed tables of this model need"):
         load_stored_model(tmp_path, 20_000)
 
 

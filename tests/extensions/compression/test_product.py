@@ -84,5 +84,5 @@ def test_what_is_loaded_later_counts() -> None:
     ],
 )
 def test_forms_that_do_not_exist_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="product layer"):
+    with pytest.raises(ValueError, match="product-quantised layer"):
         ProductLinear.empty(nn.Linear(8, 8), **options)

@@ -25,9 +25,9 @@ def test_a_value_comes_back(folder: Path) -> None:
 def test_a_folder_that_others_can_open_is_refused(folder: Path, mode: int) -> None:
     write_private(1, folder / "value")
     folder.chmod(mode)
-    with pytest.raises(TrainingError, match="others could change"):
+    with pytest.raises(TrainingError, match="other users could change"):
         read_private(folder / "value")
-    with pytest.raises(TrainingError, match="others could change"):
+    with pytest.raises(TrainingError, match="other users could change"):
         write_private(2, folder / "other")
 
 
@@ -35,7 +35,7 @@ def test_a_file_that_others_can_write_or_own_is_refused(folder: Path, monkeypatc
     path = folder / "value"
     write_private(1, path)
     path.chmod(0o602)
-    with pytest.raises(TrainingError, match="others could change"):
+    with pytest.raises(TrainingError, match="other users could change"):
         read_private(path)
     path.chmod(0o600)
     monkeypatch.setattr("os.geteuid", lambda: 12_345)

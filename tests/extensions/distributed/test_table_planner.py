@@ -68,7 +68,7 @@ def test_a_plan_of_these_tables_is_handed_on_in_their_order(dataset: Any, tmp_pa
     ("table", "told"),
     [
         ({"single0": TablePlacement(rows=7, width=16, kind="row_wise")}, "its table 'single0' has 7 rows"),
-        ({"other": TablePlacement(rows=7, width=16, kind="row_wise")}, "the model has no table 'other'"),
+        ({"other": TablePlacement(rows=7, width=16, kind="row_wise")}, "which has a table 'other'"),
     ],
 )
 def test_a_plan_of_other_tables_is_refused(

@@ -75,18 +75,18 @@ def test_watts_that_the_file_does_not_give_are_the_catalogues(tmp_path: Path) ->
     ("text", "complaint"),
     [
         ("machines: []", "it has no machines"),
-        ("machines: [{name: a}, {name: a}]", "two machines are called 'a'"),
+        ("machines: [{name: a}, {name: a}]", "two machines of the cluster are called 'a'"),
         ("machines: [{name: a, cont: 3}]", "did you mean count"),
         ("machines: [{name: a, count: 0}]", "count in entry 1 of machines is 0: give a number above 0"),
         ("machines: [{name: a}]\noutages: [{machine: b, begin_seconds: 1}]", "names the unknown machine 'b'"),
-        ("machines: [{name: a, server: s, memory_gib: 1}, {name: b, server: s}]", "'a' and 'b' are of one server"),
+        ("machines: [{name: a, server: s, memory_gib: 1}, {name: b, server: s}]", "'a' and 'b' belong to one server"),
         ("machines: [{name: a, count: 1000000000000000}]", "count in entry 1 of machines is 1000000000000000"),
         ("machines: [{name: a, memory_gib: .inf}]", "give a finite number"),
         (
             "machines: [{name: a}]\noutages: [{machine: a, begin_seconds: 1e+300}]",
             "begin_seconds in entry 1 of outages",
         ),
-        ('machines: [{name: "\\e[2Ja"}]', r"printable characters, and '\\x1b\[2Ja' is not"),
+        ('machines: [{name: "\\e[2Ja"}]', r"printable characters, unlike '\\x1b\[2Ja'"),
         ("- 1", "holds no keys"),
     ],
 )
@@ -114,10 +114,10 @@ def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complain
         (
             "j.yaml",
             "jobs: [{name: a, train_seconds: {x: 1}, accelerators: {x: 2}, speedups: {1: 0.5}}]",
-            "job 'a': speedups are those",
+            "job 'a': speedups apply when",
         ),
-        ("j.csv", "a,b\n1,2\n", "columns of no known trace"),
-        ("j.csv", "job_id,num_gpu,submit_time,duration\n", "has no jobs"),
+        ("j.csv", "a,b\n1,2\n", "match no known trace format"),
+        ("j.csv", "job_id,num_gpu,submit_time,duration\n", "has no job"),
         ("j.trace", "x\n", "needs simulation_throughputs.json"),
     ],
 )
@@ -135,7 +135,11 @@ def test_jobs_for_accelerators_that_are_not_there_are_named(tmp_path: Path) -> N
 def test_policies_are_named_once_and_known() -> None:
     assert policy_names("fifo, dally") == ["fifo", "dally"]
     assert policy_names("all") == list(POLICIES)
-    for text, complaint in (("fifo,fifo", "twice"), (",", "no policy is given"), ("dalli", "did you mean dally")):
+    for text, complaint in (
+        ("fifo,fifo", "twice"),
+        (",", "no scheduling policy is given"),
+        ("dalli", "did you mean dally"),
+    ):
         with pytest.raises(RequestError, match=complaint):
             policy_names(text)
 
@@ -148,8 +152,8 @@ def test_what_can_never_run_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
         check_fit(jobs, cluster)
     jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: fat, train_seconds: {A100: 6}, server_memory_gib: 9}]"))
     small = read_cluster(write(tmp_path, "s.yaml", "machines: [{name: m, accelerator: A100, memory_gib: 8}]"))
-    with pytest.raises(RequestError, match="job 'fat' needs 9 GiB of its server's memory for each process"):
+    with pytest.raises(RequestError, match="job 'fat' needs 9 GiB of server memory for each process"):
         check_fit(jobs, small)
     limited = read_cluster(write(tmp_path, "d.yaml", "power_limit_watts: 900\nmachines: [{name: m, accelerator: odd}]"))
-    with pytest.raises(RequestError, match="needs what odd draws"):
+    with pytest.raises(RequestError, match="needs the power of odd"):
         check_fit([], limited)

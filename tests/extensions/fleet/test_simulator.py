@@ -56,7 +56,7 @@ def test_an_outage_costs_what_came_after_the_last_checkpoint_and_the_restart() -
 
 def test_machines_that_never_return_are_said_to_be_needed() -> None:
     cluster = Cluster(machines=(Machine(name="m"),), outages=(Outage(machine="m", begin_seconds=5),))
-    with pytest.raises(InfeasibleError, match="1 jobs, such as 'a', can never run"):
+    with pytest.raises(InfeasibleError, match="1 jobs, such as 'a', cannot run"):
         simulate([Job("a", 0.0, 1, Iterations(100, {"": 1.0}))], cluster, make_policy("fifo"))
 
 

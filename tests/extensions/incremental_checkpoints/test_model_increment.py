@@ -120,5 +120,5 @@ def test_tables_in_fp16_come_back_whatever_those_before_were_kept_in(before: str
 def test_an_increment_of_other_models_is_refused() -> None:
     former, shared = model(8, 1), same_ids(8, list(range(8)))
     increment, _ = difference(model(8, 2), former, shared)
-    with pytest.raises(CheckpointError, match="is one of other models"):
+    with pytest.raises(CheckpointError, match="belongs to other models"):
         apply_delta(former, model(4, 3), shared, increment)

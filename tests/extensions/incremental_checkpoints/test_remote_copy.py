@@ -203,7 +203,7 @@ def test_copies_are_removed(elsewhere: type[Elsewhere], tmp_path: Path) -> None:
     ("address", "what"),
     [
         ("nowhere://folder", "Checkpoints cannot be copied to nowhere://folder"),
-        ("data:text/plain,words", "name an address that can be written to"),
+        ("data:text/plain,words", "name an address with permission to write"),
     ],
 )
 def test_an_address_that_nothing_can_be_written_to_is_refused(address: str, what: str) -> None:

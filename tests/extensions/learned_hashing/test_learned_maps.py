@@ -124,8 +124,8 @@ def test_a_night_keeps_the_map_of_its_champion_and_hashes_new_values(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"categorical": [{"column": "item", "learned_rows": 9, "hash_size": 9}]}, "hash_size or learned_rows"),
-        ({"vocabulary": {"learned_rows": 9, "hash_size": 9}}, "hash_size or learned_rows"),
+        ({"categorical": [{"column": "item", "learned_rows": 9, "hash_size": 9}]}, "hash_size and learned_rows"),
+        ({"vocabulary": {"learned_rows": 9, "hash_size": 9}}, "hash_size and learned_rows"),
         ({"categorical": [{"column": "item", "learned_rows": 1}]}, "learned_rows"),
         ({"categorical": [{"column": "item", "learned_rows": 9, "vectors": "v.csv"}]}, "learned_rows would map"),
         ({"categorical": [{"column": "item", "learned_rows": 9, "buckets": 4}]}, "learned_rows do not apply"),

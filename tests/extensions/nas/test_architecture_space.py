@@ -140,7 +140,7 @@ def test_shares_leave_rows_enough() -> None:
         ({"shares": {"item": ()}}, "The factor share_item "),
         ({"dims": {"usr": (4,)}}, "names a table 'usr': use 'user'"),
         ({"dims": {"seen": (4,)}}, "names a table 'seen'"),
-        ({"dims": {"user": (6,)}}, "The factor dim_user .* a width that no table has"),
+        ({"dims": {"user": (6,)}}, "The factor dim_user .* an impossible table width"),
         ({"shares": {"item": (0.0,)}}, "The factor share_item .* no share"),
     ],
 )
@@ -155,5 +155,5 @@ def test_what_is_fixed_is_in_every_architecture_unless_it_is_what_is_searched(tm
     space = ArchitectureSpace.for_dataset(dataset, overrides=overrides)
     spec, rates = space.build(space.defaults()[0])
     assert (spec.batch_norm, rates.dense_learning_rate) == (True, 0.005)
-    with pytest.raises(RequestError, match="chooses top_widths itself"):
+    with pytest.raises(RequestError, match="searches top_widths itself"):
         ArchitectureSpace.for_dataset(dataset, overrides=read_overrides("dlrm", ["top_widths=64"]))

@@ -415,7 +415,7 @@ def saved_state(*shapes, ranks=1):
         (saved_state((40, 50)), "does not fit its shape"),
         (saved_state((4, 4), (4,)), "other parameter groups"),
         (saved_state((4, 4), ranks=2), "part 0 of 2"),
-        (torch.optim.Adam(make((4, 4))).state_dict(), "not Shampoo's"),
+        (torch.optim.Adam(make((4, 4))).state_dict(), "not belong to Shampoo"),
     ],
 )
 def test_state_of_something_else_is_refused(state, message):

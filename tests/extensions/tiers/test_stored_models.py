@@ -104,7 +104,7 @@ def test_a_description_of_other_tables_is_refused(tmp_path: Path) -> None:
     described = read_json(path)
     described["members"][0]["embedding_dim"] = 12
     path.write_text(json.dumps(described))
-    with pytest.raises(CheckpointError, match="are those of another model"):
+    with pytest.raises(CheckpointError, match="belong to another model"):
         load_stored_model(tmp_path, MEMORY)
 
 

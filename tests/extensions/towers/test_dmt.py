@@ -109,9 +109,9 @@ def test_parts_are_even_and_hold_everything_once(count: int, parts: int) -> None
         ({"tower_fields": (("c0", "c1", "b0"), ("c2", "c3", "b0"))}, "'b0' is in 2 towers"),
         ({"tower_fields": (("c0", "c1", "b0", "c2", "c3"), ())}, "has no field"),
         ({"tower_kind": "mlp"}, "kind of tower 'mlp': use 'dlrm' or 'dcn'"),
-        ({"tower_vectors": 0}, "would give nothing"),
-        ({"tower_vectors": 0, "tower_kind": "dcn"}, "cannot give 0 vectors"),
-        ({"tower_field_vectors": 1, "tower_kind": "dcn"}, "does nothing in towers of kind 'dcn'"),
+        ({"tower_vectors": 0}, "have no output"),
+        ({"tower_vectors": 0, "tower_kind": "dcn"}, "cannot output 0 vectors"),
+        ({"tower_field_vectors": 1, "tower_kind": "dcn"}, "has no effect on towers of kind 'dcn'"),
         ({"tower_dim": 0}, "width 0"),
     ],
 )

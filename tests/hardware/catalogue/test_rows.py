@@ -51,7 +51,7 @@ def test_every_row_is_plausible_and_dated() -> None:
         ({"tdp_watts": 0}, "greater than 0"),
         ({"name": None}, "give either name"),
         ({"watts": 5}, "Extra inputs"),
-        ({"source": "hearsay"}, "source is not named"),
+        ({"source": "hearsay"}, "name no known source"),
     ],
 )
 def test_a_wrong_row_is_refused(change: dict[str, object], message: str) -> None:
@@ -175,8 +175,8 @@ class TestUserFile:
             ({"memory_bytes_per_second": float("inf")}, "field 'memory_bytes_per_second': .*finite"),
             ({"peak_flops_per_second": {"fp32": "fast"}}, "field 'peak_flops_per_second.fp32': .*give a number"),
             ({"peak_flops_per_second": {}}, "field 'peak_flops_per_second'"),
-            ({"source": "hearsay"}, "source is not named.*Acme X1"),
-            ({"aliases": ["H100"]}, "'H100' belongs to two rows"),
+            ({"source": "hearsay"}, "name no known source.*Acme X1"),
+            ({"aliases": ["H100"]}, "'H100' belongs to two catalogue rows"),
         ],
     )
     def test_a_wrong_row_is_refused_by_file_row_and_field(
@@ -195,9 +195,9 @@ class TestUserFile:
         ("text", "message"),
         [
             ("accelerators: [{memory_bytes: 5}]", "accelerators, row 1 has no name"),
-            ("accelerators: 5", "no sections but"),
-            ("gpus: []", "no sections but"),
-            ("- a\n- b", "no sections but"),
+            ("accelerators: 5", "unknown section"),
+            ("gpus: []", "unknown section"),
+            ("- a\n- b", "unknown section"),
             ("accelerators: [", "not valid YAML"),
         ],
     )

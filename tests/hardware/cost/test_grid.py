@@ -37,7 +37,7 @@ def test_a_file_is_averaged_over_the_hours_of_the_work_from_its_beginning_on(tmp
     [
         (dict.fromkeys(range(23), 1), "23 is missing"),
         (dict.fromkeys(range(25), 1), "24 is none"),
-        (dict.fromkeys(range(24), "much"), "both numbers"),
+        (dict.fromkeys(range(24), "much"), "both of numbers"),
         (dict.fromkeys(range(24), -1), "at least 0"),
     ],
 )

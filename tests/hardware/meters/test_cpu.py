@@ -109,13 +109,13 @@ class TestRapl:
         assert counter.joules() - before == pytest.approx(4.0)
 
     def test_counters_that_are_missing_are_refused_with_the_reason(self, zones: Path) -> None:
-        with pytest.raises(HardwareError, match="no RAPL counter can be read"):
+        with pytest.raises(HardwareError, match="no RAPL energy counter of this machine can be read"):
             RaplCounter()
         zones.mkdir()
         from zeus.device.cpu import rapl
 
         rapl.rapl_is_available.cache_clear()
-        with pytest.raises(HardwareError, match="lists no package"):
+        with pytest.raises(HardwareError, match="lists no processor package"):
             RaplCounter()
 
     def test_an_overflow_is_undone_at_once_and_without_another_process(self, zones: Path) -> None:

@@ -97,7 +97,7 @@ def test_without_the_counter_the_power_sensor_is_integrated(nvml: FakeNvml, code
     reading = device_reading(nvml)
     assert reading.method == "measured"
     assert reading.source.startswith("cuda:0: power sensor of the device")
-    assert "because the device's energy counter cannot be read" in reading.source
+    assert "because the energy counter of the GPU cannot be read" in reading.source
 
 
 def test_a_counter_that_stands_still_in_a_short_window_is_not_taken_for_zero(nvml: FakeNvml) -> None:
@@ -118,8 +118,8 @@ def test_without_counter_and_sensor_the_utilisation_is_taken_and_called_an_estim
     reading = device_reading(nvml)
     assert reading.method == "estimated"
     assert "utilisation of the device times its design power of 300 W (default power limit" in reading.source
-    assert "energy counter cannot be read" in reading.source
-    assert "power sensor cannot be read" in reading.source
+    assert "energy counter of the GPU cannot be read" in reading.source
+    assert "power sensor of the GPU cannot be read" in reading.source
 
 
 @pytest.mark.parametrize(("percent", "watts"), [(0, IDLE_SHARE * 300), (100, 300), (50, (IDLE_SHARE + 1) / 2 * 300)])
@@ -135,7 +135,7 @@ def test_the_design_power_comes_from_the_catalogue_where_the_driver_does_not_tel
     nvml.refuse("nvmlDeviceGetPowerManagementDefaultLimit")
     assert "300 W (catalogue row NVIDIA Tesla V100 SXM2 16GB)" in GpuUtilisationEstimate("cuda:0").description
     nvml.name = "NVIDIA Graphics Device"
-    with pytest.raises(HardwareError, match="design power of the device is unknown"):
+    with pytest.raises(HardwareError, match="design power of the GPU is unknown"):
         GpuUtilisationEstimate("cuda:0")
 
 

@@ -75,7 +75,7 @@ def test_a_counter_that_was_reset_in_between_is_noticed() -> None:
 
 
 def test_without_any_source_energy_is_unavailable_and_not_zero() -> None:
-    reading = metered(refused=["no RAPL counter can be read (permission denied)"]).reading
+    reading = metered(refused=["no RAPL energy counter of this machine can be read (permission denied)"]).reading
     assert (reading.joules, reading.mean_watts, reading.method) == (None, None, "unavailable")
     assert "permission denied" in reading.source
 

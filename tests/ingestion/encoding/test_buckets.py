@@ -124,8 +124,8 @@ def test_every_number_of_a_criteo_log(tmp_path: Path, criteo_file: Path, ingest_
         ({"column": "price", "buckets": 1}, "2 to 65,536 buckets"),
         ({"column": "price", "buckets": [3, 2]}, "ascending order"),
         ({"column": "price", "buckets": [1, float("inf")]}, "ascending order"),
-        ({"column": "price"}, "takes buckets"),
-        ([{"column": "price", "buckets": 3}, "price"], "named twice: price"),
+        ({"column": "price"}, "has buckets"),
+        ([{"column": "price", "buckets": 3}, "price"], "listed twice in the schema: price"),
     ],
 )
 def test_faults_are_one_sentence(tmp_path: Path, numeric: Any, fault: str) -> None:

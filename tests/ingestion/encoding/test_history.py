@@ -207,7 +207,7 @@ def test_a_frame_to_be_scored_may_bring_a_built_history_or_not(ingest_file: Inge
         ({"column": "seen", "by": "session"}, "needs `items`"),
         ({"column": "seen", "items": "price", "by": "session"}, "must be one of the columns under `categorical`"),
         ({"column": "seen", "items": "item", "by": "click"}, "cannot be built by the label"),
-        ({"column": "seen", "items": "item", "min_count": 3}, "has the ids of item"),
+        ({"column": "seen", "items": "item", "min_count": 3}, "shares the ids of item"),
         ({"column": "seen", "positives_only": True}, "needs a sequence with `by`"),
         ({"column": "seen", "length": 0}, "greater than or equal to 1"),
         ({"column": "item", "items": "item", "by": "session"}, "named twice: item"),
@@ -221,7 +221,7 @@ def test_a_sequence_that_means_nothing_is_refused(sequence: dict[str, Any], mess
 def test_a_built_sequence_needs_a_time_and_its_user_column(ingest_file: Ingest, tmp_path: Path) -> None:
     log_of_sessions().write_parquet(tmp_path / "log.parquet")
     untimed = {name: value for name, value in BUILT.items() if name != "time"}
-    with pytest.raises(DataError, match="built by session and needs `time`"):
+    with pytest.raises(DataError, match="built by session, needs `time`"):
         ingest_file(tmp_path / "log.parquet", untimed)
     log_of_sessions().drop("session").write_parquet(tmp_path / "log.parquet")
     with pytest.raises(DataError, match="lacks the columns session"):

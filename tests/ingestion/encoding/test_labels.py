@@ -141,14 +141,14 @@ def test_two_labels_may_be_two_thresholds_of_one_column(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": "spent"}, "not both"),
+        ({"label": "spent"}, "has both `label` and `labels`"),
         ({"labels": ["click", "click"]}, "share a name: click"),
         ({"labels": ["click", "a b"]}, "'a b' a `name` of letters"),
         ({"labels": ["click", {"column": "spent", "name": "a b"}]}, "name in entry 2 of labels is 'a b'"),
         ({"labels": ["click", "user"]}, "named twice: user"),
         ({"weight": "click"}, "named twice: click"),
         ({"weight": "user"}, "named twice: user"),
-        ({"weight": "when", "time": "when"}, "the weight cannot be the time"),
+        ({"weight": "when", "time": "when"}, "the column of weights cannot be the time"),
         ({"labels": []}, "label"),
     ],
 )

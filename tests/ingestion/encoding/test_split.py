@@ -42,7 +42,7 @@ def test_time_cuts_meet_the_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_few_times_are_refused() -> None:
-    with pytest.raises(DataError, match="2 different times"):
+    with pytest.raises(DataError, match="2 different readable times"):
         TimeSplit.fit([np.array([1.0, 2.0, 2.0])], Split())
 
 

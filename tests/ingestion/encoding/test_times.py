@@ -121,7 +121,7 @@ def test_what_all_values_together_tell() -> None:
 
 @pytest.mark.parametrize("form", ["fortnights", ""])
 def test_a_format_that_is_none_is_refused(form: str) -> None:
-    with pytest.raises(ValueError, match="is not known, use seconds, "):
+    with pytest.raises(ValueError, match="of the time: use seconds, "):
         Schema.model_validate({"label": "click", "numeric": ["price"], "time": {"column": "t", "format": form}})
 
 

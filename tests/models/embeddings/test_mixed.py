@@ -188,5 +188,5 @@ def test_tables_that_cannot_be_built_are_refused(options: dict, words: str) -> N
 
 def test_a_cache_is_refused(tmp_path: Path) -> None:
     cache = EmbeddingCache(rows=8, window_batches=2, directory=tmp_path)
-    with pytest.raises(RequestError, match="in a file are of one width"):
+    with pytest.raises(RequestError, match="in a file need one width"):
         build_model(SPEC, FEATURES, cache=cache)

@@ -179,10 +179,10 @@ def test_recurrent_steps_are_counted() -> None:
     ("options", "features", "message"),
     [
         ({}, Features(dense=(), categorical=FEATURES.categorical[:1]), "has none: name one under `sequences`"),
-        ({"encoder": "rnn"}, FEATURES, "'rnn' is not known: use gru or lstm"),
-        ({"encoder_output": "first"}, FEATURES, "'first' is not known"),
-        ({"encoder_widths": ()}, FEATURES, "are no layers"),
-        ({"encoder_widths": (4, 0)}, FEATURES, "are no layers"),
+        ({"encoder": "rnn"}, FEATURES, "'rnn': use gru or lstm"),
+        ({"encoder_output": "first"}, FEATURES, "encoder_output 'first'"),
+        ({"encoder_widths": ()}, FEATURES, "widths of layers in encoder_widths"),
+        ({"encoder_widths": (4, 0)}, FEATURES, "widths of layers in encoder_widths"),
         ({}, Features(dense=(), categorical=FEATURES.categorical[1:]), "'seen' shares the table of 'item': put it"),
     ],
 )

@@ -64,5 +64,5 @@ def test_layers_are_stacked_below_the_mlp_and_raise_the_order() -> None:
 
 @pytest.mark.parametrize("option", ["interaction_layers", "machine_vectors", "linear_vectors", "machine_rank"])
 def test_a_layer_of_nothing_is_refused(option: str) -> None:
-    with pytest.raises(RequestError, match=f"A wukong with {option} = 0 is none: use at least 1"):
+    with pytest.raises(RequestError, match=f"The option {option} of the model wukong is 0: use at least 1"):
         build_model(model_spec("wukong", **{option: 0}), features_of(0, 3), seed=0)

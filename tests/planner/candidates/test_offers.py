@@ -154,17 +154,20 @@ class TestLimitsThatNothingCanKeep:
     def test_a_price_below_every_price(self) -> None:
         cheapest = catalogue_offers("L4", LOCAL)[0].price_per_hour
         assert self.message(SelectRequest(limits=Limits(max_cost_per_hour=0.01))) == (
-            f"--max-cost-per-hour 0.01 is below every price, the lowest being {cheapest:g} for NVIDIA L4: raise it."
+            f"--max-cost-per-hour 0.01 is below the price of every accelerator; "
+            f"the lowest is {cheapest:g} for NVIDIA L4: raise the limit."
         )
 
     def test_power_below_rest(self) -> None:
         assert self.message(SelectRequest(limits=Limits(max_watts=5))).startswith(
-            "--max-watts 5 is below the idle power of every accelerator, the lowest being "
+            "--max-watts 5 is below the idle power of every accelerator; the lowest is "
         )
 
     def test_cost_without_any_price(self) -> None:
         request = SelectRequest(objective="cost")
-        with pytest.raises(RequestError, match=r"^--objective cost needs a price, but no price is known: add --price"):
+        with pytest.raises(
+            RequestError, match=r"^--objective cost needs the price of an accelerator, but none is known: add --price"
+        ):
             check_limits(request, local_offers(LOCAL, None))
 
     def test_limits_that_something_can_keep_are_let_through(self) -> None:

@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 def test_a_storage_without_its_driver_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TrackingError, match="The search's storage oracle://") as caught:
+    with pytest.raises(TrackingError, match="The database oracle://") as caught:
         open_study(storage_address(tmp_path, "oracle://me:secret@nowhere/db"), SPACE)
     assert "secret@" not in str(caught.value)
 
@@ -181,7 +181,7 @@ def test_a_full_disk_is_said(address: str) -> None:
 
 def test_an_empty_space_is_refused_by_the_name_of_its_factor() -> None:
     empty = SPACE.model_copy(update={"embedding_dims": ()})
-    with pytest.raises(RequestError, match="since embedding_dim has no values"):
+    with pytest.raises(RequestError, match="factor embedding_dim of the search space has no values"):
         check_not_empty(empty)
     check_not_empty(SPACE)
 

@@ -59,7 +59,7 @@ def test_cores_that_the_placement_leaves_are_used(monkeypatch: pytest.MonkeyPatc
 def test_a_gpu_takes_one_trial_at_a_time() -> None:
     placement = PLACEMENT.model_copy(update={"accelerator": "cuda:0"})
     count = torch.cuda.device_count() + 1
-    with pytest.raises(RequestError, match=rf"{count} parallel trials need one GPU each"):
+    with pytest.raises(RequestError, match=rf"{count} parallel trials needs a GPU"):
         ThisMachine().executors(placement, count)
 
 

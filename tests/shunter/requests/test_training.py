@@ -34,9 +34,9 @@ def test_weights_are_read_back_as_they_are_written(weights: dict[Objective, floa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("speed", "'speed' is unknown, use one of time, energy, cost"),
+        ("speed", "'speed' is unknown: use one of time, energy, cost"),
         ("", "'' is unknown"),
-        ("time,time=2", "time is weighted twice"),
+        ("time,time=2", "the objective time has two weights"),
         ("time=fast", "the weight 'fast' of time is not a number"),
         ("time=-1", "the weight -1 of time must be positive"),
         ("energy=inf", "the weight inf of energy must be positive"),
@@ -52,9 +52,9 @@ def test_weights_that_mean_nothing_are_named(text: str, message: str) -> None:
 )
 def test_what_concerns_cost_needs_a_price_where_only_this_machine_can_be_chosen(options: dict[str, Any]) -> None:
     here: dict[str, Any] = {**options, "offers": "local"}
-    with pytest.raises(ValidationError, match="requires the price of this machine: add --price-per-hour"):
+    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
         TrainRequest(**options)
-    with pytest.raises(ValidationError, match="requires the price of this machine: add --price-per-hour"):
+    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
         SelectRequest(**here)
     TrainRequest(**options, price_per_hour=1)
     SelectRequest(**here, price_per_hour=1)
@@ -92,7 +92,7 @@ def test_trials_end_a_search_unless_its_own_budget_does(asked: dict[str, float],
         ({"search_kwh": 2, "limits": Limits(max_kwh=1)}, "--search-kwh 2 is more than --max-kwh 1"),
         (
             {"search_method": "dnas", "search_space": "settings"},
-            "dnas searches the space architecture alone",
+            "dnas supports only the search space architecture",
         ),
         ({"search_minutes": 0}, "greater than 0"),
         ({"parallel_trials": 0}, "greater than or equal to 1"),

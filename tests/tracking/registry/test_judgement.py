@@ -62,9 +62,9 @@ def test_neighbours_that_depend_on_each_other_widen_the_interval() -> None:
 
 def test_predictions_that_are_no_numbers_and_no_rows_are_said() -> None:
     good, bad = np.ones(3), np.array([1.0, np.nan, 1.0])
-    with pytest.raises(TrainingError, match="challenger's predictions"):
+    with pytest.raises(TrainingError, match="challenger predicts"):
         compare_losses(good, bad, margin=0, confidence=0.95, seed=0)
-    with pytest.raises(DataError, match="champion's predictions"):
+    with pytest.raises(DataError, match="champion predicts"):
         compare_losses(bad, good, margin=0, confidence=0.95, seed=0)
     with pytest.raises(DataError, match="no row"):
         compare_losses(np.empty(0), np.empty(0), margin=0, confidence=0.95, seed=0)

@@ -49,5 +49,5 @@ def test_no_ray_that_others_could_reach_is_started(address: str, monkeypatch: py
         raise AssertionError("Ray was started")
 
     monkeypatch.setattr(ray, "init", start)
-    with pytest.raises(HardwareError, match="starts none"), connected(address):
+    with pytest.raises(HardwareError, match="does not start one"), connected(address):
         pass

@@ -143,5 +143,5 @@ def test_a_plan_of_unequal_parts_says_so_and_is_read_again(tmp_path: Path) -> No
     assert read_plan(path) == plan
     equal = plan.model_copy(update={"samples": ()})
     assert ("samples", "equal", f"{plan.samples[0]}, {plan.samples[1]}") in list(differences(equal, plan))
-    with pytest.raises(ValueError, match="samples has to name a part for each"):
+    with pytest.raises(ValueError, match="must give a part of the batch to each"):
         Plan.model_validate(plan.model_dump() | {"samples": (1, 2)})

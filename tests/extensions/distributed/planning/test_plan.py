@@ -64,10 +64,10 @@ def test_a_plan_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ("{rows: 9, width: 4, kind: table_wise, devices: [4]}", "names device 4 and there are 0 to 3"),
-        ("{rows: 9, width: 4, kind: table_wise}", "names 0 devices: name one"),
+        ("{rows: 9, width: 4, kind: table_wise, devices: [4]}", "names device 4, but the devices are 0 to 3"),
+        ("{rows: 9, width: 4, kind: table_wise}", "names 0 devices: name exactly one"),
         ("{rows: 9, width: 4, kind: row_wise, devices: [0]}", "leave its devices out"),
-        ("{rows: 9, width: 5, kind: column_wise, devices: [0, 1]}", "number divides its width 5"),
+        ("{rows: 9, width: 5, kind: column_wise, devices: [0, 1]}", "number of devices that divides its width 5"),
         ("{rows: 9, width: 4, kind: table_row_wise, devices: [1, 2]}", "name the devices of one whole host"),
         ("{rows: 9, width: 4, kind: grid_shard, devices: [0, 1, 2]}", "name the devices of whole hosts"),
         ("{rows: 9, width: 4, kind: row_wise, replicated_rows: 9}", "replicates 9 of 9 rows"),
@@ -94,9 +94,9 @@ def test_a_plan_of_another_model_is_refused_by_the_first_difference() -> None:
     check_fits(plan, [("x", 9, 4)])
     with pytest.raises(RequestError, match="its table 'x' has 9 rows of 4 numbers, the model's 10 of 4"):
         check_fits(plan, [("x", 10, 4)])
-    with pytest.raises(RequestError, match="it has no table 'y'"):
+    with pytest.raises(RequestError, match="it lacks the table 'y'"):
         check_fits(plan, [("x", 9, 4), ("y", 1, 1)])
-    with pytest.raises(RequestError, match="the model has no table 'x'"):
+    with pytest.raises(RequestError, match="which has a table 'x'"):
         check_fits(plan, [])
 
 

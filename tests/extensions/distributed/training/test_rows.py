@@ -82,7 +82,7 @@ def test_parts_laid_one_upon_the_other_are_the_table(
 def test_a_table_that_is_not_covered_is_said(tmp_path: Path) -> None:
     shards = divided(torch.zeros(ROWS, WIDTH), torch.zeros(ROWS), ([5], []))
     part = written(tmp_path, "0", "full", shards[:1], None)
-    with pytest.raises(CheckpointError, match="holds 0 of the 56 weights of a part of table 0"):
+    with pytest.raises(CheckpointError, match="holds 0 of the 56 weights of a shard of table 0"):
         load_parts(shards, tmp_path, [part])
 
 

@@ -111,7 +111,9 @@ def test_cores_and_gpu_of_one_server_train_side_by_side_within_its_memory() -> N
 
 def test_what_needs_more_memory_than_any_server_gives_out_is_refused() -> None:
     there = machines([one := job("big", 10, server_memory_gib=9.0)], GPU_OF_BOX, CORES_OF_BOX)
-    with pytest.raises(RequestError, match="'big' needs 9 GiB of its server's memory for each process, and no machine"):
+    with pytest.raises(
+        RequestError, match="'big' needs 9 GiB of server memory for each process, and no suitable machine"
+    ):
         driver([one], there).run()
 
 
@@ -234,7 +236,7 @@ def test_when_nothing_is_left_that_could_take_a_job_the_fleet_ends_and_goes_on_l
     jobs = [job("a", 100, accelerators=2), job("b", 20)]
     kept: list[tuple[JobRecord, ...]] = []
     there = machines(jobs, ONE, TWO, happen={45.0: lambda all_: all_.lose("two")})
-    with pytest.raises(InfeasibleError, match=r"1 jobs, such as 'a', wait for a machine"):
+    with pytest.raises(InfeasibleError, match=r"1 jobs, such as 'a', have waited"):
         driver(jobs, there, keep=kept.append).run()
     there.up["two"] = TWO
     found = driver(jobs, there, kept=kept[-1])

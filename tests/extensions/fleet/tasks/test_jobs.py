@@ -48,7 +48,7 @@ def test_what_one_training_cannot_do_is_refused_by_the_name_of_the_job(tmp_path:
 def test_a_job_without_a_training_and_one_that_is_there_twice_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "jobs.yaml"
     path.write_text("jobs: [{name: a, train_seconds: {cpu: 60}}]\n")
-    with pytest.raises(RequestError, match="says nothing about what to train"):
+    with pytest.raises(RequestError, match="does not state what to train"):
         read_fleet_jobs(path)
     one = "{name: a, train_seconds: {cpu: 60}, train: {data: 'synthetic:2000'}}"
     path.write_text(f"jobs: [{one}, {one}]\n")
@@ -87,7 +87,10 @@ def test_a_fleet_is_found_again_by_its_jobs_and_its_failed_ones_are_tried_again(
         begun = open_record(state, lambda former: former or "run")
         left = [JobRecord(name="a", status=Status.FAILED, because="no"), JobRecord(name="b", status=Status.FINISHED)]
         state.remember("fleet", FleetRecord(begun_at=begun.begun_at, run_id="run", jobs=tuple(left)))
-        with pytest.raises(RequestError, match="The same fleet is already running"), fleet_state(asked, fresh=False):
+        with (
+            pytest.raises(RequestError, match="Another process already runs the same fleet"),
+            fleet_state(asked, fresh=False),
+        ):
             pass
     with fleet_state(asked, fresh=False) as state:
         assert state.resumed

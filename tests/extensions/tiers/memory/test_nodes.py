@@ -65,9 +65,9 @@ def test_a_tier_that_would_wear_out_is_not_planned() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("servers: {}", "describes no servers"),
-        (SHIPPED.read_text().replace("watts: 4200", "watts: -1"), "describes no servers \\(servers.hbm_dram.watts"),
-        ("servers: [1]", "describes no servers"),
+        ("servers: {}", "is invalid"),
+        (SHIPPED.read_text().replace("watts: 4200", "watts: -1"), "is invalid \\(servers.hbm_dram.watts"),
+        ("servers: [1]", "is invalid"),
         ("- a", "file of servers"),
     ],
 )
