@@ -67,16 +67,17 @@ def check_tables_fit(
     if asked is not None and TABLES_IN_FILES.load("cached_rows")(spec, features, asked) is not None:
         if asked > available_bytes:
             raise RequestError(
-                f"The embedding tables may take {asked:,} bytes, but {available_bytes:,} are left on "
-                f"{execution.device}: lower --embedding-memory."
+                f"--embedding-memory permits {asked:,} bytes of embedding tables, but only "
+                f"{available_bytes:,} bytes are free on {execution.device}: lower --embedding-memory."
             )
     elif sum(table_bytes) > available_bytes:
         owners = [field.name for field in features.categorical if field.table is None]
         most, rows, owner = max(zip(table_bytes, (table.rows for table in tables), owners, strict=True))
         raise TooLargeError(
-            f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows of the "
-            f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
-            f"embedding_dim, or keep the tables in a file with --embedding-memory{_or_in_half(spec)}."
+            f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows "
+            f"of the field {owner!r}, but only {available_bytes:,} bytes are free on {execution.device}: "
+            "lower that field's rows or embedding_dim, or store the tables in a file with "
+            f"--embedding-memory{_or_in_half(spec)}."
         )
 
 

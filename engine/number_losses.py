@@ -97,7 +97,9 @@ class Quantile(_Linear):
     def __init__(self, label: NumberLabel, parameter: float) -> None:
         super().__init__(label, parameter)
         if parameter >= 1:
-            raise RequestError(f"The loss {label.loss} does not suit: give a quantile between 0 and 1.")
+            raise RequestError(
+                f"The quantile of the loss {label.loss} is not between 0 and 1: give a number in that range."
+            )
 
     def of_errors(self, errors: Tensor) -> Tensor:
         """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
@@ -178,7 +180,10 @@ class Ordinal(NumberLoss):
 
     def outputs(self, predictions: Tensor) -> Tensor:
         """Return the outputs that predict some numbers; inverse of `predictions`."""
-        raise RequestError("A level has no single output: compare models of the loss ordinal by their losses.")
+        raise RequestError(
+            "The loss ordinal predicts a probability of each level and no single number: compare such models "
+            "by their loss."
+        )
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
         """Return the output `[]` of the best prediction that is the same for all rows."""
@@ -206,7 +211,7 @@ def describe_label(loss: str, labels: np.ndarray, column: str) -> NumberLabel:
         RequestError: The parameter does not suit the loss.
     """
     if not len(labels) or labels.min() == labels.max():
-        raise DataError(f"Every label of {column} is equal in the training part: check the label column in the schema.")
+        raise DataError(f"All labels of {column} in the training part are equal: check the label column in the schema.")
     mean, deviation = float(labels.mean(dtype=np.float64)), float(labels.std(dtype=np.float64))
     if parse_loss(loss).labels != "level":
         label = NumberLabel(loss=loss, center=mean, scale=deviation)
@@ -215,8 +220,8 @@ def describe_label(loss: str, labels: np.ndarray, column: str) -> NumberLabel:
     levels, counts = np.unique(labels, return_counts=True)
     if len(levels) > MOST_LEVELS:
         raise DataError(
-            f"{column} has {len(levels):,} different labels, more than the {MOST_LEVELS} levels of --loss {loss}: use "
-            "--loss mse."
+            f"The label {column} has {len(levels):,} different values, more than the {MOST_LEVELS} levels "
+            f"of --loss {loss}: use --loss mse."
         )
     shares = counts[::-1].cumsum()[::-1][1:] / len(labels)
     odds = tuple((np.log(shares) - np.log1p(-shares)).tolist())

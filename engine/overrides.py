@@ -58,7 +58,9 @@ def read_overrides(model: str, entries: Sequence[str]) -> Overrides:
     for entry in entries:
         name, _, text = entry.partition("=")
         if name in OWN_OPTIONS:
-            raise RequestError(f"The field {name} has an option of its own: use {OWN_OPTIONS[name]}.")
+            raise RequestError(
+                f"The setting {name} has an option of its own: use {OWN_OPTIONS[name]} instead of --set."
+            )
         if name == PATIENCE:
             found = Overrides(
                 architecture=found.architecture, learning=found.learning, patience=_value(Schedule, name, text)
@@ -147,11 +149,11 @@ def _value(kind: type, name: str, text: str) -> Any:
     try:
         value = TypeAdapter(hint).validate_python(_parsed(text.strip(), hint))
     except ValidationError:
-        raise RequestError(f"--set {name}={text} does not suit: give {_expected(hint)}.") from None
+        raise RequestError(f"--set {name}={text} has an unsuitable value: give {_expected(hint)}.") from None
     least = 1 if name == PATIENCE else 0
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, int | float) and not (math.isfinite(number) and number >= least):
-            raise RequestError(f"--set {name}={text} does not suit: give a number of at least {least}.")
+            raise RequestError(f"--set {name}={text} is too small: give a number of at least {least}.")
     return value
 
 

@@ -156,7 +156,7 @@ def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any,
     different = [what for what, (wanted, there) in asked.items() if wanted != there]
     if different:
         raise CheckpointError(
-            f"The folder {directory} holds another finished training run (it differs in {', '.join(different)}): "
-            f"use another folder."
+            f"The folder {directory} holds another finished training run (it differs in "
+            f"{', '.join(different)}): use another folder."
         )
     return found

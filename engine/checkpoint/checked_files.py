@@ -43,7 +43,8 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
         raise DamagedFileError(path, "it is missing") from error
     except OSError as error:
         raise CheckpointError(
-            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
+            f"The checkpoint file {path} cannot be read ({error.strerror}): restore the file, or train "
+            "again without it."
         ) from error
 
 
@@ -86,8 +87,8 @@ def replacing_durably(path: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk by the latter
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CheckpointError(
-            f"The file {path} cannot be written ({reason}): free some space there and resume; the earlier files "
-            "are kept."
+            f"The checkpoint file {path} cannot be written ({reason}): free some disk space and run the "
+            "same command again. Earlier checkpoints are kept."
         ) from error
 
 
@@ -104,5 +105,6 @@ def read_json(path: Path) -> dict[str, Any]:
         raise DamagedFileError(path, "it is missing") from error
     except OSError as error:
         raise CheckpointError(
-            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
+            f"The checkpoint file {path} cannot be read ({error.strerror}): restore the file, or train "
+            "again without it."
         ) from error

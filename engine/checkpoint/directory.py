@@ -263,8 +263,8 @@ class CheckpointDirectory(Generic[Trained]):
         different = sorted(key for key in self._identity if found.get(key) != self._identity[key])
         if different:
             raise CheckpointError(
-                f"The checkpoint {path} belongs to another training run (it differs in {', '.join(different)}): "
-                f"resume with the former settings or use another folder."
+                f"The checkpoint {path} belongs to another training run (it differs in "
+                f"{', '.join(different)}): resume with the former settings, or use another folder."
             )
 
     def _make_good(self) -> None:
@@ -415,7 +415,9 @@ class CheckpointDirectory(Generic[Trained]):
         """
         tables = tables_of(model)
         if tables is None:
-            raise CheckpointError(f"{self.path} has embedding tables, the model has none: start a new training run.")
+            raise CheckpointError(
+                f"The checkpoint in {self.path} has embedding tables, but the model has none: start a new training run."
+            )
         return ROW_TRACKERS.load("changed_rows")(tables, next(model.parameters()).device, self.checkpoint_settings)
 
     @contextmanager

@@ -124,7 +124,9 @@ class Generation:
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"The file {path} is not a checkpoint of this version ({error}).") from error
+            raise CheckpointError(
+                f"The file {path} is not a checkpoint of this version of Shunter ({error})."
+            ) from error
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
@@ -141,7 +143,9 @@ class Generation:
         for parts in (self.parts, self.best_parts):
             check_base_chain(parts, directory)
         if self.parts and {part.range for part in self.parts} != set(range(max(len(self.history), 1))):
-            raise CheckpointError(f"The checkpoint {directory} lacks the rows of a range of its tables: start anew.")
+            raise CheckpointError(
+                f"The checkpoint {directory} lacks a range of embedding rows: delete the checkpoint and train again."
+            )
         for file in self.files:
             check_file(directory / file.name, file.sha256)
 
@@ -178,15 +182,15 @@ def check_base_chain(parts: Sequence[Part], directory: Path) -> None:
     """
     if strange := {part.left_out for part in parts} - {"", RULE}:
         raise CheckpointError(
-            f"The checkpoint {directory} leaves out rows that this version would initialise "
-            f"differently ({min(strange)}): start "
-            "anew."
+            f"The checkpoint {directory} omits rows that this version of Shunter would initialise "
+            f"differently ({min(strange)}): delete the checkpoint and train again."
         )
     for number, part in enumerate(parts):
         if part.upon != hash_of(parts_of_range(parts[:number], part.range)):
             where = directory / part.files[0].name if part.files else directory
             raise CheckpointError(
-                f"The rows in {where} are based on another checkpoint than the list of files states: start anew."
+                f"The table rows in {where} are based on another checkpoint than its manifest states: "
+                "delete the checkpoint and train again."
             )
 
 
@@ -251,7 +255,9 @@ class GenerationsLayout:
         try:
             values = json_object(unseal(read(name)))
         except ValueError as error:
-            raise CheckpointError(f"The file {name} is damaged ({error}): delete its folder and train anew.") from error
+            raise CheckpointError(
+                f"The checkpoint file {name} is damaged ({error}): delete its folder and train again."
+            ) from error
         return {file.name: file.sha256 for file in Generation.of(values, Path(name)).files}
 
     def fetched(self, directory: Path, name: str) -> None:

@@ -63,8 +63,8 @@ def restore_rows(stored: QuantisedRows, bits: int, width: int) -> Tensor:
     expected = bytes_of_row(width, bits)
     if stored.codes.ndim != 2 or stored.codes.shape[1] != expected or len(stored.scale) != len(stored.codes):
         raise CheckpointError(
-            f"Rows of {width} numbers in {bits} bits take {expected} bytes each, and the checkpoint holds "
-            f"{tuple(stored.codes.shape)}: it belongs to another model."
+            f"The checkpoint belongs to another model: rows of {width} numbers in {bits} bits take "
+            f"{expected} bytes each, but the checkpoint holds {tuple(stored.codes.shape)}."
         )
     return _values(_unpack(stored.codes, bits, width), stored.scale.float(), stored.bias.float())
 

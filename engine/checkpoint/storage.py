@@ -249,7 +249,7 @@ def describing_a_model(path: Path) -> Iterator[None]:
         raise
     except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
         raise CheckpointError(
-            f"The file {path} does not describe a model of this version ({error}): save the model again."
+            f"The file {path} does not describe a model of this version of Shunter ({error}): save the model again."
         ) from error
 
 
@@ -270,8 +270,8 @@ def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:
     found = os.fstat(file.fileno()).st_size
     if named_bytes > found:
         raise CheckpointError(
-            f"The file {path} is damaged, or the weights in it are those of another model (it has {found:,} bytes, its "
-            f"description requires {named_bytes:,}): restore it or start anew."
+            f"The file {path} is damaged, or holds the weights of another model (it has {found:,} bytes, "
+            f"its description requires {named_bytes:,}): restore the file, or train again."
         )
 
 
@@ -309,7 +309,7 @@ def load_weights(
             raise RuntimeError(f"they differ in {', '.join(sorted(strange))}")
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"The weights in {source} are those of another model ({reason}).") from error
+        raise CheckpointError(f"The weights in {source} belong to another model ({reason}).") from error
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> str:
@@ -354,4 +354,6 @@ def tensors_of(file: io.BufferedReader, path: Path, checksum: str) -> dict[str, 
     try:
         return load_file(path_of(file))
     except SafetensorError as error:
-        raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error
+        raise CheckpointError(
+            f"The file {path} is not in the safetensors format ({error}): restore the file, or train again."
+        ) from error

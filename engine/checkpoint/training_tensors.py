@@ -101,6 +101,6 @@ def check_finite(name: str, tensor: Tensor, step: int) -> None:
         return
     if not all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE)):
         raise TrainingError(
-            f"After step {step} {name} holds a value that is not finite: lower the learning rates; "
-            f"the last good checkpoint is kept."
+            f"After step {step} the tensor {name} holds NaN or infinity: lower the learning rates. The "
+            "last good checkpoint is kept."
         )

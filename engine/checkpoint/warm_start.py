@@ -93,12 +93,13 @@ class WarmStart:
         members = found.models if isinstance(found, Ensemble) else (found,)
         if not keeps_weights(found):
             raise CheckpointError(
-                f"The model in {self.directory} is compressed, whose weights cannot be trained: continue from the "
-                "version that it was made of, which its tag `compression.of` names."
+                f"The model in {self.directory} is compressed, and compressed weights cannot be trained: "
+                "continue from the uncompressed version, which its tag `compression.of` names."
             )
         if self.member >= len(members):
             raise CheckpointError(
-                f"The model in {self.directory} has {len(members)} members, but no member number {self.member}."
+                f"The model in {self.directory} is an ensemble of {len(members)} members and has no member "
+                f"number {self.member}."
             )
         return members[self.member]
 

@@ -112,7 +112,9 @@ def read_npz(path: Path) -> dict[str, Array]:
         with zipfile.ZipFile(file) as archive:
             needed_bytes = sum(_array_bytes(archive, name) for name in archive.namelist())
         if needed_bytes > most_bytes:
-            raise ValueError(f"its arrays take {needed_bytes:,} bytes, more than {LARGEST_EXPANSION} times the file")
+            raise ValueError(
+                f"the arrays in it take {needed_bytes:,} bytes, more than {LARGEST_EXPANSION} times the file"
+            )
         file.seek(0)
         with np.load(file, allow_pickle=False) as stored:
             return dict(stored)
@@ -132,7 +134,7 @@ def _array_bytes(archive: zipfile.ZipFile, name: str) -> int:
         version = np.lib.format.read_magic(member)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in read_header:
-            raise ValueError(f"{name} is of the version {version}")
+            raise ValueError(f"the array {name} has the unsupported format version {version}")
         shape, _, dtype = read_header[version](member)
     if min(shape, default=0) < 0 or dtype.hasobject:
         raise ValueError(f"{name} is not an array of numbers")
@@ -194,12 +196,12 @@ def damage_reported(path: Path) -> Iterator[None]:
         moved = quarantine(folder, f"{error.path.name}: {error.reason}")
         where = f"moved to {moved}" if moved else f"to be removed by hand: {folder}"
         raise DamagedDataError(
-            f"The data set of {path} is damaged ({error.path.name}: {error.reason}) and {where}: run the same command "
-            "again, which reads the log anew.",
+            f"The cached data set {path} is damaged ({error.path.name}: {error.reason}) and {where}: run "
+            "the same command again to ingest the log again.",
             error.path,
         ) from error
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"The file {path} of the data set cannot be read ({error}): {_remedy(path)}.") from error
+        raise DataError(f"The file {path} of the cached data set cannot be read ({error}): {_remedy(path)}.") from error
 
 
 def _remedy(path: Path) -> str:

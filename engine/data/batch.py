@@ -232,7 +232,8 @@ def _weights_of(features: Features, bags: Sequence[Bags], rows: int) -> np.ndarr
 def _check_length(field: CategoricalFeature, lengths: np.ndarray) -> None:
     if field.length is not None and lengths.size and lengths.max() > field.length:
         raise DataError(
-            f"Field {field.name!r} holds a history of {lengths.max()} ids, more than {field.length}: give the latest."
+            f"Field {field.name!r} holds a history of {lengths.max()} ids, but the model takes at most "
+            f"{field.length}: give the latest ids only."
         )
 
 
@@ -248,5 +249,6 @@ def _check_range(name: str, rows: int, lowest: int, highest: int) -> None:
     if lowest < 0 or highest >= rows:
         wrong = lowest if lowest < 0 else highest
         raise DataError(
-            f"Field {name!r} holds the id {wrong} but its table has the rows 0 to {rows - 1}: ingest the data again."
+            f"Field {name!r} holds the id {wrong}, but its embedding table has only rows 0 to {rows - 1}: "
+            "ingest the data again."
         )

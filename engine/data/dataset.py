@@ -194,7 +194,7 @@ class Dataset:
             try:
                 return cls._of(json.loads(path.read_text()), directory)
             except (KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"it describes no data set ({type(error).__name__})") from error
+                raise ValueError(f"the file does not describe a data set ({type(error).__name__})") from error
 
     @classmethod
     def _of(cls, values: dict[str, Any], directory: Path) -> "Dataset":

@@ -62,7 +62,8 @@ def softened(
         seal_folder(directory, (LABELS, DESCRIPTION))
     except OSError as error:
         raise DataError(
-            f"The predictions of the ensemble cannot be written to {directory} ({error.strerror})."
+            f"The predictions of the ensemble cannot be written to {directory} ({error.strerror}): check "
+            "the folder and its free space."
         ) from error
     return made
 

@@ -22,9 +22,11 @@ class Member(Frozen):
     """Trained model and its share in the result."""
 
     name: str
-    weight: float = Field(description="Share of its logits in the result; 0 for a member that was left out.")
+    weight: float = Field(
+        description="Weight of the member's logits in the ensemble, from 0 to 1; 0 if the member was left out."
+    )
     other_weights: dict[str, float] = Field(
-        default={}, description="Share of its logits for each further task, by name of the task."
+        default={}, description="Weight of the member's logits for each further task, by name of the task."
     )
 
     trial: int | None = Field(
@@ -44,11 +46,15 @@ class Serving(Frozen):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     name: str
-    ne: float | None = Field(description="Validation NE of the member alone; None for the result, see `validation`.")
-    milliseconds: float = Field(description="Measured time to score one row.")
-    weight_bytes: int = Field(description="Size of the weights in memory.")
-    joules: float | None = Field(description="Energy to score one row; None if no meter or estimate is available.")
-    joules_by: str = Field(description="Source of the joules: measured or estimated.")
+    ne: float | None = Field(
+        description="Validation NE (normalised entropy) of the member alone; None for the ensemble."
+    )
+    milliseconds: float = Field(description="Measured time to score one row, in milliseconds.")
+    weight_bytes: int = Field(description="Size of the weights in memory, in bytes.")
+    joules: float | None = Field(
+        description="Energy to score one row, in joules; None if no meter or estimate is available."
+    )
+    joules_by: str = Field(description="Source of the energy figure: measured or estimated.")
 
     @classmethod
     def of(cls, name: str, ne: float | None, cost: ServingCost) -> Self:
@@ -69,10 +75,12 @@ class TriedSize(Frozen):
     """Result of packing a number of members into the memory limit."""
 
     members: int
-    weight_bytes: int = Field(description="Size of the packed weights.")
-    ne: float = Field(description="NE on the half of the validation part that was not used to fit weights.")
+    weight_bytes: int = Field(description="Size of the compressed weights, in bytes.")
+    ne: float = Field(
+        description="NE on the half of the validation part that was not used to fit the ensemble weights."
+    )
     ne_under_errors: float | None = Field(
-        default=None, description="NE under the expected memory errors; None without `memory_error_rate`."
+        default=None, description="NE under simulated memory bit flips; None if no bit error rate was given."
     )
 
 
@@ -82,13 +90,17 @@ class MemoryFit(Frozen):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     limit_bytes: int
-    bytes_before: int = Field(description="Size of the weights without the limit.")
-    bytes_after: int = Field(description="Size of the weights file of the result.")
-    ne_before: float = Field(default=math.nan, description="Validation NE of the result without the limit.")
-    ne_after: float = Field(default=math.nan, description="Validation NE of the result.")
+    bytes_before: int = Field(description="Size of the weights without the memory limit, in bytes.")
+    bytes_after: int = Field(description="Size of the weights file of the compressed model, in bytes.")
+    ne_before: float = Field(default=math.nan, description="Validation NE of the model without the memory limit.")
+    ne_after: float = Field(default=math.nan, description="Validation NE of the model within the memory limit.")
     error_rate: float | None = Field(default=None, description="Expected share of stored bits that flip.")
-    tried: tuple[TriedSize, ...] = Field(default=(), description="Tried numbers of members; empty if all fit.")
-    forms: dict[str, str] = Field(default={}, description="Bits and kept share of each packed member, as text.")
+    tried: tuple[TriedSize, ...] = Field(
+        default=(), description="Ensemble sizes that were tried within the memory limit; empty if all members fit."
+    )
+    forms: dict[str, str] = Field(
+        default={}, description="Bits per weight and share of kept table rows of each compressed member, as text."
+    )
 
     @property
     def words(self) -> str:
@@ -134,34 +146,43 @@ class EnsembleResult(Frozen):
 
     directory: Path
     data_fingerprint: str
-    kept: Literal["ensemble", "single"] = Field(description="Kind of the result.")
-    members: tuple[Member, ...] = Field(description="All candidate members, in the given order.")
-    best_single: str = Field(description="Name of the member with the lowest NE on validation.")
+    kept: Literal["ensemble", "single"] = Field(description="Whether the final model is an ensemble or a single model.")
+    members: tuple[Member, ...] = Field(description="All candidate members of the ensemble.")
+    best_single: str = Field(description="Name of the member with the lowest validation NE.")
     judged_ensemble: Metrics | None = Field(
         description="Validation metrics of the ensemble with cross-fitted weights; None with one member."
     )
-    judged_single: Metrics | None = Field(description="Metrics of the best single member on the same rows.")
-    validation: Metrics = Field(description="Metrics of the result on the whole validation part.")
-    test: Metrics = Field(description="Metrics of the result on the test part, which is scored once.")
-    reason: str = Field(description="Reason for the kind of the result (`kept`), in one sentence.")
-    run_id: str = Field(description="MLflow run.")
-    tasks: tuple[str, ...] = Field(default=(), description="Names of the tasks, main task first; empty if single.")
+    judged_single: Metrics | None = Field(
+        description="Metrics of the best single member on the rows on which the ensemble was evaluated."
+    )
+    validation: Metrics = Field(description="Metrics of the final model on the whole validation part.")
+    test: Metrics = Field(description="Metrics of the final model on the test part, which is scored once.")
+    reason: str = Field(description="Why an ensemble or a single model was selected, in one sentence.")
+    run_id: str = Field(description="Id of the MLflow run.")
+    tasks: tuple[str, ...] = Field(
+        default=(), description="Names of the tasks, main task first; empty if there is only one task."
+    )
     scale: float = Field(
         default=1.0,
-        description="Calibration factor of the log odds (main task), below 1 if the model was overconfident.",
+        description="Factor by which calibration multiplies the log odds of the main task; below 1 if the model was "
+        "overconfident.",
     )
-    other_scales: dict[str, float] = Field(default={}, description="Calibration factor of each further task, by name.")
+    other_scales: dict[str, float] = Field(
+        default={}, description="Calibration factor of the log odds of each further task, by name."
+    )
     combined_by: str = Field(
-        default="", description="Label of the combination method; empty for the weighted mean of log odds."
+        default="", description="Method that combines the members; empty for the weighted mean of log odds."
     )
     tried_ne: dict[str, float] = Field(
         default={},
-        description="Cross-fitted validation NE by combination method.",
+        description="Cross-fitted validation NE of each tried combination method, by name.",
     )
 
-    memory: MemoryFit | None = Field(default=None, description="Effect of --ensemble-memory; None without this option.")
+    memory: MemoryFit | None = Field(
+        default=None, description="Size and quality with and without --ensemble-memory; None without this option."
+    )
     serving: tuple[Serving, ...] = Field(
-        default=(), description="Serving cost of each member, followed by that of the result."
+        default=(), description="Serving cost of each member, followed by that of the final model."
     )
 
     @property

@@ -90,7 +90,7 @@ def choose_compilation(
             return Compilation.model_validate(read_json(path))
         except ValidationError as error:
             raise CheckpointError(
-                f"The file {path} does not record whether the training was compiled: use another folder."
+                f"The file {path} does not record whether the training run was compiled: use another checkpoint folder."
             ) from error
     steps = job.hyperparameters.most_epochs(job.schedule) * math.ceil(
         job.dataset.splits["train"].rows / job.execution.batch_size

@@ -61,6 +61,6 @@ def _check_gpus(device: str, count: int) -> None:
     alike = next((index for index, name in enumerate(names) if name != model), len(names))
     if count > alike:
         raise RequestError(
-            f"{count} parallel trials need one GPU each, and of the GPUs {', '.join(names)} the first {alike} are of "
-            f"the chosen model {model}: lower --parallel-trials to {max(1, alike)}."
+            f"Each of the {count} parallel trials needs a GPU. Of the GPUs {', '.join(names)}, only the "
+            f"first {alike} are of the chosen model {model}: lower --parallel-trials to {max(1, alike)}."
         )

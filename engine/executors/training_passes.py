@@ -60,7 +60,8 @@ def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path
             return TriedPasses.model_validate(read_json(path))
         except ValidationError as error:
             raise CheckpointError(
-                f"The file {path} does not say how the training was computed: use another folder."
+                f"The file {path} does not record which optimisation passes the training run used: use another "
+                "checkpoint folder."
             ) from error
     if not _may_pay(compilation):
         return TriedPasses()

@@ -101,7 +101,8 @@ def task_weights(weights: Sequence[float], tasks: Sequence[str], device: str | t
     if len(weights) != len(tasks) or min(weights) < 0 or not weights[0] > 0:
         raise RequestError(
             f"The task weights {', '.join(map(str, weights))} do not suit the {len(tasks)} labels "
-            f"({', '.join(tasks) or 'one without a name'}): give each a number from 0 on, the first a positive one."
+            f"({', '.join(tasks) or 'one without a name'}): give each label a weight of at least 0, and "
+            "the first one a weight above 0."
         )
     return torch.tensor(weights, dtype=torch.float32, device=device)
 

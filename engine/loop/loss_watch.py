@@ -53,8 +53,8 @@ class LossWatch:
             steps = range(self.checked_step + 1, step + 1)
             first = next((number for number in steps if not math.isfinite(recent[number % self.period])), step)
             raise TrainingError(
-                f"The loss of step {first} is {recent[first % self.period]}: lower the learning rates; "
-                f"the last good checkpoint is kept."
+                f"The training loss of step {first} is {recent[first % self.period]}: lower the learning "
+                "rates. The last good checkpoint is kept."
             )
         self.checked_step = step
         return totals

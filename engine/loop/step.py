@@ -149,7 +149,7 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     """
     device = torch.device(execution.device)
     if device.type not in ("cpu", "cuda"):
-        raise HardwareError(f"The device {execution.device} is not supported for training: use cpu or cuda:0.")
+        raise HardwareError(f"Training on the device {execution.device} is not supported: use cpu or cuda:0.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise HardwareError(
             f"The device {execution.device} does not exist: torch finds {torch.cuda.device_count()} CUDA devices."

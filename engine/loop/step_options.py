@@ -51,7 +51,8 @@ def prepare_layers(model: Model, execution: Execution) -> None:
             STEP_OPTIONS.load(name).apply(model, value)
         except ValueError as error:
             raise TrainingError(
-                f"The training's steps of {name} are of another version ({error}): start anew."
+                f"The step options of {name} in the checkpoint are of another version of Shunter "
+                f"({error}): train again without the checkpoint."
             ) from error
 
 

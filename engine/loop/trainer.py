@@ -120,19 +120,20 @@ def _check(job: ClickJob) -> None:
     _check_rates(job.hyperparameters)
     if schedule.max_epochs < 1 or schedule.patience < 1:
         raise RequestError(
-            f"A training run takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
-            f"{schedule.patience}: raise them."
+            "A training run needs at least one epoch and a patience of one, but max_epochs is "
+            f"{schedule.max_epochs} and patience is {schedule.patience}: raise them."
         )
     rows = dataset.splits["train"].rows
     if execution.batch_size > rows:
         raise RequestError(
-            f"The batch size {execution.batch_size} is larger than the {rows} rows of the training part: lower it."
+            f"The batch size {execution.batch_size} is larger than the {rows} rows of the training part: "
+            "lower the batch size."
         )
     validation = dataset.splits["validation"]
     if dataset.features.number is None and validation.positives in (0, validation.rows):
         raise DataError(
-            f"The validation part of {dataset.name!r} holds one class only, so quality cannot be measured: "
-            f"give more rows or another split."
+            f"All labels in the validation part of {dataset.name!r} are equal, so quality cannot be "
+            "measured: give more rows, or another split."
         )
 
 
@@ -140,16 +141,18 @@ def _check_rates(rates: Hyperparameters) -> None:
     known = get_args(LearningRateSchedule)
     if rates.learning_rate_schedule not in known:
         raise RequestError(
-            f"There is no learning rate schedule {rates.learning_rate_schedule!r}: use one of {', '.join(known)}."
+            f"Unknown learning_rate_schedule {rates.learning_rate_schedule!r}: use one of {', '.join(known)}."
         )
     if not 0 < rates.plateau_factor < 1:
         raise RequestError(
-            f"The plateau_factor {rates.plateau_factor:g} does not lower a learning rate: give a share between 0 and 1."
+            f"The learning rate factor plateau_factor is {rates.plateau_factor:g}: give a number above 0 and below 1."
         )
     if not 0 <= rates.warmup_epochs < math.inf:
-        raise RequestError(f"The warmup_epochs {rates.warmup_epochs:g} are no passes over the data: give 0 or more.")
+        raise RequestError(f"The number of warm-up epochs, warmup_epochs, is {rates.warmup_epochs:g}: give 0 or more.")
     if rates.cosine_epochs is not None and rates.cosine_epochs < 1:
-        raise RequestError(f"The cosine_epochs {rates.cosine_epochs} are no passes over the data: give 1 or more.")
+        raise RequestError(
+            f"The number of epochs of the cosine schedule, cosine_epochs, is {rates.cosine_epochs}: give 1 or more."
+        )
 
 
 def _check_cycles(job: ClickJob, processes: OneProcess | None, cache: EmbeddingCache | None) -> None:
@@ -158,12 +161,13 @@ def _check_cycles(job: ClickJob, processes: OneProcess | None, cache: EmbeddingC
         return
     if rates.learning_rate_schedule != "cosine" or not 1 <= rates.cycles <= epochs or epochs % rates.cycles:
         raise RequestError(
-            f"The cycles {rates.cycles} part a run of {epochs} epochs along cosines: give a number that divides "
-            "the epochs, and learning_rate_schedule=cosine."
+            f"{rates.cycles} cosine cycles do not divide a run of {epochs} epochs: give a number of cycles "
+            "that divides the epochs, and learning_rate_schedule=cosine."
         )
     if processes is not None or cache is not None:
         raise RequestError(
-            "Snapshots of a training run whose tables are divided or are in a file are not kept: leave out its cycles."
+            "Snapshots are not supported for embedding tables that are sharded over processes or stored in "
+            "a file: leave out cycles."
         )
 
 
@@ -171,11 +175,11 @@ def _check_checks(schedule: Schedule, processes: OneProcess | None) -> None:
     if not schedule.checks:
         return
     if any(not passes > 0 for passes in schedule.checks):
-        raise RequestError(f"The checks {schedule.checks} of a schedule are numbers of epochs: give numbers above 0.")
+        raise RequestError(f"The epochs at which the schedule validates, {schedule.checks}, must all be above 0.")
     if processes is not None:
         raise RequestError(
-            "A model whose embedding tables are divided over several processes can be validated only after whole "
-            "epochs: leave `checks` of the schedule empty."
+            "A model whose embedding tables are sharded over several processes can be validated only after "
+            "whole epochs: leave `checks` of the schedule empty."
         )
 
 
@@ -360,8 +364,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.logits, metrics = evaluation.logits, evaluation.metrics
         if not math.isfinite(metrics.ne):
             raise TrainingError(
-                f"The validation loss after step {self.state.step} is {metrics.logloss}: lower the learning rates; "
-                f"the last good checkpoint is kept."
+                f"The validation loss after step {self.state.step} is {metrics.logloss}: lower the "
+                "learning rates. The last good checkpoint is kept."
             )
         return metrics
 

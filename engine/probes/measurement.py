@@ -33,8 +33,8 @@ class Measurement(Frozen):
     watts_measured: bool
     step_seconds_interval: tuple[float, float] | None = Field(
         default=None,
-        description="Nine in ten of its steps, as a log-normal through their 10th and 90th percentile: a run may "
-        "be as lucky or unlucky with its neighbours on the machine as one step of the probe.",
+        description="Central 90 % interval of the step time, from a log-normal distribution through the 10th and 90th "
+        "percentile of the probe's steps.",
     )
 
 

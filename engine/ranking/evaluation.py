@@ -173,8 +173,8 @@ def evaluated_pairs(
         if repeated:
             known, advice = "that are a new pair", "judge repeated pairs with --repeats keep"
         raise DataError(
-            f"The {name} part holds no positive of a user and an item {known}, so a ranking cannot be judged: give "
-            f"more rows, or {advice}."
+            f"No row of the {name} part is a positive of a user and an item {known}, so a ranking cannot "
+            f"be evaluated: give more rows, or {advice}."
         )
     counts = EvaluatedRows(left_out=chosen.left_out, pairs=len(found), positives=positives, repeats=repeated)
     return found, hidden, counts

@@ -164,8 +164,8 @@ def check_order(dataset: Dataset) -> None:
     """
     if dataset.is_in_order_of_time is False and not _times_path(dataset, "train").exists():
         raise RequestError(
-            f"The data set of {dataset.name!r} does not hold the order of its rows, by which sasrec ranks what comes "
-            f"next: remove {dataset.directory} and run the command again."
+            f"The cached data set {dataset.name!r} does not record the order of its rows, which the model "
+            f"sasrec needs: remove {dataset.directory} and run the command again."
         )
 
 
@@ -182,8 +182,8 @@ def sides(dataset: Dataset) -> tuple[str, str]:
     if dataset.user is None or dataset.item is None:
         missing = " and ".join(name for name in ("user", "item") if getattr(dataset, name) is None)
         raise RequestError(
-            f"A graph model has to know which columns of {dataset.name!r} are user and item: name the {missing} in the "
-            f"schema, for instance user: user_id and item: item_id."
+            f"A ranking model needs the user and item columns of {dataset.name!r}: name the {missing} in "
+            "the schema, for instance user: user_id and item: item_id."
         )
     return dataset.user, dataset.item
 

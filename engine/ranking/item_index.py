@@ -201,8 +201,8 @@ def build_index(
     lists = round(LISTS * len(items) ** 0.5)
     if lists < 2 * SEARCHED_SHARE or len(users) < 2:
         raise RequestError(
-            f"--index approximate needs more than the {len(items):,} items and {len(users):,} known users of the log: "
-            "use --index exact, which is faster there."
+            f"--index approximate needs more items and users than the {len(items):,} items and "
+            f"{len(users):,} known users of the log: use --index exact, which is faster for so few."
         )
     check_package("faiss", "faiss-cpu", "serve")
     begin = time.perf_counter()
@@ -213,7 +213,8 @@ def build_index(
     least = LEAST_RECALL if least_recall is None else least_recall
     if recall < least:
         raise RequestError(
-            f"An index finds {recall:.3f} of the best items of {title}, less than {least:g}: use --index exact."
+            f"The approximate index finds a share of {recall:.3f} of the best items of {title}, less than "
+            f"the required {least:g}: use --index exact."
         )
     return index
 

@@ -276,17 +276,17 @@ def _check(job: GraphJob) -> None:
     hyperparameters, execution, schedule = job.hyperparameters, job.execution, job.schedule
     if schedule.max_epochs < 1 or schedule.patience < 1:
         raise RequestError(
-            f"A training run takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
-            f"{schedule.patience}: raise them."
+            "A training run needs at least one epoch and a patience of one, but max_epochs is "
+            f"{schedule.max_epochs} and patience is {schedule.patience}: raise them."
         )
     if execution.precision != "fp32":
-        raise RequestError(f"Graph models are trained in fp32, not in {execution.precision}: choose fp32.")
+        raise RequestError(f"Graph models are trained in fp32 only, not in {execution.precision}: choose fp32.")
     fewest = min(hyperparameters.negatives, hyperparameters.batch_scale)
     if fewest < 1 or not math.isfinite(hyperparameters.learning_rate):
         raise RequestError(
-            f"A graph model needs at least one negative, a batch_scale of at least one and a finite learning rate, not "
-            f"{hyperparameters.negatives}, {hyperparameters.batch_scale} and {hyperparameters.learning_rate}: change "
-            f"them."
+            "A graph model needs negatives >= 1, batch_scale >= 1 and a finite learning rate, but they are "
+            f"{hyperparameters.negatives}, {hyperparameters.batch_scale} and "
+            f"{hyperparameters.learning_rate}."
         )
 
 

@@ -69,7 +69,10 @@ class TripleBatches:
         rejected = graph.items - 1 - graph.user_degrees()
         comparable = rejected[graph.edge_users] > 0
         if not comparable.any():
-            raise DataError("Every user of the training part chose every item, so there is nothing to rank.")
+            raise DataError(
+                "Every user of the training part has a positive row of every item, so no negative can be "
+                "sampled: give data with unobserved pairs."
+            )
         self._users, self._items = graph.edge_users[comparable], graph.edge_items[comparable]
         self._item_count = graph.items
         self._chosen = np.sort(self._users * graph.items + self._items)
