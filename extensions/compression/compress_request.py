@@ -34,18 +34,18 @@ class CompressRequest(Request, frozen=True):
         description="Largest size of the weights in bytes; with this limit a smaller model need not be faster.",
     )
     batch_rows: int = Field(
-        default=2_048, ge=1, le=8_192, description="Rows scored together when the time is measured."
+        default=2_048, ge=1, le=8_192, description="Number of rows scored together when the time is measured."
     )
     calibration_rows: int = Field(
-        default=8_192, ge=1, description="Training rows to which a smaller model is calibrated."
+        default=8_192, ge=1, description="Number of training rows on which a smaller model is calibrated."
     )
     fine_tune_rows: int = Field(
         default=65_536,
         ge=1,
-        description="Training rows on which each smaller model is distilled from the original.",
+        description="Number of training rows on which each smaller model is distilled from the original.",
     )
     promote: bool = Field(
-        default=False, description="Make the new version the champion; otherwise it becomes the challenger."
+        default=False, description="Make the compressed version the champion; otherwise it becomes the challenger."
     )
 
     if TYPE_CHECKING:

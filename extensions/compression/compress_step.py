@@ -66,12 +66,15 @@ def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -
     """
     if isinstance(scorer, RankingScorer):
         raise RequestError(
-            f"{title} ranks items and has no hidden layers: models of clicks or numbers can be compressed."
+            f"{title} is a ranking model without hidden layers and cannot be compressed: name a model of "
+            "clicks or numbers."
         )
     if is_altered(scorer.model):
-        raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
+        raise RequestError(
+            f"{title} is compressed already: compress the original version, which its tag {COMPRESSION_OF} names."
+        )
     if scorer.model.features != dataset.features:
-        raise RequestError(f"{title} reads other features than its data set has: compress another version.")
+        raise RequestError(f"{title} uses features that its data set does not have: compress another version.")
     return Opened(title, scorer, dataset)
 
 
@@ -88,10 +91,13 @@ def quality_limit(opened: Opened, request: CompressRequest, own: Metrics) -> Qua
         other, option, bound = request.min_auc, "--max-rmse", request.max_rmse
         limit = QualityLimit("rmse", TOLERATED_RMSE_RATIO * (own.rmse or 0.0) if bound is None else bound)
     if other is not None:
-        raise RequestError(f"The quality of {opened.title} is measured by {limit.label}: give {option} instead.")
+        raise RequestError(
+            f"The quality of {opened.title} is measured by {limit.label}: limit it with {option} instead."
+        )
     if not math.isnan(value := limit.of(own)) and not limit.is_kept(value):
         raise RequestError(
-            f"{opened.title} itself has {limit.label} {value:.4f} on validation: change {option} {limit.bound:g}."
+            f"The uncompressed model {opened.title} has a validation {limit.label} of {value:.4f}, beyond "
+            f"the limit: change {option} {limit.bound:g}."
         )
     return limit
 
@@ -106,9 +112,8 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
     rows = min(request.calibration_rows, opened.dataset.splits["train"].rows)
     if rows < LEAST_CALIBRATION_ROWS:
         raise DataError(
-            f"{rows:,} rows are too few to calibrate a smaller model: --calibration-rows and the "
-            "training data must have at least "
-            f"{LEAST_CALIBRATION_ROWS}."
+            f"{rows:,} rows are too few to calibrate a compressed model: --calibration-rows and the "
+            f"training data must have at least {LEAST_CALIBRATION_ROWS}."
         )
     execution = Execution(threads=torch.get_num_threads())
     encoder = opened.scorer.encoder

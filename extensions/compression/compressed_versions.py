@@ -29,8 +29,8 @@ def version_of_title(title: str) -> Version:
     found = _NUMBERED.fullmatch(title)
     if found is None or Path(title).exists():
         raise RequestError(
-            f"{title} is a folder of unknown training data: compress a registered model such as shunter@champion, "
-            "and export that."
+            f"The training data of the exported model {title} is unknown: compress a registered model such "
+            "as shunter@champion, and export the result."
         )
     return version_by_number(found["name"], int(found["version"]))
 
@@ -55,8 +55,8 @@ def data_of_version(version: Version, cache: Path) -> Dataset:
     except (FileNotFoundError, NotADirectoryError):
         name = params.get("data.name", "it")
         raise DataError(
-            f"The data of {title} ({name}, {fingerprint[:16]}) is not in the cache any more: train on it again, which "
-            "puts it there, and compress what comes of that."
+            f"The training data of {title} ({name}, {fingerprint[:16]}) is no longer in the cache: train "
+            "on it again, and compress the new version."
         ) from None
 
 

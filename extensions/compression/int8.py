@@ -46,7 +46,9 @@ class Int8Linear(CompressedLinear):
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
         """Return a layer without weights that replaces a linear layer; see `CompressedLinear`."""
         if options.keys() != {"is_signed"}:
-            raise ValueError(f"an int8 layer has the option is_signed, not {', '.join(options) or 'none'}")
+            raise ValueError(
+                f"an int8 layer has the option is_signed, but the saved layer has {', '.join(options) or 'none'}"
+            )
         has_bias = linear.bias is not None
         return cls(linear.in_features, linear.out_features, has_bias=has_bias, is_signed=bool(options["is_signed"]))
 

@@ -59,7 +59,7 @@ class Compression:
         for path, form in self.layers.items():
             place = linears_of(layers).get(path)
             if place is None or form.form not in FORMS:
-                raise ValueError(f"there is no linear layer {path!r} to have the form {form.form!r}")
+                raise ValueError(f"the model has no linear layer {path!r} that could be compressed as {form.form!r}")
             layers.set_submodule(path, FORMS[form.form].empty(place, **form.options))
 
     def __bool__(self) -> bool:
@@ -82,7 +82,7 @@ class Compression:
         for path, form in values["layers"].items():
             options = {name: value for name, value in form.items() if name != "form"}
             if not all(isinstance(value, int) for value in options.values()):
-                raise ValueError(f"the form of layer {path!r} has an option that is not a whole number")
+                raise ValueError(f"the compressed layer {path!r} has an option that is not a whole number")
             layers[path] = LayerForm(form=form["form"], options=options)
         return cls(layers=layers)
 

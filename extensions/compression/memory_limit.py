@@ -120,8 +120,9 @@ class EnsemblePacker:
             best, best_loss = found, loss
         if best is None:
             raise InfeasibleError(
-                f"No member fits into the {self.limit:,} bytes of --ensemble-memory, even with the fewest rows and "
-                f"bits (the unpacked result takes {before:,}): raise the limit or try a smaller model."
+                f"No member of the ensemble fits into the {self.limit:,} bytes of --ensemble-memory, even "
+                f"with the fewest rows and bits (the uncompressed model takes {before:,}): raise the "
+                "limit, or try a smaller model."
             )
         fit = MemoryFit(
             limit_bytes=self.limit,

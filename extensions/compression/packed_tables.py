@@ -50,13 +50,13 @@ class PackedTable:
             [codes] = (name for name in parts if name.startswith("codes"))
             self._stored = QuantisedRows(parts[codes], parts["scale"], parts["bias"])
         except (KeyError, ValueError) as error:
-            raise CheckpointError("The packed tables are those of another model: save the model again.") from error
+            raise CheckpointError("The compressed tables belong to another model: save the model again.") from error
         self._bits, self._width, self._rows, self.form = int(codes.removeprefix("codes")), width, rows, PACKED
         count = len(self._stored.codes)
         # The row after the kept rows replaces all removed rows.
         self._numbers = None if "rows" not in parts and count == rows else parts.get("rows", torch.arange(count - 1))
         if self._numbers is not None and (len(self._numbers) != count - 1 or int(self._numbers[-1]) >= rows):
-            raise CheckpointError("The packed tables are those of another model: save the model again.")
+            raise CheckpointError("The compressed tables belong to another model: save the model again.")
         restore_rows(self._some(torch.arange(1)), self._bits, width)  # raises if the width differs
         self._restored: Tensor | None = None
 
@@ -212,7 +212,7 @@ def load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ense
     sizes = [sum(table.bytes_as(PACKED) for table in tables) for tables in packed]
     if sum(sizes) > memory_bytes:
         raise RequestError(
-            f"The packed tables of this model need {sum(sizes):,} bytes of memory, more than the "
+            f"The compressed tables of this model need {sum(sizes):,} bytes of memory, more than the "
             f"{memory_bytes:,} of --memory: raise --memory, or serve the original model."
         )
     built = iter(

@@ -118,7 +118,7 @@ def unpack(
             weights[TABLES] = torch.cat([table.flatten() for table in tables]).view(model.embeddings.weight.shape)
     except (KeyError, IndexError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"The packed weights are those of another model ({reason}).") from error
+        raise CheckpointError(f"The compressed weights belong to another model ({reason}).") from error
     return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
 
 

@@ -54,7 +54,9 @@ class ProductLinear(CompressedLinear):
         is_power = prototypes & (prototypes - 1) == 0
         within = LENGTHS[0] <= length <= LENGTHS[1] and PROTOTYPES[0] <= prototypes <= PROTOTYPES[1]
         if not (is_power and within and bits in TABLE_BITS):
-            raise ValueError(f"a product layer cannot have length {length}, {prototypes} prototypes and {bits} bits")
+            raise ValueError(
+                f"a product-quantised layer cannot have length {length}, {prototypes} prototypes and {bits} bits"
+            )
         self.inputs, self.outputs, self.length, self.count, self.bits = inputs, outputs, length, prototypes, bits
         self.parts = -(-inputs // length)
         self.level = grid_level(length, prototypes)
@@ -69,7 +71,10 @@ class ProductLinear(CompressedLinear):
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
         """Return a layer without weights that replaces a linear layer; see `CompressedLinear`."""
         if options.keys() != {"length", "prototypes", "bits"}:
-            raise ValueError(f"a product layer has length, prototypes and bits, not {', '.join(options) or 'none'}")
+            raise ValueError(
+                "a product-quantised layer has the options length, prototypes and bits, but the saved layer "
+                f"has {', '.join(options) or 'none'}"
+            )
         return cls(linear.in_features, linear.out_features, **options)
 
     @property

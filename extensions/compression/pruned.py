@@ -36,10 +36,13 @@ class PrunedLinear(CompressedLinear):
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
         """Return a layer without weights that replaces a linear layer; see `CompressedLinear`."""
         if options.keys() != {"inputs", "outputs"}:
-            raise ValueError(f"a pruned layer has inputs and outputs, not {', '.join(options) or 'none'}")
+            raise ValueError(
+                "a pruned layer has the options inputs and outputs, but the saved layer has "
+                f"{', '.join(options) or 'none'}"
+            )
         inputs, outputs = options["inputs"], options["outputs"]
         if not (1 <= inputs <= linear.in_features and 1 <= outputs <= linear.out_features):
-            raise ValueError(f"a pruned layer cannot be wider than the original, but has {inputs} by {outputs}")
+            raise ValueError(f"a pruned layer with {inputs} inputs and {outputs} outputs is wider than the original")
         return cls(inputs, outputs, has_bias=linear.bias is not None)
 
     @classmethod

@@ -186,8 +186,9 @@ class Nodes:
                 self._give_up(hand, error)
                 if loss == MOST_LOSSES:
                     raise DataError(
-                        f"A part of the log was given to {loss} nodes, and the process that read it was lost on each "
-                        f"({first_line(error)}): see the logs of node {hand.node}, or ingest without --cluster."
+                        f"A part of the log could not be read: {loss} nodes in turn lost the process that "
+                        f"read it ({first_line(error)}). See the logs of node {hand.node}, or ingest "
+                        "without --cluster."
                     ) from error
             except BaseException:
                 self._idle.put(hand)

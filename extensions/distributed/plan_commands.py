@@ -104,7 +104,7 @@ OUT = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=Path("plan.yaml"),
     annotation=Annotated[
-        Path, typer.Option("--out", help="File of the plan; picture and trace are written to the same folder.")
+        Path, typer.Option("--out", help="File of the plan; a picture and a trace are written to the same folder.")
     ],
 )
 

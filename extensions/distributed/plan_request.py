@@ -17,7 +17,7 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         default=None,
         ge=1,
         le=4096,
-        description="Number of devices that train together (processes, or units of --accelerator); if omitted, 2.",
+        description="Number of devices that train together: processes, or units of --accelerator; if omitted, 2.",
     )
     accelerator: str | None = Field(
         default=None,
@@ -33,7 +33,7 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         default=100.0,
         gt=0,
         allow_inf_nan=False,
-        description="Network of each host, in Gbit/s.",
+        description="Network bandwidth of each host, in Gbit/s.",
     )
     machine: str | None = Field(
         default=None,
@@ -50,7 +50,10 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
                     raise ValueError(f"--machine already describes the devices: leave out {option}")
         elif self.devices_per_host is not None and (self.devices or 2) % self.devices_per_host:
             count = f"--devices {self.devices or 2}"
-            raise ValueError(f"{count} is not a multiple of --devices-per-host {self.devices_per_host}: change one")
+            raise ValueError(
+                f"the number of devices, {count}, is not a multiple of --devices-per-host "
+                f"{self.devices_per_host}: change one of them"
+            )
         return self
 
 
@@ -63,7 +66,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     batch_size: int = Field(default=4096, ge=1, description="Samples per step, summed over all devices.")
     communication: Literal["fp32", "fp16", "bf16", "any"] = Field(
         default="fp32",
-        description="Precision in which pooled rows and gradients are sent; any chooses the fastest in simulation.",
+        description="Precision of the pooled rows and gradients that are sent; any: the fastest in simulation.",
     )
     most_batch_size: int | None = Field(
         default=None,
@@ -72,7 +75,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     )
     allow_towers: bool = Field(
         default=False,
-        description="Also consider the model with a tower on each host (--model dmt).",
+        description="Also consider a model with a tower on each host (--model dmt).",
     )
     max_device_gib: float | None = Field(
         default=None, gt=0, le=2**20, description="Memory limit of each device, in GiB; if omitted, its whole memory."
@@ -92,14 +95,16 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     price_per_hour: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="Price of one device per hour."
     )
-    search_seconds: float = Field(default=5.0, ge=0, le=3600, description="Longest duration of the search, in seconds.")
+    search_seconds: float = Field(
+        default=5.0, ge=0, le=3600, description="Longest duration of the plan search, in seconds."
+    )
     space: Literal["exact", "executable", "all"] = Field(
         default="exact",
-        description="Plans to search: exact, executable (all that train --plan runs), or all.",
+        description="Kinds of plans to search: exact, executable (all that train --plan supports), or all.",
     )
     overlap: bool = Field(
         default=False,
-        description="Simulate the exchange of dense gradients during the backward pass of the tables.",
+        description="Simulate dense gradient exchange that overlaps the backward pass of the tables.",
     )
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of the search.")
 
@@ -116,9 +121,14 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     def _check_model(self) -> Self:
         if self.most_batch_size is not None and self.most_batch_size < self.batch_size:
             least = f"--batch-size {self.batch_size}"
-            raise ValueError(f"--most-batch-size {self.most_batch_size} is below {least}: raise it, or leave it out")
+            raise ValueError(
+                f"--most-batch-size {self.most_batch_size} is below the batch size of {least}: raise it, or "
+                "leave it out"
+            )
         if self.max_cost is not None and self.price_per_hour is None:
             raise ValueError("--max-cost needs a price: add --price-per-hour")
         if self.architecture.model == AUTO or is_ranking(self.architecture.model):
-            raise ValueError(f"a plan needs one click model, not --model {self.architecture.model}: name one")
+            raise ValueError(
+                f"a plan is for one click model, not for --model {self.architecture.model}: name a single model"
+            )
         return self

@@ -45,17 +45,20 @@ class PlanScaleRequest(Request, frozen=True, title="Plan of scale"):
     accelerator: str = Field(default="NVIDIA A100 SXM4 40GB", min_length=1, description="Accelerator of the catalogue.")
     devices_per_host: int = Field(default=8, ge=1, le=64, description="Accelerators of each host.")
     network_gbit: float = Field(
-        default=1600.0, gt=0, allow_inf_nan=False, description="Network of each host, in Gbit/s."
+        default=1600.0, gt=0, allow_inf_nan=False, description="Network bandwidth of each host, in Gbit/s."
     )
     most_hosts: int = Field(
-        default=128, ge=1, le=512, description="Largest number of hosts; 1, 2, 4 and so on are simulated."
+        default=128, ge=1, le=512, description="Largest number of hosts; 1, 2, 4, ... up to this number are simulated."
     )
     batch_per_device: int = Field(default=2048, ge=1, description="Samples per step on each accelerator.")
     precision: Literal["fp32", "bf16"] = Field(
         default="fp32", description="Precision of the dense layers and their gradients."
     )
     compression: float = Field(
-        default=4.0, ge=1, le=64, description="Factor by which towers compress the vectors that are sent between hosts."
+        default=4.0,
+        ge=1,
+        le=64,
+        description="Factor by which towers compress the embedding vectors that are sent between hosts.",
     )
 
     if TYPE_CHECKING:
@@ -102,7 +105,7 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
         model, request.architecture.towers, read_overrides(model, request.architecture.settings).architecture
     )
     if not isinstance(spec, ModelSpec):
-        raise RequestError(f"A plan needs one click model, not --model {model}: name one.")
+        raise RequestError(f"A plan is for one click model, not for --model {model}: name a single model.")
     place = DevicesRequest(
         accelerator=request.accelerator,
         devices=request.devices_per_host,

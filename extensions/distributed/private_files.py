@@ -38,13 +38,14 @@ def read_private(path: Path) -> Any:
 def _check(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise TrainingError(f"{folder} is not a folder: start the training again.")
+        raise TrainingError(f"The private path {folder} is not a folder: remove it and start the training run again.")
     _check_owner(folder, found)
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise TrainingError(
-            f"{path} belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}, so others could change "
-            f"what this training runs: give it to user {os.geteuid()} alone (chmod go= {path})."
+            f"{path} belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}, so other "
+            f"users could change the code that this training runs: give it to user {os.geteuid()} alone "
+            f"(chmod go= {path})."
         )

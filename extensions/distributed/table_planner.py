@@ -78,14 +78,15 @@ class TablePlanner:
         plan = read_plan(path)
         if plan.model != run.request.model:
             raise RequestError(
-                f"The plan {path} is for --model {plan.model}, not {run.request.model}: make a plan for it."
+                f"The plan {path} was made for --model {plan.model}, not for {run.request.model}: make one "
+                "for this model with `shunter plan`."
             )
         if plan.only_simulated is not None:
             raise RequestError(f"The plan {path} {plan.only_simulated}.")
         if plan.divided_width not in (None, _fixed_width(run.request)):
             raise RequestError(
-                f"The plan {path} divides columns, so that no other width of a row can be tried: add --set "
-                f"embedding_dim={plan.divided_width}."
+                f"The plan {path} divides the columns of tables, so the embedding width must not be "
+                f"searched: add --set embedding_dim={plan.divided_width}."
             )
         features = run.dataset.features
         names = table_names(run.dataset)

@@ -21,7 +21,7 @@ Placement = tuple[tuple[int, int], ...]
 
 def _plain(text: str) -> str:
     if not text.isprintable() or not 0 < len(text) <= LONGEST_NAME:
-        raise ValueError(f"a name has 1 to {LONGEST_NAME} printable characters, and {text[:LONGEST_NAME]!a} is not")
+        raise ValueError(f"a name must have 1 to {LONGEST_NAME} printable characters, unlike {text[:LONGEST_NAME]!a}")
     return text
 
 
@@ -150,7 +150,7 @@ class Cluster(Finite):
             raise ValueError("it has no machines")
         names = [machine.name for machine in self.machines]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"two machines are called {twice!r}")
+            raise ValueError(f"two machines of the cluster are called {twice!r}")
         if unknown := {outage.machine for outage in self.outages} - set(names):
             raise ValueError(f"an outage names the unknown machine {min(unknown)!r}")
         if unknown := {slowdown.machine for slowdown in self.slowdowns} - set(names):
@@ -160,8 +160,8 @@ class Cluster(Finite):
             other = boxes.setdefault(machine.box, machine)
             if (other.rack, other.memory_gib) != (machine.rack, machine.memory_gib):
                 raise ValueError(
-                    f"the machines {other.name!r} and {machine.name!r} are of one server and differ in rack or "
-                    "memory_gib, which are the server's"
+                    f"the machines {other.name!r} and {machine.name!r} belong to one server but differ in "
+                    "rack or memory_gib: give both the values of the server"
                 )
         return self
 
@@ -278,8 +278,8 @@ class Cluster(Finite):
             return
         most = max((self.count_of.get(name, 0) for name in asks), default=0)
         raise RequestError(
-            f"job {job!r} needs {min(asks.values(), default=1)} accelerators of one type that it can use, and the "
-            f"cluster has {most}: take the job out, or describe a larger cluster"
+            f"job {job!r} needs {min(asks.values(), default=1)} accelerators of one type, but the cluster "
+            f"has only {most}: remove the job, or describe a larger cluster"
         )
 
 

@@ -93,8 +93,8 @@ def run(**options: Any) -> None:
             for name, because in summary.failed.items():
                 say(f"{name} failed: {because}")
             raise TrainingError(
-                f"{len(summary.failed)} of {len(summary.failed) + len(summary.quality)} jobs failed: the same command "
-                "tries them again, and trains no other again."
+                f"{len(summary.failed)} of {len(summary.failed) + len(summary.quality)} jobs failed: run "
+                "the same command again to retry only these."
             )
 
 
@@ -104,7 +104,7 @@ def _check_run(request: FleetRunRequest) -> None:
     from shunter.extensions.fleet.policies import policy_names
 
     if len(policy_names(request.policy)) > 1:
-        raise RequestError(f"a live cluster needs exactly one policy, not {request.policy}: give one of these names")
+        raise RequestError(f"a live cluster needs exactly one policy, not {request.policy}: choose one")
     read_fleet_jobs(Path(request.jobs))
 
 
@@ -112,7 +112,9 @@ def _write(out: Path, page: str) -> None:
     try:
         out.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise RequestError(f"The page cannot be written to {out} ({error.strerror}): name another.") from error
+        raise RequestError(
+            f"The HTML page cannot be written to {out} ({error.strerror}): name another file."
+        ) from error
 
 
 def _check(request: FleetRequest) -> None:

@@ -168,8 +168,8 @@ class DurationModel:
         if not found:
             raise RequestError(
                 f"the duration of job {own.name!r} is unknown on "
-                f"{', '.join(f'{own.asks(name)} x {name}' for name in types)}: give its train_seconds, or name "
-                "accelerators as the catalogue does"
+                f"{', '.join(f'{own.asks(name)} x {name}' for name in types)}: give its train_seconds, "
+                "or use the catalogue's names of accelerators"
             )
         if left := [name for name in types if name not in found]:
             self._say(f"{own.name} cannot run on {', '.join(left)}: its duration on this type is unknown.")

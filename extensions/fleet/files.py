@@ -54,7 +54,7 @@ Cost = Seconds | dict[Name, Seconds]
 def _countable(asked: int | dict[str, int]) -> int | dict[str, int]:
     for count in asked.values() if isinstance(asked, dict) else (asked,):
         if not 0 < count <= LARGEST_COUNT:
-            raise ValueError(f"accelerators is {count}: give a number from 1 to {LARGEST_COUNT:,}")
+            raise ValueError(f"the number of accelerators is {count}: give a number from 1 to {LARGEST_COUNT:,}")
     return asked
 
 
@@ -138,8 +138,8 @@ class OwnJob(Finite):
             )
         if self._counts and self.speedups:
             raise ValueError(
-                f"job {self.name!r}: speedups are those on other numbers of accelerators than one for all types: give "
-                "accelerators as a number, or leave speedups out"
+                f"job {self.name!r}: speedups apply when all types need the same number of accelerators: "
+                "give accelerators as one number, or leave speedups out"
             )
         return self
 
@@ -276,9 +276,9 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
     except OSError as error:
         raise DataError(f"The file of jobs {path} cannot be read ({error.strerror}): give an existing file.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"The file of jobs {path} is not a text file: give YAML, CSV or a trace of Gavel.") from error
+        raise DataError(f"The file of jobs {path} is not a text file: give YAML, CSV or a Gavel trace.") from error
     if not jobs:
-        raise DataError(f"The file of jobs {path} has no jobs that could run: give a file with at least one job.")
+        raise DataError(f"The file of jobs {path} has no job that can run: give a file with at least one job.")
     return jobs
 
 
@@ -295,7 +295,7 @@ def read_own_jobs(path: Path) -> tuple[OwnJob, ...]:
 
 def _stated(jobs: Sequence[OwnJob], path: Path) -> Sequence[OwnJob]:
     if silent := next((job for job in jobs if not job.train_seconds), None):
-        raise RequestError(f"job {silent.name!r} of {path} states no train_seconds: give them by accelerator")
+        raise RequestError(f"job {silent.name!r} of {path} lacks train_seconds: give the duration by accelerator")
     return jobs
 
 
@@ -309,25 +309,25 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
     unknown = [name for name in cluster.types if not cluster.type_of(name).busy_watts]
     if cluster.power_limit_watts is not None and unknown:
         raise RequestError(
-            f"power_limit_watts needs what {unknown[0]} draws: give its busy_watts in the cluster's file"
+            f"power_limit_watts needs the power of {unknown[0]}: give its busy_watts in the cluster's file"
         )
     for job in jobs:
         without = replace(job, server_memory_gib=0.0)
         if job.server_memory_gib and not job.types(cluster) and without.types(cluster):
             raise RequestError(
-                f"job {job.name!r} needs {job.server_memory_gib:.3g} GiB of its server's memory for each process, and "
-                "the servers that it can use have no room for it: take it out, or describe larger ones (memory_gib of "
-                "a machine)"
+                f"job {job.name!r} needs {job.server_memory_gib:.3g} GiB of server memory for each "
+                "process, and no suitable server has as much: remove the job, or raise memory_gib of a "
+                "machine"
             )
         if job.memory_gib and not job.types(cluster) and replace(without, memory_gib=0.0).types(cluster):
             raise RequestError(
-                f"job {job.name!r} needs {job.memory_gib:g} GiB on each accelerator, and none that it runs on has as "
-                "much: take it out, or describe a larger one"
+                f"job {job.name!r} needs {job.memory_gib:g} GiB of accelerator memory, and no suitable "
+                "accelerator has as much: remove the job, or describe a larger accelerator"
             )
         if not job.types(cluster):
             raise RequestError(
                 f"job {job.name!r} runs on {', '.join(job.work.types())}, but the cluster has "
-                f"{', '.join(cluster.types)}: use the names of accelerators of the cluster file"
+                f"{', '.join(cluster.types)}: use the names of accelerators in the cluster's file"
             )
         cluster.require({name: job.asks(name) for name in job.types(cluster)}, job.name)
 
@@ -354,9 +354,9 @@ def _read_csv(path: Path, adaptive: bool) -> list[Job]:
         if columns.issuperset(fields):
             return read_pollux(path, adaptive=adaptive) if reader is read_pollux else reader(path)
     raise DataError(
-        f"The file of jobs {path} has columns of no known trace: give Pollux' (name, time, application, num_replicas, "
-        "batch_size), Philly's (timestamp, duration, num_gpus), Tiresias' (job_id, num_gpu, submit_time, duration) or "
-        "Alibaba's."
+        f"The columns of the job file {path} match no known trace format: give those of Pollux (name, "
+        "time, application, num_replicas, batch_size), Philly (timestamp, duration, num_gpus), Tiresias "
+        "(job_id, num_gpu, submit_time, duration) or Alibaba."
     )
 
 

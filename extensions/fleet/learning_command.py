@@ -20,7 +20,7 @@ OUT = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=None,
     annotation=Annotated[
-        Path | None, typer.Option("--out", help="Additional file for the policy, such as mine.safetensors.")
+        Path | None, typer.Option("--out", help="Additional file for the learned policy, such as mine.safetensors.")
     ],
 )
 
@@ -38,7 +38,7 @@ def learn(**options: Any) -> None:
                 shutil.copyfile(summary.file, out)
             except OSError as error:
                 raise RequestError(
-                    f"The policy cannot be written to {out} ({error.strerror}): name another."
+                    f"The learned policy cannot be written to {out} ({error.strerror}): name another file."
                 ) from error
         file = str(out or summary.file)
         if as_json:

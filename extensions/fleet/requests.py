@@ -23,12 +23,12 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
     policies: str = Field(
         default="fifo,fifo-skip,srtf,las,tiresias,dally-nowait,dally-consolidated,dally",
         min_length=1,
-        description="Policies to compare, separated by commas; all; or learned, learned:NAME, learned:FILE.",
+        description="Scheduling policies to compare, separated by commas; all; or learned, learned:NAME, learned:FILE.",
     )
     first_jobs: int | None = Field(default=None, ge=1, description="Number of jobs to use, the earliest first.")
     adaptive: bool = Field(
         default=False,
-        description="Let Pollux jobs change accelerators and batch size, under policies that can.",
+        description="Let Pollux jobs change accelerators and batch size, where the policy supports it.",
     )
 
     if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
     jobs: str = Field(
         default="jobs.yaml",
         min_length=1,
-        description="YAML file of the training jobs: name and train (options as of `shunter train`) of each.",
+        description="YAML file of training jobs, each with name and train (options of `shunter train`).",
     )
     cluster: str = Field(
         default="auto",
@@ -54,12 +54,14 @@ class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
         min_length=1,
         description="Use only nodes that were started with this resource (`ray start --resources`).",
     )
-    policy: str = Field(default="fifo-skip", min_length=1, description="Policy that decides which job runs where.")
+    policy: str = Field(
+        default="fifo-skip", min_length=1, description="Scheduling policy, which decides which job runs where."
+    )
     checkpoint_seconds: float = Field(
         default=60.0,
         gt=0,
         le=86_400,
-        description="Longest time between two checkpoints of a job, which is the longest loss if a node dies.",
+        description="Longest time between two checkpoints of a job, in seconds; at most this is lost if a node dies.",
     )
 
     if TYPE_CHECKING:

@@ -97,7 +97,7 @@ class _Simulation:
         self._order: dict[str, int] = {}
         for job in jobs:
             if job.name in self._order:
-                raise RequestError(f"two jobs are called {job.name!r}: give each its own name")
+                raise RequestError(f"two jobs are called {job.name!r}: give each job its own name")
             self._order[job.name] = len(self._order)
             cluster.require({name: job.asks(name) for name in job.types(cluster)}, job.name)
             self._push(job.arrival_seconds, ARRIVAL, job)
@@ -137,8 +137,8 @@ class _Simulation:
         if len(self._outcomes) < self._count:
             stuck = min(self._board.waiting, default="none")
             raise InfeasibleError(
-                f"{self._count - len(self._outcomes)} jobs, such as {stuck!r}, can never run after the outages of the "
-                "cluster: let its machines return, or take the jobs out"
+                f"{self._count - len(self._outcomes)} jobs, such as {stuck!r}, cannot run after the "
+                "outages of the cluster: end the outages, or remove the jobs"
             )
         outcomes = tuple(sorted(self._outcomes, key=lambda outcome: self._order[outcome.job]))
         return Schedule(self._policy.name, self._cluster, outcomes, tuple(self._spans), self._decisions)

@@ -85,12 +85,14 @@ class Increment(Frozen):
             CheckpointError: The description is damaged.
         """
         if not (folder / INCREMENT).is_file():
-            raise RequestError(f"{folder} holds no increment: name a folder that `shunter export --since` has made.")
+            raise RequestError(
+                f"The folder {folder} holds no increment: name a folder written by `shunter export --since`."
+            )
         try:
             return cls.model_validate(read_json(folder / INCREMENT))
         except ValidationError as error:
             raise CheckpointError(
-                f"The file {folder / INCREMENT} is damaged or of another version: export the increment again."
+                f"The increment file {folder / INCREMENT} is damaged or of another version: export the increment again."
             ) from error
 
 
@@ -112,12 +114,14 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     for one, title in ((model, now.title), (former, since.title)):
         if is_altered(one):
             raise RequestError(
-                f"{title} is compressed, but increments exist only for uncompressed models: export the whole model."
+                f"The model {title} is compressed, but increments exist only for uncompressed models: "
+                "export the whole model."
             )
     for one in (now, since):
         if read_json(one.folder / DATA / "model" / "model.json").get("packed"):
             raise RequestError(
-                f"{one.title} is stored in few bits, but increments need full-precision rows: export the whole model."
+                f"The model {one.title} is stored in few bits, but increments need full-precision rows: "
+                "export the whole model."
             )
     tables = sum(table.nbytes for member in members_of(model) for table in tables_by_name(member).values())
     width = CheckpointSettings(bits=bits).bits_of(tables)
@@ -169,8 +173,8 @@ def increment_chain(digest: str, folder: Path) -> list[Path]:
         described = Increment.read(path)
         if described.since_digest in after:
             raise RequestError(
-                f"{after[described.since_digest][0]} and {path} are both increments since {described.since}: remove "
-                "the one that is not wanted."
+                f"{after[described.since_digest][0]} and {path} are two increments of the same base model "
+                f"{described.since}: remove one of them."
             )
         after[described.since_digest] = path, described.digest
     chain: list[Path] = []
@@ -199,9 +203,9 @@ def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedMod
     described = Increment.read(folder)
     if digest_of(since.folder / DATA) != described.since_digest:
         raise RequestError(
-            f"The increment {folder} is one since {described.since}, and {since.title} is another model "
-            f"(its digest is not {described.since_digest[:12]}): give the increments in their order, upon the model "
-            "that the first was exported since."
+            f"The increment {folder} needs the base model {described.since}, but {since.title} is another "
+            f"model (its digest is not {described.since_digest[:12]}): apply the increments in order, "
+            "beginning with the model of the first."
         )
     check_model_folder(folder / MODEL, described.title)
     check_file(folder / TENSORS, described.sha256)
@@ -258,8 +262,8 @@ def _check_outcome(described: Increment, folder: Path, target: Path) -> None:
     named = read_json(target / DATA / "model" / "model.json").get("sha256")
     if digest_of(target / DATA) != described.digest or named != _checksum(target):
         raise CheckpointError(
-            f"The result of the increment {folder} is not {described.title} bit by bit: export it again with the "
-            "version of Shunter that is installed here, or export the model whole."
+            f"Applying the increment {folder} does not result in {described.title} bit by bit: export the "
+            "increment again with the installed version of Shunter, or export the whole model."
         )
 
 

@@ -156,7 +156,7 @@ def apply_delta(
         now.load_state_dict(layers, strict=False)
     except (KeyError, IndexError, ValueError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"The increment is one of other models ({reason}): export it again.") from error
+        raise CheckpointError(f"The increment belongs to other models ({reason}): export it again.") from error
 
 
 def members_of(model: Model | Ensemble) -> tuple[Model, ...]:

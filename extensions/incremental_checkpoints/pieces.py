@@ -175,12 +175,14 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
                 stored_bits=None if int(bits) == FULL_PRECISION else int(bits),
             )
         except (KeyError, ValueError) as error:
-            raise CheckpointError(f"A file of the checkpoint holds no rows of tables ({error}): start anew.") from error
+            raise CheckpointError(
+                f"A checkpoint file holds no table rows ({error}): delete the checkpoint and train again."
+            ) from error
         if not len(piece.rows) == len(piece.adagrad_sum) or (
             isinstance(weight, Tensor) and weight.shape != (len(sums), piece.columns)
         ):
             raise CheckpointError(
-                "A checkpoint file holds rows of several sizes and is damaged: train again without it."
+                "A checkpoint file is damaged, as its table rows differ in size: delete the checkpoint and train again."
             )
         yield piece
 

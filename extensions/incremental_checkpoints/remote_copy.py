@@ -73,8 +73,9 @@ class RemoteCopy:
             names = self._names()
         except Exception as error:  # each kind of address has errors of its own
             raise CheckpointError(
-                f"The checkpoints at {without_secrets(self._address)} cannot be read ({_reason(error)}): check the "
-                "address, its credentials and the network, or leave it out."
+                f"The remote checkpoints at {without_secrets(self._address)} cannot be read "
+                f"({_reason(error)}): check the address, its credentials and the network, or leave the "
+                "address out."
             ) from error
         for name in self._layout.lists(names):
             try:
@@ -211,8 +212,8 @@ def file_system(address: str) -> tuple[Any, str]:
         return url_to_fs(address, use_listings_cache=False)
     except Exception as error:
         raise RequestError(
-            f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): install what fsspec needs "
-            "for such addresses, or name another."
+            f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): install the "
+            "fsspec package for such addresses, or name another address."
         ) from error
 
 
@@ -233,8 +234,8 @@ def check_address(address: str) -> None:
             raise OSError("the content read differs from the content written")
     except Exception as error:
         raise RequestError(
-            f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): name an address that can "
-            "be written to, read and removed from."
+            f"Checkpoints cannot be copied to {without_secrets(address)} ({_reason(error)}): name an "
+            "address with permission to write, read and delete."
         ) from error
 
 

@@ -60,7 +60,9 @@ def write_extended(directory: Path, former: Encoder, arrays: Mapping[str, np.nda
         there = known[field].keys if field in known else np.empty(0, np.uint64)
         before = arrays.get(f"former.{field}", _in_order(len(there), len(there) + len(new_keys)))
         if int((before == 0).sum()) != len(new_keys) or before.max(initial=0) > len(there):
-            raise DataError(f"The increment's values of {field!r} are those of another model: export it again.")
+            raise DataError(
+                f"The vocabulary of {field!r} in the increment belongs to another model: export the increment again."
+            )
         keys = np.empty(len(before), np.uint64)
         keys[before == 0] = new_keys
         keys[before > 0] = there[before[before > 0] - 1]
@@ -69,7 +71,9 @@ def write_extended(directory: Path, former: Encoder, arrays: Mapping[str, np.nda
         maps = _learned(former) | read_learned_maps(arrays)
         write_vocabularies(directory, vocabularies, {field: maps[field] for field in learned})
     except (ValueError, KeyError) as error:
-        raise DataError("A learned map of the increment cannot be read: export it again.") from error
+        raise DataError(
+            "A learned map from values to table rows in the increment cannot be read: export the increment again."
+        ) from error
 
 
 def _in_order(known: int, new: int) -> NDArray[np.int64]:
@@ -88,7 +92,7 @@ def _owners(directory: Path) -> tuple[list[str], list[str]]:
         learned = [field["name"] for field in fields if field.get("is_learned")]
         return [field["name"] for field in fields if field["name"] not in learned], learned
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{directory} holds no readable encoder: export the increment again.") from error
+        raise DataError(f"The increment {directory} holds no readable encoder: export the increment again.") from error
 
 
 def _vocabularies(encoder: Encoder) -> dict[str, VocabularyIds]:

@@ -37,7 +37,7 @@ def copy_path(store: str, location: str, version: str, name: str) -> Path:
         scheme, place = "file", str(Path(location).expanduser().resolve()).lstrip("/")
     names = [quote(part, safe=" =+,()!'&~") for part in place.split("/")]  # with @ begin the versions alone
     if {"", ".", ".."} & {*names, name} or max(map(len, (*names, name))) > _LONGEST_NAME:
-        raise DataError(f"{location} has a name that is empty, `..` or too long: give the object another name.")
+        raise DataError(f"The object {location} has a name that is empty, `..` or too long: rename the object.")
     return Settings().objects_directory.joinpath(store, scheme, *names, f"@{version}", name)
 
 
@@ -61,9 +61,9 @@ def make_room(needed_bytes: int, told: str) -> None:
     bound = int(Settings().object_cache_gib * 2**30)
     if needed_bytes > bound:
         raise DataError(
-            f"{told} holds {needed_bytes / 2**30:.3g} GiB, but the limit of local copies is "
-            f"{bound / 2**30:.3g}: give fewer "
-            "files, or raise SHUNTER_OBJECT_CACHE_GIB."
+            f"The files of {told} take {needed_bytes / 2**30:.3g} GiB, more than the limit of "
+            f"{bound / 2**30:.3g} GiB for local copies: give fewer files, or raise "
+            "SHUNTER_OBJECT_CACHE_GIB."
         )
     versions: list[tuple[Path, float, int]] = []
     for folder in _versions():

@@ -68,16 +68,24 @@ class _Database(ABC):
         query = address.query.strip().rstrip(";")
         told = address.location if "://" in address.location else f"{self.name}:{address.location}"
         if not query:
-            raise RequestError(f"{told} names no table: write it behind a #, as in {told}#clicks.")
+            raise RequestError(
+                f"The database address {told} names no table: write the table behind a #, as in {told}#clicks."
+            )
         file = Path(address.location).name.partition(".")[0]
         if _NAME.fullmatch(query):
             file = query.rpartition(".")[2]
             quoted = ".".join(f'"{part}"' for part in query.split("."))
             query = f"SELECT * FROM {quoted}"
         elif is_foreign_request():
-            raise RequestError(f"A query of {told} may be given only on the command line: name a table or a view.")
+            raise RequestError(
+                f"The database address {told} contains a query, which may be given only on the command line: "
+                "name a table or a view."
+            )
         if "?" in address.location and is_foreign_request():
-            raise RequestError(f"{told} has parameters, which may be given only on the command line: leave them out.")
+            raise RequestError(
+                f"The database address {told} has parameters, which may be given only on the command line: "
+                "leave them out."
+            )
         if "://" not in address.location and not Path(address.location).expanduser().is_file():
             raise NoObjectError(told, "is no file")
         file += self.suffix

@@ -99,7 +99,9 @@ class ObjectStore:
         """Raise `RequestError` if there is something at an address, or `DataError` if the store refuses access."""
         system = file_system(address.location)
         if _attempted(system.exists, address.location, address.location):
-            raise RequestError(f"{address.location} exists: name a new address, or remove it first.")
+            raise RequestError(
+                f"The address {address.location} exists: name a new address, or remove the object first."
+            )
 
     def put(self, path: Path, address: Address) -> None:
         """Write a file or a folder beside an address, and move it to the address when it is complete.

@@ -53,7 +53,7 @@ class _TableStore(ABC):
 
     def copy(self, paths: Iterable[Path]) -> None:
         """Raise `DataError`, because the local copy of a version was removed after `find` returned it."""
-        raise DataError(f"{next(iter(paths))} was removed: read the table again.")
+        raise DataError(f"The data file {next(iter(paths))} of the table was removed: read the table again.")
 
 
 class DeltaStore(_TableStore):
@@ -198,7 +198,7 @@ def _delta_version(version: str) -> int | datetime:
         return datetime.fromisoformat(version).astimezone()
     except ValueError as error:
         raise RequestError(
-            f"{version!r} is not a version: give a number, or a time such as 2026-03-01T10:00Z."
+            f"{version!r} is not a table version: give a number, or a time such as 2026-03-01T10:00Z."
         ) from error
 
 

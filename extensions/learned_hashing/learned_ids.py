@@ -77,9 +77,9 @@ class LearnedIds(LearnedMap):
         own, shared, hashed, salt, segment, bits = arrays["sizes"].tolist()
         slots = np.asarray(arrays["slots"], np.uint8)
         if min(own, shared, salt) < 0 or min(hashed, segment) < 1 or not 1 <= bits <= MOST_BITS:
-            raise ValueError("a learned map with invalid sizes")
+            raise ValueError("the learned map from values to table rows has invalid sizes")
         if len(slots) != -(-3 * segment * bits // 8):
-            raise ValueError("a learned map with a wrong number of slots")
+            raise ValueError("the learned map from values to table rows has a wrong number of slots")
         return cls(own, shared, hashed, StaticMap(salt, segment, bits, slots))
 
     def is_same(self, other: object) -> bool:

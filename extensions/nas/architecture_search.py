@@ -384,6 +384,6 @@ def _base_entropy(dataset: Dataset) -> float:
     rate = part.positives / part.rows
     if not 0 < rate < 1:
         raise RequestError(
-            f"The training part of {dataset.name!r} holds one class only, so nothing can be learned: give more rows."
+            f"All labels in the training part of {dataset.name!r} are equal, so nothing can be learned: give more rows."
         )
     return -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))

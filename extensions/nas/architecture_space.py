@@ -48,35 +48,46 @@ class ArchitectureSpace(Frozen):
     ids with their own row. A table without factors has the full width and a row for each id.
     """
 
-    features: Features = Field(description="Input of the models.")
+    features: Features = Field(description="Features of the data set that the models use.")
     embedding_dim: int = Field(
-        default=16, description="Width of the interacting vectors, and largest width of a table."
+        default=16, description="Width of the vectors that interact, and largest width of an embedding table."
     )
     interactions: tuple[DlrmInteraction, ...] = Field(
-        default=get_args(DlrmInteraction), description="Interaction of the vectors below the main MLP."
+        default=get_args(DlrmInteraction),
+        description="Kinds of interaction between embedding vectors, below the main MLP.",
     )
-    bottom: Widths = Field(default=(), description="Hidden widths of each layer over the dense features; 0: left out.")
+    bottom: Widths = Field(
+        default=(),
+        description="Hidden widths to choose from, for each layer over the dense features; 0 leaves the layer out.",
+    )
     top: Widths = Field(
-        default=((0, 64, 128),) * 2, description="Hidden widths of each layer of the main MLP; 0: left out."
+        default=((0, 64, 128),) * 2,
+        description="Hidden widths to choose from, for each layer of the main MLP; 0 leaves the layer out.",
     )
-    dims: dict[str, tuple[int, ...]] = Field(default={}, description="Widths of each table, by the field that owns it.")
+    dims: dict[str, tuple[int, ...]] = Field(
+        default={}, description="Widths to choose from for each embedding table, by the field that owns it."
+    )
     shares: dict[str, tuple[float, ...]] = Field(
-        default={}, description="Shares of the ids of each table that keep a row of their own."
+        default={}, description="Shares to choose from, for each table, of the ids that have a row of their own."
     )
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations dropped; not searched.")
-    dense_learning_rate: float = Field(default=Hyperparameters.dense_learning_rate, gt=0, description="Not searched.")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout probability; not searched.")
+    dense_learning_rate: float = Field(
+        default=Hyperparameters.dense_learning_rate,
+        gt=0,
+        description="Learning rate of the dense layers; not searched.",
+    )
     embedding_learning_rate: float = Field(
-        default=Hyperparameters.embedding_learning_rate, gt=0, description="Not searched."
+        default=Hyperparameters.embedding_learning_rate,
+        gt=0,
+        description="Learning rate of the embeddings; not searched.",
     )
-    task_weights: tuple[float, ...] = Field(
-        default=(), description="Weights of the losses of several tasks; not searched."
-    )
+    task_weights: tuple[float, ...] = Field(default=(), description="Loss weights of several tasks; not searched.")
 
     fixed_architecture: dict[str, Any] = Field(
-        default={}, description="Fields of the DLRM that the user fixed; not searched.", exclude_if=_none
+        default={}, description="Settings of the DLRM that the user fixed; not searched.", exclude_if=_none
     )
     fixed_learning: dict[str, Any] = Field(
-        default={}, description="Fields of `Hyperparameters` that the user fixed.", exclude_if=_none
+        default={}, description="Hyperparameters that the user fixed; not searched.", exclude_if=_none
     )
 
     @model_validator(mode="after")
@@ -88,18 +99,18 @@ class ArchitectureSpace(Frozen):
         tables = self.tables
         for name in (*self.dims, *self.shares):
             if name not in tables:
-                raise RequestError(f"The architecture space names a table {name!r}: {nearest(name, tables)}.")
+                raise RequestError(f"The architecture space names the unknown table {name!r}: {nearest(name, tables)}.")
         for name, widths in self.dims.items():
             if any(width % 4 or not 4 <= width <= self.embedding_dim for width in widths):
                 raise RequestError(
-                    f"The factor dim_{name} of the architecture space has a width that no table has: use multiples of "
-                    f"4 up to {self.embedding_dim}."
+                    f"The factor dim_{name} of the architecture space has an impossible table width: use "
+                    f"multiples of 4 up to {self.embedding_dim}."
                 )
         for name, shares in self.shares.items():
             if any(not 0 < share <= 1 for share in shares):
                 raise RequestError(
-                    f"The factor share_{name} of the architecture space has a value that is no share: use numbers "
-                    "above 0 up to 1."
+                    f"The factor share_{name} of the architecture space has a value outside of its range: "
+                    "use numbers above 0 up to 1."
                 )
         return self
 
@@ -241,7 +252,8 @@ def _check_overrides(overrides: Overrides) -> None:
     for name in overrides.architecture:
         if name in SEARCHED:
             raise RequestError(
-                f"--search-space architecture chooses {name} itself: leave out --set {name}, or search settings."
+                f"--search-space architecture searches {name} itself: leave out --set {name}, or use "
+                "another search space."
             )
 
 

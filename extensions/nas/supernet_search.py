@@ -171,7 +171,7 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
     choices = supernet_space(space)
     if features.is_weighted:
         raise RequestError(
-            "The super-net of dnas cannot weigh single ids of a bag: use another --search-method, or leave `weights` "
+            "--search-method dnas does not support weighted ids: use another method, or leave `weights` "
             "out of the schema."
         )
     rows = sum(
@@ -180,8 +180,8 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
     needed, available = rows * (space.embedding_dim + 1) * 4, available_memory_bytes(torch.device(execution.device))
     if needed > available:
         raise RequestError(
-            f"The tables of the super-net take {needed:,} bytes, but {available:,} are left on {execution.device}: use "
-            "another search method, or fewer shares of rows."
+            f"The embedding tables of the super-net take {needed:,} bytes, but only {available:,} are free "
+            f"on {execution.device}: use another search method, or fewer shares of rows."
         )
     execution, hyperparameters = _at_most_samples(execution, space.build(space.defaults()[0])[1])
     network = Supernet(

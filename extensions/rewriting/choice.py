@@ -110,7 +110,7 @@ def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) 
     seconds = stopwatch(works)
     fastest = min(range(len(works)), key=seconds.__getitem__)
     if fastest == 0:
-        raise InfeasibleError("no other way to compute its layers is faster on this machine")
+        raise InfeasibleError("no equivalent computation of its layers is faster on this machine")
     candidate, made = contestants[fastest - 1]
     spent = time.perf_counter() - began
     return Chosen(candidate.steps, made, found[0].cost / start.cost, costs.measured, spent)

@@ -44,12 +44,12 @@ def replayed(program: Program, steps: Sequence[str]) -> Program:
         ValueError: A step is invalid or does not fit, because it belongs to other layers or another version.
     """
     if len(steps) > MOST_STEPS:
-        raise ValueError(f"{len(steps)} steps are more than any search takes")
+        raise ValueError(f"the saved rewriting has {len(steps)} steps, more than any search makes")
     for step in steps:
         name, _, numbers = step.partition(":")
         rule = known_rules().get(name)
         if rule is None or not all(part.isdecimal() for part in numbers.split(",")):
-            raise ValueError(f"there is no step {step[:80]!r}")
+            raise ValueError(f"unknown rewriting step {step[:80]!r}")
         program = applied(program, rule, [int(part) for part in numbers.split(",")])
     return program
 
@@ -123,7 +123,7 @@ class Rewriting:
             ValueError: The steps are not texts.
         """
         if not isinstance(description, list) or not all(isinstance(step, str) for step in description):
-            raise ValueError("steps of rewriting are texts")
+            raise ValueError("the saved rewriting steps are not texts")
         score_with(model, description)
 
 

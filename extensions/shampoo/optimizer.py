@@ -174,7 +174,7 @@ class Shampoo(Optimizer):
         """
         if "part" not in state_dict:
             raise CheckpointError(
-                "The optimiser state is not Shampoo's: load it into an optimiser of the kind that it was saved from."
+                "The optimiser state does not belong to Shampoo: load it into an optimiser of the kind that saved it."
             )
         part = state_dict["part"]
         if part not in ({"rank": 0, "ranks": 1}, {"rank": self._ranks.rank, "ranks": self._ranks.count}):

@@ -83,7 +83,7 @@ def publish(report: StallReport, advice: Iterable[str]) -> None:
         for stall in report.stalls
     ]
     job = f"{plain(report.model)} on {plain(report.data_name)}"
-    create_table_artifact(table=rows, key="stalls", description=f"Stalls of {job}, interval of 95 %")
+    create_table_artifact(table=rows, key="stalls", description=f"Stalls of {job} with 95 % intervals")
     sentences = "\n".join(f"- {plain(sentence)}" for sentence in advice) or "No stall was detected."
     create_markdown_artifact(f"# {job}\n\n{sentences}\n", key="stall-advice")
 

@@ -35,8 +35,9 @@ class StallBatches:
         self._size = batch_size * processes
         if dataset.splits["train"].rows < self._size:
             raise RequestError(
-                f"The training part of {dataset.name} has {dataset.splits['train'].rows:,} rows, fewer than the "
-                f"{self._size:,} of one step on {processes} device(s): lower the batch size."
+                f"The training part of {dataset.name} has only {dataset.splits['train'].rows:,} rows, but "
+                f"a step of {self._size:,} samples on {processes} device(s) needs more: lower the batch "
+                "size."
             )
 
     def read(self) -> Generator[Batch, None, None]:

@@ -129,7 +129,8 @@ def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = 
     """
     if plan.execution.device.startswith("cuda") and plan.processes > torch.cuda.device_count():
         raise HardwareError(
-            f"{plan.processes} processes need a CUDA device each, and there are {torch.cuda.device_count()}: use fewer."
+            f"{plan.processes} processes need a CUDA device each, but there are only "
+            f"{torch.cuda.device_count()}: use fewer processes."
         )
 
     def keep(kind: str, value: str) -> None:

@@ -65,14 +65,14 @@ def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int |
         why = "of several widths or shared rows" if spec.has_mixed_tables else f"of {spec.family}, read id by id,"
         why = "in fp16" if spec.table_precision != "fp32" else why
         raise RequestError(
-            f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and cannot be kept in a file: "
-            f"raise --embedding-memory, or choose a model with fp32 tables of one width."
+            f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and cannot be stored "
+            "in a file: raise --embedding-memory, or choose a model with fp32 tables of one width."
         )
     rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
     cached = (memory_bytes - rows * BYTES_A_ROW) // (row_bytes + BYTES_A_SLOT)
     if cached < 1:
         raise RequestError(
-            f"The book of {rows:,} embedding rows in a file takes {rows * BYTES_A_ROW:,} bytes, which leaves no row of "
-            f"the {memory_bytes:,} that they may take: raise --embedding-memory."
+            f"The index of {rows:,} embedding rows in a file takes {rows * BYTES_A_ROW:,} bytes, which "
+            f"leaves no room for rows within --embedding-memory of {memory_bytes:,}: raise it."
         )
     return cached

@@ -21,7 +21,7 @@ class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
         gt=0,
         le=1e12,
         allow_inf_nan=False,
-        description="Rows of the tables as a multiple of the data's distinct values, equally skewed.",
+        description="Number of table rows as a multiple of the data's distinct values, equally skewed.",
     )
     batch_size: int = Field(default=65_536, ge=1, description="Samples per step, summed over all servers.")
     samples_per_second: float = Field(
@@ -31,7 +31,7 @@ class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
         description="Training rate in samples per second, summed over all servers.",
     )
     servers: Path | None = Field(
-        default=None, description="YAML file of servers and their memory tiers; if omitted, five assumed kinds."
+        default=None, description="YAML file of servers and their memory tiers; if omitted, five example servers."
     )
 
     if TYPE_CHECKING:

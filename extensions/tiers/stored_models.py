@@ -66,13 +66,13 @@ def load_stored_model(
         return load_model(directory)
     if any(spec.table_precision != "fp32" for spec in specs):
         raise RequestError(
-            f"The fp16 embedding tables of this model need {sum(sizes):,} bytes of memory, more than the "
-            f"{memory_bytes:,} of --memory: raise --memory, or leave it out."
+            f"The fp16 embedding tables of this model need {sum(sizes):,} bytes of memory, more than "
+            f"--memory of {memory_bytes:,}: raise --memory, or leave it out."
         )
     if any(spec.has_mixed_tables for spec in specs):
         raise RequestError(
-            "Embedding tables of several widths or shared rows cannot stay in a file: leave out --memory, or serve a "
-            "model of tables of one width."
+            "Embedding tables of several widths or with shared rows cannot be read from a file: leave out "
+            "--memory, or serve a model whose tables have one width."
         )
     with opened(weights_path) as file:
         check_sum(file, weights_path, str(read_json(path).get("sha256")))  # before any row is read
@@ -110,9 +110,9 @@ def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Featur
     """
     tensor, rows = head.get(name, {}), sum(shape.rows for shape in spec.tables(features))
     if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
-        raise CheckpointError(f"The weights in {path} are those of another model (its tables are not {name}).")
+        raise CheckpointError(f"The weights in {path} belong to another model (its tables are not {name}).")
     if tensor["start"] % FLOAT_BYTES:
-        raise CheckpointError(f"The numbers in {path} are not aligned to their size: save the model again.")
+        raise CheckpointError(f"The weights in {path} are not aligned to their size: save the model again.")
     return tensor["start"]
 
 

@@ -110,8 +110,8 @@ class TieredEmbeddings(EmbeddingTables):
         """
         if wanted.cache is not None and wanted.is_mixed:
             raise RequestError(
-                "Embedding tables in a file are of one width with a row for each id: leave out --embedding-memory, or "
-                "table_dims and table_shares."
+                "Embedding tables in a file need one width and a row for each id: leave out "
+                "--embedding-memory, or table_dims and table_shares."
             )
         return wanted.cache is not None
 

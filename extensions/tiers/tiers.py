@@ -322,8 +322,8 @@ def check_cache(cache: EmbeddingCache, device: torch.device) -> None:
         raise RequestError(f"A cache of {cache.rows} embedding rows is too small: use at least 1.")
     if device.type != "cpu":
         raise RequestError(
-            f"Embedding tables in a file are trained on the device cpu and not on {device}: leave out "
-            f"--embedding-memory there."
+            f"Embedding tables in a file are trained on the device cpu only, not on {device}: leave out "
+            "--embedding-memory."
         )
 
 
@@ -362,8 +362,8 @@ def _map_file(size: int, directory: Path | None) -> mmap.mmap:
             mapped = mmap.mmap(file.fileno(), size)
     except OSError as error:
         raise HardwareError(
-            f"The folder {folder} cannot take the {size:,} bytes of an embedding file ({error.strerror}): "
-            f"make room or name another one."
+            f"The embedding file of {size:,} bytes cannot be created in the folder {folder} "
+            f"({error.strerror}): free some space, or name another folder."
         ) from error
     # Rows are small and far apart, so read-ahead would only evict useful pages of the file from memory.
     if hasattr(mmap, "MADV_RANDOM"):

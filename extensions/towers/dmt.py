@@ -151,15 +151,16 @@ def _check_options(spec: DmtSpec) -> None:
     least = 0 if spec.tower_kind == "dlrm" else 1
     if min(spec.tower_vectors - least, spec.tower_field_vectors, spec.tower_cross_layers) < 0:
         raise RequestError(
-            f"A tower of kind {spec.tower_kind!r} cannot give {spec.tower_vectors} vectors and "
-            f"{spec.tower_field_vectors} of each field after {spec.tower_cross_layers} cross layers: raise them."
+            f"A tower of kind {spec.tower_kind!r} cannot output {spec.tower_vectors} vectors, and "
+            f"{spec.tower_field_vectors} for each field, after {spec.tower_cross_layers} cross layers: "
+            "raise these numbers."
         )
     if not spec.vectors_of(fields=1):
-        raise RequestError("The towers would give nothing: raise tower_vectors or tower_field_vectors.")
+        raise RequestError("The towers have no output: raise tower_vectors or tower_field_vectors.")
     if spec.tower_kind == "dcn" and spec.tower_field_vectors:
-        raise RequestError("The option tower_field_vectors does nothing in towers of kind 'dcn': leave it out.")
+        raise RequestError("The option tower_field_vectors has no effect on towers of kind 'dcn': leave it out.")
     if spec.tower_dim is not None and spec.tower_dim < 1:
-        raise RequestError(f"The width {spec.tower_dim} of a tower's vectors is no width: use 1 or more.")
+        raise RequestError(f"The width of a tower's vectors, tower_dim, is {spec.tower_dim}: use 1 or more.")
 
 
 def _named_towers(spec: DmtSpec, names: Sequence[str]) -> Towers:
@@ -179,7 +180,9 @@ def _named_towers(spec: DmtSpec, names: Sequence[str]) -> Towers:
     if missing:
         raise RequestError(f"The field {missing[0]!r} is in no tower: name every field once in tower_fields.")
     if not all(spec.tower_fields):
-        raise RequestError("A tower of tower_fields has no field: name at least one in each, or fewer towers.")
+        raise RequestError(
+            "A tower in tower_fields has no field: name at least one field for each tower, or fewer towers."
+        )
     position = {name: number for number, name in enumerate(names)}
     return tuple(tuple(position[name] for name in tower) for tower in spec.tower_fields)
 

@@ -101,8 +101,9 @@ class HostRecommender(HostModel):
             needed = sum(rows[field] for field in own) * (spec.embedding_dim + 1) * FLOAT_BYTES
             if needed > machine.memory_bytes:
                 raise InfeasibleError(
-                    f"The tables of process {rank} take {needed:,} bytes and it has {machine.memory_bytes:,}: use more "
-                    "memory, more processes on each host, or other towers."
+                    f"The embedding tables of process {rank} take {needed:,} bytes, but it has only "
+                    f"{machine.memory_bytes:,}: use more memory, more processes on each host, or other "
+                    "towers."
                 )
         embeddings = TowerEmbeddings(
             rows,

@@ -96,8 +96,7 @@ def partition_fields(
         raise RequestError(f"{fields} categorical fields cannot be divided into {towers} towers: use 1 to {fields}.")
     if loads is not None and min(loads) < 0:
         raise RequestError(
-            f"The load {min(loads):g} of a field is negative: give loads, such as the ids per sample of each field, "
-            "of 0 or more."
+            f"The load {min(loads):g} of a field is negative: give 0 or more, such as the field's ids per sample."
         )
     # Interactions are divided by the largest one: if all are weak, unscaled points would have nearly equal distances.
     scaled = interaction / interaction.max().clamp(min=torch.finfo(interaction.dtype).tiny)

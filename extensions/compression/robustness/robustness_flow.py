@@ -28,7 +28,7 @@ def robustness(request: RobustnessRequest = RobustnessRequest()) -> RobustnessCa
         version = version_of_title(named.title)
         dataset = data_of_version(version, Settings().cache_directory)
         if isinstance(named.scorer(), RankingScorer):
-            raise RequestError(f"{named.title} ranks items, but faults can be injected only into click models.")
+            raise RequestError(f"{named.title} is a ranking model, but faults can be injected only into click models.")
         run_id = start_run(f"{named.title} robustness", "robustness", flow_run_id=flow_run.get_id())
         with closing(run_id):
             card = measure_robustness(named.title, Memory.read(named.weights), dataset, request)

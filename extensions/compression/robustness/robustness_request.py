@@ -39,7 +39,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
             )
         rates.add(rate)
     if len(rates) > MOST_RATES:
-        raise ValueError(f"there are {len(rates)} rates: give at most {MOST_RATES}")
+        raise ValueError(f"{len(rates)} fault rates are too many: give at most {MOST_RATES}")
     return tuple(sorted(rates))
 
 
@@ -63,7 +63,7 @@ class RobustnessRequest(Request, frozen=True):
         default="1e-6,1e-5,1e-4,1e-3",
         description="Shares of faulty bits or rows to measure, separated by commas.",
     )
-    repeats: int = Field(default=5, ge=1, le=1_000, description="Random fault patterns at each rate.")
+    repeats: int = Field(default=5, ge=1, le=1_000, description="Number of random fault patterns at each rate.")
     min_auc: float | None = Field(
         default=None,
         ge=0.5,

@@ -46,7 +46,7 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
     if memory.model.features.number is not None:
         raise RequestError(f"{title} predicts a number, but faults are measured only for click models.")
     if memory.model.features != dataset.features:
-        raise RequestError(f"{title} reads other features than its data set has: try another version.")
+        raise RequestError(f"{title} uses features that its data set does not have: try another version.")
     execution = Execution(threads=usable_cores())
     test = EvaluationSample(dataset, execution, "test")
     canaries = EvaluationSample(dataset, execution, "train", batch_rows=CANARY_ROWS, most_batches=1)
@@ -54,7 +54,7 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
     undamaged = quality_on(test, memory.combine(members_logits(memory, test)))
     floor = undamaged.auc - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
     if not undamaged.auc >= floor:
-        raise RequestError(f"{title} itself has an AUC of {undamaged.auc:.4f}: lower --min-auc {floor:g}.")
+        raise RequestError(f"The AUC of {title} without faults is {undamaged.auc:.4f}: lower --min-auc {floor:g}.")
 
     def at_each_rate(of: Memory) -> Iterator[FaultResult]:
         for rate in request.rates:

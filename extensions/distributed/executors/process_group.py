@@ -219,8 +219,11 @@ def _keep_log(group: Group, directory: Path) -> None:
 
 def _check(execution: Execution, processes: int) -> None:
     if processes < 1:
-        raise RequestError(f"A training run takes at least one process, not {processes}: raise it.")
+        raise RequestError(
+            f"A training run needs at least one process, but {processes} are requested: raise the number."
+        )
     if execution.device.startswith("cuda") and processes > torch.cuda.device_count():
         raise HardwareError(
-            f"{processes} processes need one CUDA device each, and torch sees {torch.cuda.device_count()}: use fewer."
+            f"{processes} processes need one CUDA device each, but torch finds only "
+            f"{torch.cuda.device_count()}: use fewer processes."
         )

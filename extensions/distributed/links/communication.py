@@ -110,8 +110,8 @@ def fit_collective(
     latency, per_byte = _robust_line(sizes, seconds)
     if per_byte <= 0:
         raise HardwareError(
-            f"The times of {operation} over {link} do not grow with the size of the message, so the machine is too "
-            "busy to measure its bandwidth: measure again when it is quiet."
+            f"The times of {operation} over {link} do not grow with the size of the message, so the "
+            "bandwidth cannot be measured: repeat the measurement when the machine is idle."
         )
     return CollectiveCost(
         operation=operation,
@@ -177,8 +177,8 @@ class CommunicationModel(Frozen):
         models = len({sample.model for sample in samples})
         if models < FEWEST_MODELS:
             raise HardwareError(
-                f"The communication model needs {FEWEST_MODELS} measured models, but there are only "
-                f"{models}: measure more models."
+                f"The communication model is fitted to at least {FEWEST_MODELS} measured models, but there "
+                f"are only {models}: measure more models."
             )
         design = np.array([_terms(sample) for sample in samples])
         seconds = np.array([sample.seconds for sample in samples])
@@ -187,8 +187,9 @@ class CommunicationModel(Frozen):
         r2 = _r2(seconds, design / scale @ factors)
         if not r2 >= LEAST_R2:
             raise HardwareError(
-                f"The communication model explains {max(r2, 0.0):.0%} of the differences between {models} measured "
-                f"models, less than {LEAST_R2:.0%}, and is not used: measure again when the machine is idle."
+                f"The communication model explains {max(r2, 0.0):.0%} of the variance between {models} "
+                f"measured models, less than {LEAST_R2:.0%}, and is not used: measure again when the "
+                "machine is idle."
             )
         a, beta, gamma = factors / scale
         return cls(

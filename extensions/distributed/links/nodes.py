@@ -32,10 +32,10 @@ class ClusterNode(Frozen):
 
     node_id: str
     name: str = Field(
-        description="Name given by `ray start --node-name`, else the node's address; unique in the cluster."
+        description="Name given by `ray start --node-name`, or the node's address; unique in the cluster."
     )
     address: str
-    host: str = Field(description="Name of the machine, which two nodes may share.")
+    host: str = Field(description="Host name of the machine, which two nodes may share.")
     accelerators: tuple[Accelerator, ...]
     resources: dict[str, float] = Field(
         default={}, description="Resources that Ray can assign on the node, labels included."
@@ -99,8 +99,9 @@ def _check_answers(address: str) -> None:
     """Raise if the address does not accept a TCP connection; Ray would retry for minutes, or start an open cluster."""
     if address.strip() in STARTS_ONE:
         raise HardwareError(
-            f"The Ray cluster {address!r} is none that runs, and Shunter starts none, for it would listen on every "
-            "network: leave out --cluster to train on this machine, or give the address that `ray start --head` prints."
+            f"No Ray cluster runs at {address!r}, and Shunter does not start one, because it would listen "
+            "on every network: leave out --cluster to train on this machine, or give the address that `ray "
+            "start --head` prints."
         )
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():

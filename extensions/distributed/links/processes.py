@@ -205,8 +205,8 @@ def interface_of(address: str) -> str:
         if any(one.address.partition("%")[0] == address for one in found):
             return name
     raise HardwareError(
-        f"No network interface of {socket.gethostname()} has the address {address} that Ray names: start the node with "
-        "`ray start --node-ip-address` of one that it has."
+        f"No network interface of {socket.gethostname()} has the address {address} that Ray uses for this "
+        "node: start the node with `ray start --node-ip-address` and an address of this machine."
     )
 
 

@@ -138,7 +138,7 @@ class SimulatedStep(Frozen):
     @model_validator(mode="after")
     def _check(self) -> "SimulatedStep":
         if not len(self.resource) == len(self.waits_for) == len(self.amounts):
-            raise ValueError("resource, waits_for and amounts differ in length: give one entry for each task")
+            raise ValueError("the lists resource, waits_for and amounts differ in length: give one entry for each task")
         if any(not -1 <= one < self.resources for one in self.resource):
             raise ValueError("a task has an unknown resource: use -1, or a number below `resources`")
         if any(not 0 <= one < number for number, waits in enumerate(self.waits_for) for one in waits):

@@ -157,7 +157,7 @@ def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
     from shunter.models.registry import build_layers
 
     if spec.table_precision != "fp32":
-        raise RequestError("Embedding tables in fp16 are not divided over devices: leave out table_precision.")
+        raise RequestError("Embedding tables in fp16 cannot be sharded over devices: leave out table_precision.")
     names, shapes = table_names(dataset), spec.tables(dataset.features)
     bags = bag_tables(spec, dataset.features)
     table_of = dataset.features.table_of

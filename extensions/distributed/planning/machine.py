@@ -241,7 +241,9 @@ class _Host(Frozen):
 
 
 class _Link(Frozen):
-    between: tuple[str, str] = Field(description="Two hosts; the same host twice for the link between its own devices.")
+    between: tuple[str, str] = Field(
+        description="The two hosts that the link connects; the same host twice for the link between its own devices."
+    )
     bytes_per_second: float = Field(gt=0, allow_inf_nan=False)
     latency_seconds: float = Field(default=NETWORK_LATENCY_SECONDS, ge=0, allow_inf_nan=False)
 
@@ -261,7 +263,9 @@ class _MachineFile(Frozen):
             raise ValueError(f"two hosts are called {twice!r}: rename one")
         counts = {host.count for host in self.hosts}
         if len(counts) > 1:
-            raise ValueError("its hosts have different numbers of devices: give each the same count")
+            raise ValueError(
+                "the hosts of the machine file have different numbers of devices: give each host the same number"
+            )
         for link in self.links:
             if unknown := next((end for end in link.between if end not in names), None):
                 raise ValueError(f"a link names the unknown host {unknown!r}")

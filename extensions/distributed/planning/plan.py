@@ -119,9 +119,14 @@ class Plan(Frozen):
     def _check(self) -> "Plan":
         count = len(self.devices)
         if count % self.devices_per_host:
-            raise ValueError(f"{count} devices are not a multiple of devices_per_host {self.devices_per_host}")
+            raise ValueError(
+                f"the number of devices, {count}, is not a multiple of devices_per_host {self.devices_per_host}"
+            )
         if self.samples and (len(self.samples) != count or sum(self.samples) != self.batch_size):
-            raise ValueError(f"samples has to name a part for each of {count} devices, {self.batch_size} together")
+            raise ValueError(
+                f"the list `samples` must give a part of the batch to each of the {count} devices, "
+                f"{self.batch_size} samples in all"
+            )
         for name, table in self.tables.items():
             _check_table(name, table, count, self.devices_per_host)
         return self
@@ -130,13 +135,13 @@ class Plan(Frozen):
 def _check_table(name: str, table: TablePlacement, count: int, per_host: int) -> None:
     told = f"table {name!r}"
     if beyond := next((one for one in table.devices if not 0 <= one < count), None):
-        raise ValueError(f"{told} names device {beyond} and there are 0 to {count - 1}")
+        raise ValueError(f"{told} names device {beyond}, but the devices are 0 to {count - 1}")
     if table.kind in ("data_parallel", "row_wise") and table.devices:
-        raise ValueError(f"{told} is {table.kind}, which is on all devices: leave its devices out")
+        raise ValueError(f"{told} is {table.kind} and therefore on all devices: leave its devices out")
     if table.kind == "table_wise" and len(table.devices) != 1:
-        raise ValueError(f"{told} is table_wise and names {len(table.devices)} devices: name one")
+        raise ValueError(f"{told} is table_wise but names {len(table.devices)} devices: name exactly one")
     if table.kind == "column_wise" and (not table.devices or table.width % len(table.devices)):
-        raise ValueError(f"{told} is column_wise: name devices whose number divides its width {table.width}")
+        raise ValueError(f"{told} is column_wise: name a number of devices that divides its width {table.width}")
     if table.kind in OF_HOSTS:
         hosts = {device // per_host for device in table.devices}
         whole = sorted(table.devices) == [host * per_host + one for host in sorted(hosts) for one in range(per_host)]
@@ -144,11 +149,11 @@ def _check_table(name: str, table: TablePlacement, count: int, per_host: int) ->
             where = "whole hosts" if table.kind == "grid_shard" else "one whole host"
             raise ValueError(f"{told} is {table.kind}: name the devices of {where}")
     if table.replicated_rows and table.kind not in ("data_parallel", "table_wise", "row_wise"):
-        raise ValueError(f"{told} replicates rows and is {table.kind}: make it table_wise or row_wise")
+        raise ValueError(f"{told} has replicated_rows but is {table.kind}: make it table_wise or row_wise")
     if table.replicated_rows and (table.kind == "data_parallel" or table.replicated_rows >= table.rows):
         raise ValueError(
-            f"{told} replicates {table.replicated_rows} of {table.rows} rows: make it data_parallel without "
-            "replicated_rows, or lower them"
+            f"{told} replicates {table.replicated_rows} of its {table.rows} rows: lower replicated_rows, "
+            "or make the table data_parallel without replicated_rows"
         )
 
 
@@ -217,16 +222,19 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
     for name, (rows, width) in wanted.items():
         table = plan.tables.get(name)
         if table is None:
-            raise RequestError(f"{told} is for another model: it has no table {name!r}; make one with `shunter plan`.")
+            raise RequestError(
+                f"{told} was made for another model: it lacks the table {name!r}. Make a plan with `shunter plan`."
+            )
         divides = table.kind in BY_COLUMN
         if table.rows != rows or (table.width != width and (divides or not any_width)):
             raise RequestError(
-                f"{told} is for another model: its table {name!r} has {table.rows:,} rows of {table.width} numbers, "
-                f"the model's {rows:,} of {width}; make one with `shunter plan`."
+                f"{told} was made for another model: its table {name!r} has {table.rows:,} rows of "
+                f"{table.width} numbers, that of the model has {rows:,} of {width}. Make a plan with "
+                "`shunter plan`."
             )
     if more := next((name for name in plan.tables if name not in wanted), None):
         raise RequestError(
-            f"{told} is for another model: the model has no table {more!r}; make one with `shunter plan`."
+            f"{told} was made for another model, which has a table {more!r}. Make a plan with `shunter plan`."
         )
 
 

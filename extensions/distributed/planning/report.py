@@ -254,7 +254,7 @@ def check_devices(demand: ModelDemand, machine: Machine) -> None:
     most, count = max((table.rows for table in demand.tables), default=0), len(machine.devices)
     if count > most:
         raise RequestError(
-            f"There are {count} devices, but the largest table has {most} rows: use at most {most} devices."
+            f"{count} devices are more than the {most} rows of the largest table: use at most {most} devices."
         )
 
 

@@ -64,10 +64,10 @@ def check_limits(totals: PlanTotals, request: PlanRequest) -> None:
             continue
         if taken is None:
             raise InfeasibleError(
-                f"The power of these devices is unknown, so {option} cannot be checked: leave it out."
+                f"The power of the planned devices is unknown, so {option} cannot be checked: leave the option out."
             )
         if taken > most:
             raise InfeasibleError(
-                f"The best plan that was found takes {taken:.3g} {unit} for {totals.epochs:,} epochs and {option} is "
-                f"{most:g}: use other devices, another number of them, or raise it."
+                f"The best plan takes {taken:.3g} {unit} for {totals.epochs:,} epochs, more than {option} "
+                f"{most:g}: raise the limit, or use other or more devices."
             )

@@ -340,7 +340,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         all_do(lambda: index.update(read_index(folder)))
         if missing := {"identity", "state", "best", "processes"} - index.keys():
             raise CheckpointError(
-                f"The checkpoint {folder} was written by another version of Shunter (no {min(missing)!r}): train anew."
+                f"The checkpoint {folder} was written by another version of Shunter (it lacks "
+                f"{min(missing)!r}): delete it and train again."
             )
         self._check_files(index, folder)
         if index["best"] is not None:  # find a damaged file now instead of at the end of the training

@@ -125,8 +125,8 @@ def _opened(path: Path, mode: str, failed: list[OSError]) -> IO[bytes]:
 def _raise_first(failed: list[OSError], folder: Path) -> None:
     if failed:
         raise CheckpointError(
-            f"The checkpoint in {folder} cannot be brought to the other machines ({failed[0]}): free their disks, then "
-            "train again."
+            f"The checkpoint in {folder} cannot be copied to the other machines ({failed[0]}): free space "
+            "on their disks and train again."
         )
 
 

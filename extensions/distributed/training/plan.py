@@ -181,7 +181,8 @@ class Sharding:
                 continue
             if one.kind not in ("table_wise", "row_wise"):
                 raise RequestError(
-                    f"The plan replicates rows of table {number}, which is {one.kind}: make it table_wise or row_wise."
+                    f"The plan replicates rows of table {number}, which is {one.kind}: make the table "
+                    "table_wise or row_wise."
                 )
             owners = one.devices or tuple(range(processes))
             found.append(ExchangedTable(number=number, rows=size, replicated_rows=one.replicated_rows, owners=owners))
@@ -253,8 +254,8 @@ def make_plan(
     except PlannerError as error:
         reason = " ".join(str(error).split())
         raise InfeasibleError(
-            f"The embedding tables cannot be divided over {processes} processes: use more memory, another number of "
-            f"processes or other sharding types ({reason})."
+            f"The embedding tables cannot be sharded over {processes} processes ({reason}): use more "
+            "memory, another number of processes, or other sharding types."
         ) from error
 
 

@@ -100,7 +100,8 @@ class ManyProcesses(OneProcess):
         check_spec(spec, features)
         if spec.table_precision != "fp32":
             raise RequestError(
-                "Embedding tables in fp16 are trained in one process: leave out table_precision, or --processes."
+                "Embedding tables in fp16 are supported in a single process only: leave out "
+                "table_precision, or --processes."
             )
         device = torch.device(execution.device)
         if cache is not None:

@@ -137,8 +137,8 @@ def load_parts(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) 
         for shard, found in zip(shards, covered, strict=True):
             if part.content == "full" and not part.left_out and found != shard.weight.numel():
                 raise CheckpointError(
-                    f"The checkpoint holds {found} of the {shard.weight.numel()} weights of a part of table "
-                    f"{shard.table}: it belongs to another model."
+                    f"The checkpoint belongs to another model: it holds {found} of the "
+                    f"{shard.weight.numel()} weights of a shard of table {shard.table}."
                 )
 
 

@@ -101,8 +101,8 @@ def fill_shards(shards: Iterable[Shard], stored: StoredBlocks, *, with_sums: boo
             covered += _fill(shard, path, block, with_sums=with_sums)
         if covered != shard.weight.numel():
             raise CheckpointError(
-                f"The checkpoint holds {covered} of the {shard.weight.numel()} weights of a part of table "
-                f"{shard.table}: it belongs to another model."
+                f"The checkpoint belongs to another model: it holds {covered} of the "
+                f"{shard.weight.numel()} weights of a shard of table {shard.table}."
             )
 
 
@@ -171,7 +171,9 @@ def read_index(folder: Path) -> dict[str, Any]:
     """
     index = read_json(folder / INDEX)
     if index.get("format") != FORMAT or not isinstance(index.get("files"), dict):
-        raise CheckpointError(f"The checkpoint {folder} is not of this version: start anew.")
+        raise CheckpointError(
+            f"The checkpoint {folder} was written by another version of Shunter: delete it and train again."
+        )
     return index
 
 
@@ -238,7 +240,9 @@ class StoredLayout:
                 best = json_object(unseal(read(f"{index['best']}/{INDEX}")))
                 found |= {**_own_files(index["best"], best), f"{index['best']}/{INDEX}": None}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"The checkpoint {name} is damaged ({error}).") from error
+            raise CheckpointError(
+                f"The checkpoint file {name} is damaged ({error}): delete the checkpoint and train again."
+            ) from error
         return found
 
     def fetched(self, directory: Path, name: str) -> None:

@@ -372,7 +372,7 @@ class TieredShards(EmbeddingTables):
             goes_on = not self._is_over
         if not self._over_all([int(goes_on)])[0]:
             self._is_between = True
-            raise TrainingError("Training ended while a batch was waiting: train again to resume.")
+            raise TrainingError("The training process ended while a batch was being prefetched: train again to resume.")
 
     def _agree_to_continue(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
         """Run step 1; return the number of rows that each process requests from this one.
@@ -385,7 +385,10 @@ class TieredShards(EmbeddingTables):
         dist.all_gather(received, sent, group=self._group)
         self._has_ended = any(int(one[0]) for one in received)
         if self._has_ended and not is_over:
-            raise TrainingError("Another process reads no further batch: train again to resume from the checkpoint.")
+            raise TrainingError(
+                "Another process of the training run has stopped reading batches: train again to resume from "
+                "the checkpoint."
+            )
         return [int(one[1 + self._rank]) for one in received]
 
     def _over_all(self, numbers: list[int]) -> list[int]:

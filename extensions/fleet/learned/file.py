@@ -140,7 +140,7 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
     if header.get(DIGEST) != _digest(header[KEY], tensors):
         raise broken
     if card.layout != LAYOUT or card.strategy not in STRATEGIES:
-        raise DataError(f"{path} is a learned policy of another version: {AGAIN}.")
+        raise DataError(f"The learned policy {path} was written by another version of Shunter: {AGAIN}.")
     members: list[Weights] = [{} for _ in range(card.members)]
     for name, value in tensors.items():
         number, _, rest = name.partition(".")
@@ -196,8 +196,8 @@ def check_cluster(card: PolicyCard, cluster: Cluster, path: Path) -> None:
     """
     if shape_of(cluster) != card.cluster:
         raise RequestError(
-            f"The learned policy {path} was trained on a cluster of another shape ({card.trained_on}): train one for "
-            "this cluster with `shunter fleet learn`."
+            f"The learned policy {path} was trained on a cluster of another shape ({card.trained_on}): "
+            "train a policy for this cluster with `shunter fleet learn`."
         )
 
 

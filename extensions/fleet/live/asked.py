@@ -24,14 +24,14 @@ def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
     for own in read_own_jobs(path):
         if own.train is None:
             raise RequestError(
-                f"job {own.name!r} of {path} says nothing about what to train: give it train, such as "
-                "train: {data: clicks.csv, model: dlrm}"
+                f"job {own.name!r} of {path} does not state what to train: add `train`, such as train: "
+                "{data: clicks.csv, model: dlrm}"
             )
         check_training(own, own.train)
         found.append((own, own.train))
     names = [own.name for own, _ in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise RequestError(f"two jobs of {path} are called {twice!r}: give each its own name")
+        raise RequestError(f"two jobs of {path} are called {twice!r}: give each job its own name")
     return found
 
 
@@ -45,8 +45,8 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
     told = f"job {own.name!r}"
     if request.model == AUTO or is_ranking(request.model):
         raise RequestError(
-            f"{told} names the model {request.model}, and a fleet trains one model of clicks at fixed settings: "
-            "name a family such as dlrm"
+            f"{told} requests the model {request.model}, but a fleet trains one click model with fixed "
+            "settings: name a model family such as dlrm"
         )
     read_overrides(request.model, request.architecture.settings)
     others = [
@@ -58,6 +58,6 @@ def check_training(own: OwnJob, request: TrainRequest) -> None:
         others.append("several batch sizes")
     if others:
         raise RequestError(
-            f"{told} requests {', '.join(others)}, and a fleet trains it once, at fixed settings: "
-            "leave that out, or run `shunter train`"
+            f"{told} requests {', '.join(others)}, but a fleet runs one training run with fixed settings "
+            "per job: leave the option out, or use `shunter train`"
         )

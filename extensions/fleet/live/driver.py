@@ -183,9 +183,9 @@ class Driver:
             job, cluster = one.state.job, self.cluster
             if not job.types(cluster) and replace(job, server_memory_gib=0.0).types(cluster):
                 raise RequestError(
-                    f"job {job.name!r} needs {job.server_memory_gib:.2g} GiB of its server's memory for each process, "
-                    "and no machine of the cluster that it can use gives out as much: add a larger one (`ray start "
-                    "--memory`)"
+                    f"job {job.name!r} needs {job.server_memory_gib:.2g} GiB of server memory for each "
+                    "process, and no suitable machine of the cluster offers as much: add a larger one "
+                    "(`ray start --memory`)"
                 )
             if not job.types(cluster):
                 raise RequestError(
@@ -199,13 +199,13 @@ class Driver:
             asked, most, part = job.asks(kind), room[kind], job.part_on(kind)
             if part is None:
                 raise RequestError(
-                    f"job {job.name!r} needs {asked} accelerators, and the largest machine of the "
-                    f"cluster that it can use has {most}: request fewer, add a larger machine, or let it train in "
-                    "several processes (train: {processes: 2})"
+                    f"job {job.name!r} needs {asked} accelerators, but the largest suitable machine of the "
+                    f"cluster has {most}: request fewer, add a larger machine, or use several processes "
+                    "(train: {processes: 2})"
                 )
             raise RequestError(
-                f"job {job.name!r} needs {asked} accelerators, {part} for each process, and the "
-                f"machines of the cluster that it can use have room for {most}: request fewer, or add a machine"
+                f"job {job.name!r} needs {asked} accelerators, {part} for each process, but the suitable "
+                f"machines of the cluster have room for {most}: request fewer, or add a machine"
             )
 
     def _arrive(self) -> bool:
@@ -360,8 +360,8 @@ class Driver:
             self._around.say(f"{unfit[0].name} waits for a suitable machine: none is up.")
         if self.now - self._stuck_since >= STUCK_SECONDS:
             raise InfeasibleError(
-                f"{len(unfit)} jobs, such as {unfit[0].name!r}, wait for a machine that can take them and none has "
-                f"come for {STUCK_SECONDS:.0f} s: add one to the cluster and repeat the command to resume them."
+                f"{len(unfit)} jobs, such as {unfit[0].name!r}, have waited {STUCK_SECONDS:.0f} s for a "
+                "suitable machine: add one to the cluster and repeat the command to resume them."
             )
 
     def _tell(self) -> None:

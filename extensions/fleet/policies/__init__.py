@@ -57,9 +57,9 @@ def policy_names(text: str) -> list[str]:
         if name not in POLICIES and not is_learned(name):
             raise RequestError(unknown(name, [*POLICIES, LEARNED, ALL], "policy"))
         if names.count(name) > 1:
-            raise RequestError(f"the policy {name} is named twice: leave one out")
+            raise RequestError(f"the scheduling policy {name} is named twice: leave one out")
     if not names:
-        raise RequestError(f"no policy is given: choose some of {', '.join(POLICIES)}")
+        raise RequestError(f"no scheduling policy is given: choose some of {', '.join(POLICIES)}")
     return names
 
 

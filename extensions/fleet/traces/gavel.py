@@ -72,7 +72,9 @@ def read_gavel(path: Path) -> list[Job]:
     """
     table = next((folder / TABLE for folder in (path.parent, path.parent.parent) if (folder / TABLE).exists()), None)
     if table is None:
-        raise DataError(f"{path} needs {TABLE} in the same folder or one folder up, which gives the speed of its jobs")
+        raise DataError(
+            f"The trace {path} needs the file {TABLE} with the speeds of its jobs, in the same folder or one folder up"
+        )
     check_text(str(table))
     together, apart = read_throughputs(table)
     jobs = []

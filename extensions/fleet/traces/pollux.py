@@ -70,8 +70,8 @@ class Application:
         files = sorted((int(path.stem.split("-")[1]), path) for path in directory.glob("validation-*.csv"))
         if not files or not (directory / "placements.csv").exists():
             raise DataError(
-                f"{directory} holds no measurements of {self.name!r}: put Pollux' placements.csv, scalability.csv and "
-                "validation-*.csv there"
+                f"The folder {directory} holds no measurements of {self.name!r}: add Pollux' "
+                "placements.csv, scalability.csv and validation-*.csv"
             )
         self._validation = {batch: _columns(path) for batch, path in files}
         self.batches = list(self._validation)

@@ -41,7 +41,7 @@ def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iter
     with open_text(path) as file:
         reader = csv.DictReader(file, delimiter=delimiter)
         if missing := [name for name in fields if name not in (reader.fieldnames or ())]:
-            raise DataError(f"{path} has no column {missing[0]!r}: its first line names the columns")
+            raise DataError(f"The trace {path} has no column {missing[0]!r}: its first line must name the columns")
         for row in reader:
             line = reader.line_num
             yield line, {field: read(path, line, field, row[field], how) for field, how in fields.items()}

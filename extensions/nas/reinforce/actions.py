@@ -117,8 +117,9 @@ class Actions:
         smallest = self._smallest(self._bytes_of)
         if not self.fits(smallest):
             raise InfeasibleError(
-                f"The smallest point of the search space takes {self._bytes_of(self.decode(smallest)):,.0f} bytes, and "
-                f"{self._most_bytes:,.0f} are allowed: raise --max-memory-gib."
+                "The smallest architecture of the search space takes "
+                f"{self._bytes_of(self.decode(smallest)):,.0f} bytes, more than the limit of "
+                f"{self._most_bytes:,.0f}: raise --max-memory-gib."
             )
         for factor, size in enumerate(self.sizes):
             for index in range(size):

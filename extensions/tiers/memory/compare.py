@@ -92,8 +92,8 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
     servers = read_servers(request.servers)
     if is_ranking(request.architecture.model):
         raise RequestError(
-            f"--model {request.architecture.model} ranks items and has no tables on tiers: name a model of clicks, "
-            "such as dlrm."
+            f"--model {request.architecture.model} is a ranking model without tables in memory tiers: name "
+            "a click model, such as dlrm."
         )
     if request.architecture.model == "auto":
         spec = model_spec(embedding_dim=request.embedding_dim)

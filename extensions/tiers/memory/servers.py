@@ -75,13 +75,13 @@ def read_servers(path: Path | None = None) -> dict[str, Server]:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise RequestError(
-            f"{path} describes no servers ({where}: {first['msg'].lower()}): take {SHIPPED} as an example."
+            f"The server file {path} is invalid ({where}: {first['msg'].lower()}): see {SHIPPED} for an example."
         ) from None
     for name, server in found.items():
         blocks = [tier.is_block for tier in server.tiers.values()]
         if blocks[0] or any(blocks[:-1]):
             raise RequestError(
-                f"The tiers of {name} in {path}: a tier that is read in blocks must be last, after at "
-                "least one other tier."
+                f"The memory tiers of {name} in {path} are in the wrong order: a tier that is read in "
+                "blocks must be last, after at least one other."
             )
     return found

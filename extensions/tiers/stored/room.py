@@ -73,8 +73,8 @@ def divide(
     least = WORKING_SHARE * max(least_buffer_bytes(dim), bags * row_bytes)
     if memory_bytes < least:
         raise RequestError(
-            f"--memory leaves embedding tables {memory_bytes:,} bytes, but looking up one sample takes {least:,}: "
-            "raise it."
+            f"--memory leaves {memory_bytes:,} bytes for embedding tables, but looking up one sample takes "
+            f"{least:,}: raise --memory."
         )
     working = min(memory_bytes // WORKING_SHARE, MOST_WORKING_BYTES)
     buffers = min(working, READERS * (MOST_BUFFER_BYTES + least_buffer_bytes(dim)))

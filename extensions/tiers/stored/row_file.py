@@ -64,7 +64,7 @@ class RowFile:
         self._made = _made(self._file)
         self._end = os.fstat(self._file).st_size
         if start + rows * dim * FLOAT_BYTES > self._end:
-            raise CheckpointError("The file of the embedding tables is too short for their rows: restore it.")
+            raise CheckpointError("The file of the embedding tables is too short for their rows: restore the file.")
         readers = min(buffer_bytes // least_buffer_bytes(dim), READERS)
         assert readers >= 1, "there is memory for a reader"
         # A piece may be longer than its share by one row and the rest of a block.
@@ -99,8 +99,8 @@ class RowFile:
             return out
         if _made(self._file) != self._made:
             raise CheckpointError(
-                "The file of the embedding tables was changed while its model is in use: restore it, and load the "
-                "model again."
+                "The file of the embedding tables was changed while the model was in use: restore the file "
+                "and load the model again."
             )
         error = self._fill_out(rows, out)
         self.counts.rows += len(rows)
@@ -204,7 +204,7 @@ class RowFile:
             done = done + more if more else 0
         if done < needed:
             raise CheckpointError(
-                "The file of the embedding tables was truncated: restore it, and load the model again."
+                "The file of the embedding tables was truncated: restore the file and load the model again."
             )
 
     def _take_out(

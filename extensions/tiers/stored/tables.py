@@ -187,8 +187,9 @@ class StoredEmbeddings(EmbeddingTables):
             bags = len(ends) - 1
             if bags == 1:
                 raise TooLargeError(
-                    f"A list of {len(distinct):,} ids has more embedding rows than the {self.room.batch_rows:,} that "
-                    "there is memory for: raise --memory, or send shorter lists."
+                    f"A list of {len(distinct):,} ids needs more embedding rows than the "
+                    f"{self.room.batch_rows:,} that fit into memory: raise --memory, or send shorter "
+                    "lists."
                 )
             cut = ends[bags // 2]
             first, second = (None, None) if weights is None else (weights[:cut], weights[cut:])

@@ -324,7 +324,9 @@ class Cluster:
                 for piece in read_pieces(dataset):
                     ray.get(self._on(node, write_piece).remote(dataset, piece))
         except RayError as error:
-            raise NodeLostError(f"Node {node.name} cannot receive the data set ({first_line(error)}).") from error
+            raise NodeLostError(
+                f"The data set cannot be copied to node {node.name} of the cluster ({first_line(error)})."
+            ) from error
 
     def _node(self, placement: Placement) -> ClusterNode:
         return self.nodes[str(placement.node)]

@@ -79,7 +79,8 @@ def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
     except RayError as error:
         raise HardwareError(
             f"The network between the nodes {', '.join(node.name for node in nodes)} cannot be measured "
-            f"({first_line(error)}): check that the nodes can connect to each other, or train in one process."
+            f"({first_line(error)}): check that the nodes can connect to each other, or train in one "
+            "process."
         ) from error
     finally:
         for actor in actors:

@@ -84,8 +84,8 @@ def spread(
     alike.sort(key=lambda name: name != placement.accelerator)
     if placement.device != "cpu" and count > len(alike):
         raise RequestError(
-            f"{count} {asked[0]} need a GPU each, but the cluster has {len(alike)} of the model {model}: lower "
-            f"{asked[1]} to {len(alike)}."
+            f"Each of the {count} {asked[0]} needs a GPU, but the cluster has only {len(alike)} of the "
+            f"model {model}: lower {asked[1]} to {len(alike)}."
         )
     shared_by = -(-count // len(alike))
     threads = max(1, placement.threads // shared_by)

@@ -134,7 +134,7 @@ def _wait_for_room(actors: Sequence[Any], slots: Sequence[WorkerSlot], hooks: Ho
         up = {node["NodeID"] for node in alive_nodes()}
         for slot in slots:
             if slot.node.node_id not in up:
-                raise NodeLostError(f"Node {slot.node.name} was lost before the training began on it.")
+                raise NodeLostError(f"Node {slot.node.name} of the cluster was lost before its training run began.")
     ray.get(ready)
 
 
