@@ -18,8 +18,12 @@ class Quantity(Frozen):
 
     value: float
     source: Source
-    low: float | None = Field(default=None, description="10th percentile of the repetitions, where there were several.")
-    high: float | None = Field(default=None, description="90th percentile of the repetitions.")
+    low: float | None = Field(
+        default=None, description="10th percentile of repeated measurements; None without repetitions."
+    )
+    high: float | None = Field(
+        default=None, description="90th percentile of repeated measurements; None without repetitions."
+    )
 
 
 class MatmulRate(Frozen):
@@ -28,7 +32,7 @@ class MatmulRate(Frozen):
     m: int
     n: int
     k: int
-    flops_per_second: Quantity = Field(description="FLOP/s; a multiply-add counts as two.")
+    flops_per_second: Quantity = Field(description="Rate of a matrix product in FLOP/s; a multiply-add counts as two.")
 
 
 class RowRate(Frozen):
@@ -36,7 +40,8 @@ class RowRate(Frozen):
 
     row_bytes: int
     bytes_per_second: Quantity = Field(
-        description="Payload rate: each row counts once, even if it is read and written."
+        description="Payload rate of table rows in bytes per second: each row counts once, even if it is read and "
+        "written."
     )
 
 
@@ -44,22 +49,26 @@ class StepCosts(Frozen):
     """Costs of a training step besides arithmetic and copies, for one number of threads; fitted to short probes."""
 
     threads: int
-    start_seconds: float = Field(description="Fixed time of a step, without the cost of its operators.")
+    start_seconds: float = Field(
+        description="Fixed time of a training step in seconds, without the cost of its operators."
+    )
     memory_factor: float = Field(
         default=1.0,
-        description="Factor on the time of tables, memory traffic and small matrix products within a step.",
+        description="Factor on the predicted time of tables, memory traffic and small matrix products within a step.",
     )
-    bag_seconds: float = Field(description="Time to pool one bag, lookup plus update.")
-    lookup_seconds: float = Field(description="Time for each row of a bag.")
-    cached_byte_seconds: float = Field(description="Time for each byte of a row that is in a cache.")
-    byte_seconds: float = Field(description="Time for each byte of a row that is not in a cache.")
+    bag_seconds: float = Field(description="Seconds to look up, pool and update one bag of embedding rows.")
+    lookup_seconds: float = Field(description="Seconds for each row of a bag, independent of its width.")
+    cached_byte_seconds: float = Field(description="Seconds for each byte of a table row that is in a cache.")
+    byte_seconds: float = Field(description="Seconds for each byte of a table row that is not in a cache.")
 
 
 class DiskRates(Frozen):
     """Read rates of a file that is not in the page cache."""
 
     sequential_bytes_per_second: Quantity
-    random_reads_per_second: Quantity = Field(description="Reads of 4 KiB at random offsets, one at a time.")
+    random_reads_per_second: Quantity = Field(
+        description="Rate of reading 4 KiB at random offsets, one read at a time."
+    )
 
 
 Collective = Literal["all_reduce", "all_to_all", "reduce_scatter", "all_gather"]
@@ -84,10 +93,10 @@ class CollectiveCost(Frozen):
 
     operation: Collective
     processes: int
-    link: str = Field(description="Backend and transport, such as `gloo over loopback`.")
+    link: str = Field(description="Backend and transport of the collective, such as `gloo over loopback`.")
     latency_seconds: float
     bytes_per_second: float
-    r2: float = Field(description="R squared of the fitted line.")
+    r2: float = Field(description="R squared of the line fitted to times over message sizes.")
     points: tuple[CollectivePoint, ...]
 
     def seconds(self, message_bytes: float) -> float:
@@ -100,9 +109,9 @@ class Cache(Frozen):
 
     level: int
     kind: str = Field(description="`data`, `instruction` or `unified`.")
-    size_bytes: int = Field(description="Size of one cache of this kind.")
-    shared_by_threads: int = Field(description="Number of hardware threads that share one cache of this kind.")
-    count: int = Field(description="Number of caches of this kind in the machine.")
+    size_bytes: int = Field(description="Size of one cache of this level and type, in bytes.")
+    shared_by_threads: int = Field(description="Number of hardware threads that share one cache.")
+    count: int = Field(description="Number of such caches in the machine.")
 
 
 class CpuTopology(Frozen):
@@ -110,7 +119,7 @@ class CpuTopology(Frozen):
 
     sockets: int
     physical_cores: int
-    threads: int = Field(description="Logical processors that are online.")
+    threads: int = Field(description="Number of logical processors that are online.")
     numa_nodes: int
     caches: tuple[Cache, ...] = ()
     instruction_sets: tuple[str, ...] = ()
@@ -129,14 +138,18 @@ class Accelerator(Frozen):
     """Device of this machine that can run a training job."""
 
     name: str = Field(description="Name that is unique on the machine: `cpu`, `cuda:0`, ...")
-    model: str = Field(description="Product name by the vendor.")
+    model: str = Field(description="Product name given by the vendor.")
     kind: Literal["cpu", "cuda"]
-    cores: int = Field(description="Physical cores usable by this process for a CPU, multiprocessors for a GPU.")
+    cores: int = Field(
+        description="Number of physical cores usable by this process; of a GPU, the number of multiprocessors."
+    )
     memory_bytes: int
     instruction_sets: tuple[str, ...] = Field(
         default=(), description="Instruction sets such as avx2, avx512f, amx_bf16; or the CUDA capability."
     )
-    topology: CpuTopology | None = Field(default=None, description="Topology of the machine; None for a GPU.")
+    topology: CpuTopology | None = Field(
+        default=None, description="Sockets, cores and caches of the machine; None for a GPU."
+    )
 
 
 class HardwareProfile(Frozen):
@@ -148,53 +161,66 @@ class HardwareProfile(Frozen):
     matmul_flops_per_second: dict[Precision, Quantity] = Field(
         description="FLOP/s of a large matrix product, by data type."
     )
-    copy_bytes_per_second: Quantity = Field(description="Bytes read plus bytes written of a large copy.")
-    gather_bytes_per_second: Quantity = Field(description="Payload bytes of a random gather of 64-byte rows.")
-    operator_overhead_seconds: Quantity = Field(description="Cost of one small operator within a training step.")
-    idle_watts: Quantity | None = Field(description="Idle power of the device and its processor; None if unknown.")
-    busy_watts: Quantity | None = Field(
-        description="Power of the device and its processor with all cores of the device busy; None if unknown."
+    copy_bytes_per_second: Quantity = Field(
+        description="Memory bandwidth of a large copy: bytes read plus bytes written, per second."
     )
-    energy_method: str = Field(description="Text on how energy is measured or estimated on this machine.")
-    price_per_hour: Quantity | None = Field(default=None, description="Price in the user's currency; None if unknown.")
+    gather_bytes_per_second: Quantity = Field(
+        description="Payload bytes per second when 64-byte rows are gathered at random."
+    )
+    operator_overhead_seconds: Quantity = Field(description="Seconds to run one small operator within a training step.")
+    idle_watts: Quantity | None = Field(
+        description="Idle power of the accelerator and its host processor, in watts; None if unknown."
+    )
+    busy_watts: Quantity | None = Field(
+        description="Power of the accelerator and its host processor with all cores of the accelerator busy, in watts; "
+        "None if unknown."
+    )
+    energy_method: str = Field(description="How energy is measured or estimated on this machine, as text.")
+    price_per_hour: Quantity | None = Field(
+        default=None, description="Price per hour in the user's currency; None if unknown."
+    )
     matmul_curve: dict[Precision, tuple[MatmulRate, ...]] = Field(
         default={},
         description="Rates of matrix products with the shapes of dense layers, small to large; empty if unknown.",
     )
     gather_curve: tuple[RowRate, ...] = Field(
-        default=(), description="Rates of looking up embedding rows, by width of a row."
+        default=(), description="Rates of looking up embedding rows, by row width."
     )
     scatter_curve: tuple[RowRate, ...] = Field(
-        default=(), description="Rates of row-wise Adagrad updates of embedding rows, by width of a row."
+        default=(), description="Rates of row-wise Adagrad updates of embedding rows, by row width."
     )
     step_costs: tuple[StepCosts, ...] = Field(
-        default=(), description="Costs fitted to short probes, by number of threads; empty without probes."
+        default=(), description="Step costs fitted to short probes, by number of threads; empty without probes."
     )
-    cache_bytes: int = Field(default=0, description="Size of the last-level cache; 0 when unknown.")
+    cache_bytes: int = Field(default=0, description="Size of the last-level cache in bytes; 0 when unknown.")
     host_to_device_bytes_per_second: Quantity | None = Field(
-        default=None, description="Copy rate from page-locked memory; None for a CPU."
+        default=None, description="Copy rate from page-locked host memory to the GPU; None for a CPU."
     )
-    disk: DiskRates | None = Field(default=None, description="Read rates of the cache folder; None if not measured.")
+    disk: DiskRates | None = Field(
+        default=None, description="Read rates of the disk with Shunter's cache folder; None if not measured."
+    )
     collectives: tuple[CollectiveCost, ...] = Field(
         default=(),
-        description="Costs of collectives between processes on accelerators of this kind; empty if not measured.",
+        description="Costs of collective operations between processes on accelerators of this kind; empty if not "
+        "measured.",
     )
     shared_vectors: tuple[CollectiveCost, ...] | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Costs of exchanging pooled rows through shared memory, by the replaced collective; None if not "
-        "measured, empty if processes cannot share memory.",
+        description="Costs of exchanging pooled rows through shared memory, by the collective operation that it "
+        "replaces; None if not measured, empty if processes cannot share memory.",
     )
     machine: str = Field(default="", description="Identifier of the machine; empty if unknown.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
         default=None,
-        description="What the matrix unit skips in a backward pass: inputs (operands that are zero), outputs (results "
-        "that are not needed) or both; None if it skips nothing.",
+        description="Zeros that the matrix unit skips in a backward pass: inputs (operands that are zero), outputs "
+        "(results that are not needed) or both; None if it skips none.",
     )
     measured_cores: int | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Number of measured cores if a job may use fewer; None: all cores of the accelerator.",
+        description="Number of cores that were measured, if a job may use fewer than all; None: all cores of the "
+        "accelerator.",
     )
 
     @property
@@ -215,29 +241,30 @@ class HardwareProfile(Frozen):
 class PowerSample(Frozen):
     """Mean power since the previous sample."""
 
-    seconds: float = Field(description="Seconds since the start of the measured period.")
+    seconds: float = Field(description="Seconds since the start of the measurement.")
     watts: float
 
 
 class EnergyReading(Frozen):
     """Energy of a period; only values of a counter or a power sensor count as measured."""
 
-    joules: float | None = Field(description="Energy used; None if no meter or estimate is available.")
+    joules: float | None = Field(description="Energy used, in joules; None if no meter or estimate is available.")
     seconds: float
     mean_watts: float | None
     method: Literal["measured", "estimated", "unavailable"]
-    source: str = Field(description="Text on the counters or the model used, and why no better source is available.")
+    source: str = Field(description="Meters or power model used, and why no better source is available, as text.")
     uncertainty_joules: float | None = Field(
-        default=None, description="Half-width of the error interval of `joules`; None if unknown."
+        default=None, description="Half-width of the error interval of the energy, in joules; None if unknown."
     )
-    uncertainty: str = Field(default="", description="Text on the origin of `uncertainty_joules`.")
+    uncertainty: str = Field(default="", description="Origin of the error interval of the energy, as text.")
     idle_joules: float | None = Field(
-        default=None, description="Part of `joules` that is idle energy; None if unknown."
+        default=None, description="Part of the energy that the idle machine would use too, in joules; None if unknown."
     )
-    power: tuple[PowerSample, ...] = Field(default=(), description="Power over time, at most a few hundred points.")
+    power: tuple[PowerSample, ...] = Field(default=(), description="Power over time, as at most a few hundred points.")
     measured_joules: float = Field(
         default=0.0,
-        description="Part of `joules` from counters and sensors, such as the GPU's part of a partial estimate.",
+        description="Part of the energy that counters and sensors measured, in joules, such as the GPU's part of a "
+        "partial estimate.",
     )
 
     @classmethod
@@ -271,23 +298,27 @@ class Placement(Frozen):
     """Accelerator and execution settings of one training job."""
 
     accelerator: str = Field(
-        description="Name of the accelerator, `cpu` or `cuda:0`; `cpu@node` is that of a node of a cluster."
+        description="Name of the accelerator, such as `cpu` or `cuda:0`; `cpu@node` is the processor of a cluster's "
+        "node."
     )
     threads: int = Field(ge=1, description="Intra-operator threads.")
     precision: Precision
     batch_size: int = Field(ge=1, description="Samples per step.")
     prefetch_depth: int = Field(default=2, ge=1, description="Number of batches that are prefetched.")
     processes: int = Field(
-        default=1, ge=1, description="Number of processes that divide each batch, the threads and the tables."
+        default=1,
+        ge=1,
+        description="Number of processes that share each batch, the CPU threads and the embedding tables.",
     )
     power_limit_watts: float | None = Field(
-        default=None, gt=0, description="Power limit of a GPU while it trains; None for no change."
+        default=None, gt=0, description="Power limit of a GPU during training, in watts; None for no change."
     )
     embedding_memory_bytes: int | None = Field(
         default=None,
         gt=0,
         exclude_if=lambda value: value is None,  # keeps the stored form of placements without this field
-        description="Memory for the embedding tables; larger tables are stored in a file. None: all in memory.",
+        description="Memory for the embedding tables, in bytes; larger tables are stored in a file. None: all in "
+        "memory.",
     )
 
     @property
@@ -324,7 +355,8 @@ class Matmul(Frozen):
     n: int
     k: int
     batch_axis: Literal["count", "m", "n", "k", "none"] = Field(
-        description="Dimension that the batch size multiplies; `none` for a product over all nodes of a graph."
+        description="Dimension of the matrix product that the batch size multiplies; `none` for a product over all "
+        "nodes of a graph."
     )
     half: bool = Field(description="Whether the product is computed in bf16 if the placement has that precision.")
 
@@ -339,12 +371,14 @@ class Matmul(Frozen):
 class DenseDemand(Frozen):
     """Demand of the dense part of a step in one precision, without its matrix products."""
 
-    traffic_bytes_per_sample: float = Field(description="Memory traffic of operators other than matrix products.")
+    traffic_bytes_per_sample: float = Field(
+        description="Bytes of memory traffic per sample of all operators other than matrix products."
+    )
     traffic_bytes_per_step: float = Field(
-        description="Memory traffic of casts and updates of weights, independent of the batch size."
+        description="Bytes of memory traffic per step to cast and update weights, independent of the batch size."
     )
     operators_per_step: int
-    peak_bytes_per_sample: float = Field(description="Peak memory beyond weights and input.")
+    peak_bytes_per_sample: float = Field(description="Peak memory per sample beyond weights and input, in bytes.")
     peak_bytes_per_step: float
 
 
@@ -355,38 +389,44 @@ class Workload(Frozen):
     alone.
     """
 
-    matmul_flops_per_sample: float = Field(description="Forward plus backward; a multiply-add counts as two.")
+    matmul_flops_per_sample: float = Field(
+        description="Floating-point operations of forward plus backward pass; a multiply-add counts as two."
+    )
     lookups_per_sample: float
     lookup_bytes_per_sample: float = Field(
-        description="Embedding rows read in the forward pass; the update reads and writes as much."
+        description="Bytes of embedding rows read in the forward pass; the update reads and writes as much."
     )
     input_bytes_per_sample: float
     parameter_bytes: int
     optimizer_bytes: int
     activation_bytes_per_sample: float
-    operators_per_step: int = Field(description="Operators dispatched in one training step.")
-    train_samples: int = Field(description="Samples of one epoch.")
-    dense_parameter_bytes: int = Field(default=0, description="Part of `parameter_bytes` in dense layers.")
+    operators_per_step: int = Field(description="Number of operators dispatched in one training step.")
+    train_samples: int = Field(description="Number of training samples in one epoch.")
+    dense_parameter_bytes: int = Field(
+        default=0, description="Bytes of the dense layers' weights, which are part of `parameter_bytes`."
+    )
     table_bytes: int = Field(
-        default=0, description="Bytes of weights and optimizer state of tables whose rows may be in a file."
+        default=0, description="Bytes of weights and optimizer state of the tables that may be stored in a file."
     )
     working_bytes_per_sample: float = Field(
-        default=0.0, description="Memory that a step needs for fp32 copies of rows of fp16 tables."
+        default=0.0, description="Bytes per sample of the fp32 copies that a step makes of rows of fp16 tables."
     )
-    tables: int = Field(default=0, description="Embedding bags of a sample, usually one for each table; 0: unknown.")
-    matmuls: tuple[Matmul, ...] = Field(default=(), description="Matrix products of a step.")
+    tables: int = Field(
+        default=0, description="Number of embedding bags per sample, usually one for each table; 0: unknown."
+    )
+    matmuls: tuple[Matmul, ...] = Field(default=(), description="Matrix products of a training step.")
     dense: dict[Precision, DenseDemand] = Field(
-        default={}, description="Demand of all other operators of the dense layers, by precision."
+        default={}, description="Demand of the operators of the dense layers other than matrix products, by precision."
     )
     access_curve: tuple[tuple[float, float], ...] = Field(
         default=(),
         description="Access skew as ascending points (bytes of the most frequent rows, their share of all lookups).",
     )
-    mapped_bytes: int = Field(default=0, description="Bytes of the data arrays that training memory-maps.")
+    mapped_bytes: int = Field(default=0, description="Bytes of the data set's arrays, which training maps into memory.")
     backward_speedups: dict[str, float] = Field(
         default={},
-        description="Speed-up of the backward matrix products by skipping zeros, by kind of zeros; simulated from the "
-        "zeros counted by `shunter profile --data`; empty if not counted.",
+        description="Speed-up of the backward matrix products when zeros are skipped, by kind of zeros; simulated from "
+        "the zeros counted by `shunter profile --data`; empty if not counted.",
     )
 
     def cached_share(self, cache_bytes: float) -> float:
@@ -411,18 +451,19 @@ class Prediction(Frozen):
     memory_bytes: int
     samples_per_second: float
     step_seconds_source: Literal["measured", "estimated"] = Field(
-        description="Whether the values were measured by a probe of the real model, or estimated by the cost model."
+        description="Whether a probe of the real model measured the values, or the cost model estimated them."
     )
     energy_source: Literal["measured", "estimated", "unavailable"]
     memory_source: Literal["measured", "estimated"] = "estimated"
     step_seconds_interval: tuple[float, float] | None = Field(
         default=None,
-        description="Central 90 % interval of the step time: of the probe's steps, or by the known errors of the "
-        "cost model; None if unknown.",
+        description="Central 90 % interval of the step time in seconds, from the probe's steps or the known errors of "
+        "the cost model; None if unknown.",
     )
     parts: dict[str, float] = Field(
         default={},
-        description="Seconds of a step by part: dense, embedding, communication, input, overhead; empty if measured.",
+        description="Seconds of a step by part: dense, embedding, communication, input, overhead; empty if the step "
+        "was measured as a whole.",
     )
 
     @property

@@ -35,8 +35,8 @@ class _Part(BaseModel):
 class SkyPilotPrices(_Part):
     """Selection of prices from SkyPilot's catalogue of one cloud, a CSV file under `~/.sky/catalogs`."""
 
-    file: Path = Field(description="CSV file; a relative path is taken from the folder of `prices.yaml`.")
-    region: str | None = Field(default=None, description="Region; if omitted, the cheapest region.")
+    file: Path = Field(description="CSV file of prices; a relative path starts at the folder of `prices.yaml`.")
+    region: str | None = Field(default=None, description="Region of the cloud; if omitted, the cheapest region.")
     spot: bool = Field(default=False, description="Whether to use prices of interruptible (spot) machines.")
 
 
@@ -44,10 +44,13 @@ class Prices(_Part):
     """Prices per hour, in the user's currency."""
 
     accelerators: dict[str, PositiveFloat] = Field(
-        default={}, description="Price of one accelerator, by its name on this machine or the name of its model."
+        default={},
+        description="Price per hour of one accelerator, by its name on this machine or the name of its model.",
     )
-    nodes: dict[str, PositiveFloat] = Field(default={}, description="Price of a whole machine, by its name.")
-    skypilot: SkyPilotPrices | None = Field(default=None, description="Second source of prices.")
+    nodes: dict[str, PositiveFloat] = Field(default={}, description="Price per hour of a whole machine, by its name.")
+    skypilot: SkyPilotPrices | None = Field(
+        default=None, description="Prices from SkyPilot, for accelerators without a price of the user."
+    )
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -59,13 +62,17 @@ class Prices(_Part):
         try:
             prices = cls.model_validate(load_yaml(yaml_text(path)) or {})
         except OSError as error:
-            raise RequestError(f"The file of prices {path} cannot be read ({error.strerror}): name another.") from error
+            raise RequestError(
+                f"The file of prices {path} cannot be read ({error.strerror}): name another file."
+            ) from error
         except ValidationError as error:
             raise RequestError(
                 sentence([f"The file of prices {path} is wrong, {clause(error.errors()[0], cls)}"])
             ) from error
         except ValueError as error:
-            raise RequestError(f"The file of prices {path} is not YAML: write keys such as 'accelerators'.") from error
+            raise RequestError(
+                f"The file of prices {path} is not valid YAML: write keys such as 'accelerators'."
+            ) from error
         if prices.skypilot is None:
             return prices
         sky = prices.skypilot.model_copy(update={"file": path.parent / prices.skypilot.file.expanduser()})
@@ -155,7 +162,9 @@ def update_catalogue_prices(prices: SkyPilotPrices, catalogue_file: Path) -> tup
     rows = {row.name: row for row in load_catalogue().accelerators}
     found = {name: price for name, price in skypilot_prices(prices).items() if name in rows}
     if not found:
-        raise RequestError(f"{prices.file} has no price of an accelerator of the catalogue: give a vms.csv of a cloud.")
+        raise RequestError(
+            f"The file {prices.file} has no price of a known accelerator: give a vms.csv file of a cloud."
+        )
     content: dict[str, Any] = dict(load_yaml(yaml_text(catalogue_file)) or {}) if catalogue_file.is_file() else {}
     kept = {str(row["name"]): dict(row) for row in content.get("accelerators", ())}
     own_names = {row_name(name) or name: name for name in kept}

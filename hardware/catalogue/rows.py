@@ -52,30 +52,42 @@ class AcceleratorRow(Frozen):
     """Published specification of one accelerator; one row is one device as its software numbers devices."""
 
     name: str
-    aliases: tuple[str, ...] = Field(default=(), description="Other names, as in drivers and price lists.")
+    aliases: tuple[str, ...] = Field(
+        default=(), description="Other names of the accelerator, as in drivers and price lists."
+    )
     vendor: str
     kind: Literal["gpu", "tpu", "hpu", "cpu"]
     memory_bytes: PositiveBytes
     memory_bytes_per_second: Positive
     peak_flops_per_second: dict[Dtype, Positive] = Field(
-        min_length=1, description="Dense rate of the fastest unit (matrix unit where there is one), by data type."
+        min_length=1,
+        description="Peak FLOP/s without sparsity of the fastest unit (matrix unit if there is one), by data type.",
     )
-    interconnect: str = Field(description="Connection to the other devices of the same machine, as text.")
+    interconnect: str = Field(description="Connection to the other accelerators of the same machine, as text.")
     interconnect_bytes_per_second: Positive | None = Field(
-        description="Bandwidth in one direction over all links; None if unpublished."
+        description="Bandwidth to the other accelerators in one direction over all links; None if unpublished."
     )
-    host_link_bytes_per_second: Positive | None = Field(description="Bandwidth in one direction; None for a processor.")
-    tdp_watts: Positive | None = Field(description="Thermal design power of the device; None if unpublished.")
-    price_per_hour: Positive | None = Field(default=None, description="US dollars; None if unknown.")
-    price_includes_host: bool = Field(default=True, description="Whether the price includes a share of the host.")
-    price_date: datetime.date | None = Field(default=None, description="Day on which the price was valid or read.")
+    host_link_bytes_per_second: Positive | None = Field(
+        description="Bandwidth to the host in one direction; None for a processor."
+    )
+    tdp_watts: Positive | None = Field(
+        description="Thermal design power of the accelerator, in watts; None if unpublished."
+    )
+    price_per_hour: Positive | None = Field(default=None, description="Price per hour in US dollars; None if unknown.")
+    price_includes_host: bool = Field(
+        default=True, description="Whether the price includes a share of the host machine."
+    )
+    price_date: datetime.date | None = Field(default=None, description="Day on which the price was valid or was read.")
     price_source: str | None = Field(default=None, description="Key of `Catalogue.sources`.")
     skips_zeros: Literal["inputs", "outputs", "both"] | None = Field(
         default=None,
-        description="What the matrix unit skips in a backward pass: inputs (operands that are zero), outputs (results "
-        "that are not needed) or both, as simulated by the extension `stalls`; None if it skips nothing.",
+        description="Zeros that the matrix unit skips in a backward pass: inputs (operands that are zero), outputs "
+        "(results that are not needed) or both, as simulated by the extension `stalls`; None if it skips "
+        "none.",
     )
-    tried: bool = Field(default=True, description="Whether Shunter has trained on a device of its kind and vendor.")
+    tried: bool = Field(
+        default=True, description="Whether Shunter has trained on an accelerator of the same kind and vendor."
+    )
     date: datetime.date = Field(description="Day on which the specification was checked.")
     source: str = Field(description="Key of `Catalogue.sources`.")
 
@@ -116,15 +128,15 @@ class CatalogueCpu(Frozen):
     vendor: str | None = None
     family: int | None = None
     models: tuple[int, int] | None = Field(default=None, description="First and last model number of the generation.")
-    tdp_watts: float = Field(gt=0, description="Thermal design power of one package.")
-    cores: int = Field(gt=0, description="Physical cores of one package.")
+    tdp_watts: float = Field(gt=0, description="Thermal design power of one processor package, in watts.")
+    cores: int = Field(gt=0, description="Number of physical cores of one processor package.")
     source: str = Field(description="Key of `Catalogue.sources`.")
-    date: datetime.date = Field(description="Day on which the row was checked.")
+    date: datetime.date = Field(description="Day on which the catalogue row was checked.")
 
     @model_validator(mode="after")
     def _check_match(self) -> "CatalogueCpu":
         if self.name is None and (self.vendor is None or self.family is None or self.models is None):
-            raise ValueError(f"{self.title}: give either name, or vendor, family and models")
+            raise ValueError(f"the catalogue row {self.title}: give either name, or vendor, family and models")
         return self
 
     def matches(self, cpu: "CpuIdentity") -> bool:
@@ -159,7 +171,7 @@ class Catalogue(Frozen):
         named += [(row.name, row.price_source) for row in self.accelerators if row.price_source is not None]
         unknown = sorted({title for title, source in named if source not in self.sources})
         if unknown:
-            raise ValueError(f"rows whose source is not named: {unknown}")
+            raise ValueError(f"catalogue rows that name no known source: {unknown}")
         return self
 
     @model_validator(mode="after")
@@ -168,7 +180,9 @@ class Catalogue(Frozen):
         for row in self.accelerators:
             for name in (row.name, *row.aliases):
                 if owners.setdefault(_normalised(name), row.name) != row.name:
-                    raise ValueError(f"the name {name!r} belongs to two rows: {owners[_normalised(name)]}, {row.name}")
+                    raise ValueError(
+                        f"the name {name!r} belongs to two catalogue rows: {owners[_normalised(name)]}, {row.name}"
+                    )
         return self
 
     def find_accelerator(self, name: str) -> AcceleratorRow:
@@ -231,7 +245,9 @@ def _read(text: str, name: str) -> dict[str, Any]:
     if not isinstance(content, Mapping) or any(
         key not in sections or not isinstance(value, sections[key]) for key, value in content.items()
     ):
-        raise RequestError(f"The catalogue {name} must have no sections but `sources`, `cpus` and `accelerators`.")
+        raise RequestError(
+            f"The catalogue {name} has an unknown section: use only `sources`, `cpus` and `accelerators`."
+        )
     for section, key in (("cpus", "title"), ("accelerators", "name")):
         for number, row in enumerate(content.get(section, ()), start=1):
             if not isinstance(row, Mapping) or not isinstance(row.get(key), str):

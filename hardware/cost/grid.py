@@ -19,8 +19,10 @@ HOURS = 24
 class Grid(Frozen):
     """Carbon intensity in grams of CO2 equivalent per kilowatt hour, and the hour at which the work begins."""
 
-    grams_per_kwh: tuple[float, ...] = Field(description="One value, or one value for each hour of the day in UTC.")
-    start_hour: float = Field(default=0.0, description="Hour of the day, UTC, at which the work begins.")
+    grams_per_kwh: tuple[float, ...] = Field(
+        description="Carbon intensity in grams of CO2 equivalent per kWh: one value, or one for each hour (UTC)."
+    )
+    start_hour: float = Field(default=0.0, description="Hour of the day, in UTC, at which the training job begins.")
 
     @classmethod
     def read(cls, text: str, now: datetime | None = None) -> Self:
@@ -41,7 +43,8 @@ class Grid(Frozen):
             figures = _by_hour(Path(text))
         if not all(math.isfinite(figure) and figure >= 0 for figure in figures):
             raise RequestError(
-                f"--grid {text}: grams of CO2 equivalent per kilowatt hour must be numbers of at least 0."
+                f"--grid {text}: the carbon intensity must be a number of at least 0, in grams of CO2 "
+                "equivalent per kWh."
             )
         return cls(grams_per_kwh=figures, start_hour=start_hour)
 
@@ -67,13 +70,15 @@ def _by_hour(path: Path) -> tuple[float, ...]:
             rows = {int(row["hour"]): float(row["grams_per_kwh"]) for row in csv.DictReader(file)}
     except OSError as error:
         raise RequestError(
-            f"--grid {path} is neither a number nor a file that can be read "
-            f"({error.strerror}): give grams of CO2 equivalent per kilowatt hour, or another file."
+            f"--grid {path} is neither a number nor a readable file ({error.strerror}): give the carbon "
+            "intensity in grams of CO2 equivalent per kWh, or another file."
         ) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise RequestError(f"--grid {path}: give the columns hour and grams_per_kwh, both numbers.") from error
+        raise RequestError(
+            f"The file of --grid {path} needs the columns hour and grams_per_kwh, both of numbers."
+        ) from error
     missing = [hour for hour in range(HOURS) if hour not in rows]
     if missing or len(rows) != HOURS:
         wrong = f"{missing[0]} is missing" if missing else f"{max(rows)} is none"
-        raise RequestError(f"--grid {path}: give each hour from 0 to 23; {wrong}.")
+        raise RequestError(f"The file of --grid {path} needs one row for each hour from 0 to 23; {wrong}.")
     return tuple(rows[hour] for hour in range(HOURS))

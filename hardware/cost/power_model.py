@@ -20,7 +20,9 @@ from shunter.hardware.types import HardwareProfile, Placement, Source
 class Load(Frozen):
     """Utilisation of an accelerator: busy cores, arithmetic and memory traffic."""
 
-    busy_cores: float = Field(ge=0, description="Mean number of busy cores; for a GPU 1 if busy and 0 if idle.")
+    busy_cores: float = Field(
+        ge=0, description="Mean number of busy cores; of a GPU, 1 if it is busy and 0 if it is idle."
+    )
     flops_per_second: float = 0.0
     bytes_per_second: float = 0.0
 
@@ -78,8 +80,9 @@ class PowerModel(Frozen):
 
         if len(samples) < 2 or len({sample.busy_cores for sample in samples}) < 2:
             raise HardwareError(
-                f"A power model needs samples at two different loads or more, but {len(samples)} at "
-                f"{len({sample.busy_cores for sample in samples})} were given: measure at idle and at full load."
+                f"A power model needs samples at two different loads or more, but got {len(samples)} "
+                f"samples at {len({sample.busy_cores for sample in samples})} loads: measure at idle and "
+                "at full load."
             )
         columns = [
             [1.0] * len(samples),

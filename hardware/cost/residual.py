@@ -37,28 +37,37 @@ class StepObservation(Frozen):
 
     workload: Workload
     placement: Placement
-    accelerator_model: str = Field(description="Vendor's name of the accelerator.")
-    host: str = Field(description="Fingerprint of the kind of machine.")
-    machine: str = Field(default="", description="Id of the machine; empty in records that name only its kind.")
-    predicted_seconds: float = Field(gt=0, description="Step time predicted by the cost model without correction.")
+    accelerator_model: str = Field(description="Product name of the accelerator.")
+    host: str = Field(description="Fingerprint of the kind of machine, which is equal for equal machines.")
+    machine: str = Field(
+        default="", description="Id of the machine; empty if the record names only the kind of machine."
+    )
+    predicted_seconds: float = Field(
+        gt=0, description="Step time that the uncorrected cost model predicts, in seconds."
+    )
     measured_seconds: float = Field(gt=0)
-    measured_at: str = Field(description="UTC time, ISO 8601.")
-    parts: dict[str, float] = Field(default={}, description="Parts of `predicted_seconds`, if known.")
+    measured_at: str = Field(description="Time of the measurement, in UTC and ISO 8601.")
+    parts: dict[str, float] = Field(default={}, description="Predicted seconds of each part of the step, if known.")
     log_deviation: float = Field(
         default=0.0,
         ge=0,
-        description="Additional noise of this observation compared with similar ones, in log seconds.",
+        description="Standard deviation of this observation's additional noise, in log seconds.",
     )
-    compiled: bool = Field(default=False, description="Whether the step was compiled; the cost model ignores this.")
+    compiled: bool = Field(
+        default=False, description="Whether the step was compiled by torch.compile; the cost model ignores this."
+    )
     steps: int | None = Field(default=None, description="Number of measured steps; None if unknown.")
     measured_interval: tuple[float, float] | None = Field(
         default=None, description="90 % interval of the step times of a probe, in seconds; None if unknown."
     )
-    memory_bytes: int | None = Field(default=None, description="Peak memory during the measurement; None if unknown.")
+    memory_bytes: int | None = Field(
+        default=None, description="Peak memory during the measurement, in bytes; None if unknown."
+    )
     mean_watts: float | None = Field(
         default=None,
         gt=0,
-        description="Power during the measurement, if a counter or sensor measured it; never an estimate.",
+        description="Mean power during the measurement, in watts, if a counter or sensor measured it; never an "
+        "estimate.",
     )
 
 

@@ -44,21 +44,21 @@ def _nvidia_gpu(accelerator: str) -> "GPU":
 
     index = nvml_index(accelerator)
     if index is None:
-        raise HardwareError(f"NVML does not list {accelerator}")
+        raise HardwareError(f"NVML does not list the GPU {accelerator}")
     try:
         return NVIDIAGPU(index)
     except ZeusBaseError as error:
-        raise HardwareError(f"NVML refuses {accelerator} ({first_line(error)})") from error
+        raise HardwareError(f"NVML refuses access to the GPU {accelerator} ({first_line(error)})") from error
 
 
 def _amd_gpu(accelerator: str) -> "GPU":
     from zeus.device.gpu.amd import amdsmi_is_available
 
     if not amdsmi_is_available():
-        raise HardwareError(f"AMD SMI is not installed or does not answer, so {accelerator} cannot be queried")
+        raise HardwareError(f"AMD SMI is not installed or does not answer, so the GPU {accelerator} cannot be queried")
     index, gpus = int(accelerator.partition(":")[2] or 0), _amd_gpus()
     if index >= len(gpus):
-        raise HardwareError(f"AMD SMI does not list {accelerator}")
+        raise HardwareError(f"AMD SMI does not list the GPU {accelerator}")
     return gpus[index]
 
 
@@ -76,4 +76,4 @@ def _amd_gpus() -> "Sequence[GPU]":
         found = get_gpus()
         return (found if isinstance(found, AMDGPUs) else AMDGPUs()).gpus
     except (ZeusBaseError, ValueError, RuntimeError) as error:
-        raise HardwareError(f"AMD SMI refuses this process ({first_line(error)})") from error
+        raise HardwareError(f"AMD SMI refuses access to this process ({first_line(error)})") from error

@@ -55,11 +55,11 @@ def nvml_handle(accelerator: str) -> Any:
 
     index = nvml_index(accelerator)
     if index is None:
-        raise HardwareError(f"NVML does not list {accelerator}")
+        raise HardwareError(f"NVML does not list the GPU {accelerator}")
     try:
         return pynvml.nvmlDeviceGetHandleByIndex(index)
     except pynvml.NVMLError as error:
-        raise HardwareError(f"NVML refuses {accelerator} ({error})") from error
+        raise HardwareError(f"NVML refuses access to the GPU {accelerator} ({error})") from error
 
 
 def _devices() -> list[NvmlDevice]:
@@ -78,4 +78,4 @@ def _devices() -> list[NvmlDevice]:
         if getattr(error, "value", None) in absent:
             log.debug("No NVIDIA device can be queried: %s.", error)
             return []
-        raise HardwareError(f"NVML refuses this process ({error})") from error
+        raise HardwareError(f"NVML refuses access to this process ({error})") from error

@@ -110,7 +110,8 @@ def power_limit(
     lowest, highest = device.limit_range_watts()
     if not lowest <= watts <= highest:
         raise RequestError(
-            f"{device.name} takes power limits from {lowest:g} to {highest:g} W, not {watts:g} W: choose one of them."
+            f"The GPU {device.name} accepts power limits from {lowest:g} to {highest:g} W, not {watts:g} "
+            "W: choose a value in this range."
         )
     held = _Held(device, record or default_record())
     with _before_the_end(held.restore):
@@ -146,7 +147,8 @@ def _check_permission(name: str, watts: float, allowed: bool) -> None:
     if not allowed:
         raise RequestError(
             f"A power limit of {watts:g} W on {name} was requested without permission: set "
-            "SHUNTER_ALLOW_POWER_LIMIT=true where the operator agrees, or leave the limit out."
+            "SHUNTER_ALLOW_POWER_LIMIT=true if the operator of this machine agrees, or leave the limit "
+            "out."
         )
 
 
@@ -176,8 +178,8 @@ def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float
         device.set_limit_watts(entry["watts"])
     except HardwareError as error:
         raise HardwareError(
-            f"The power limit that a killed process left on {device.name} cannot be restored to {entry['watts']:g} W "
-            f"({error}): set it by hand and delete {record}."
+            f"The power limit of {device.name}, which a killed process had changed, cannot be restored to "
+            f"{entry['watts']:g} W ({error}): set it by hand and delete {record}."
         ) from error
     _forget(record, device.identity)
     return entry["watts"]

@@ -41,11 +41,13 @@ class RaplCounter(EnergySource):
         try:
             cpus = get_cpus().cpus
         except (ZeusBaseError, OSError) as error:
-            raise HardwareError(f"no RAPL counter can be read here ({first_line(error)})") from error
+            raise HardwareError(f"no RAPL energy counter of this machine can be read ({first_line(error)})") from error
         # The zone `psys` includes the packages: counting both would double the joules.
         cpus = [cpu for cpu in cpus if getattr(getattr(cpu, "rapl_file", None), "name", "") != "psys"]
         if not cpus:
-            raise HardwareError("no RAPL counter can be read here (the machine lists no package)")
+            raise HardwareError(
+                "no RAPL energy counter of this machine can be read (the machine lists no processor package)"
+            )
         self._zones = [read for cpu in cpus for read in _zones_of(cpu)]
 
     def joules(self) -> float:
@@ -55,7 +57,9 @@ class RaplCounter(EnergySource):
         try:
             return sum(read() for read in self._zones)
         except (ZeusBaseError, OSError, ValueError) as error:
-            raise HardwareError(f"the RAPL counter cannot be read ({first_line(error)})") from error
+            raise HardwareError(
+                f"the RAPL energy counter of the processor cannot be read ({first_line(error)})"
+            ) from error
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
         """Return the sensor's error share; the counter's resolution is far below a joule."""

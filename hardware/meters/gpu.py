@@ -37,7 +37,7 @@ class GpuCounter(EnergySource):
         try:
             return self._device.get_total_energy_consumption() / 1000
         except ZeusBaseError as error:
-            raise HardwareError(f"the device's energy counter cannot be read ({first_line(error)})") from error
+            raise HardwareError(f"the energy counter of the GPU cannot be read ({first_line(error)})") from error
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
         """Return the sensor's error share plus one update step of the counter."""
@@ -63,7 +63,7 @@ def gpu_power(accelerator: str) -> PowerIntegral:
                 return ask() / 1000
             except (ZeusBaseError, HardwareError) as error:
                 errors.append(first_line(error))
-        raise HardwareError(f"the device's power sensor cannot be read ({'; '.join(dict.fromkeys(errors))})")
+        raise HardwareError(f"the power sensor of the GPU cannot be read ({'; '.join(dict.fromkeys(errors))})")
 
     return PowerIntegral(read_watts, "power sensor of the device")
 
@@ -92,7 +92,7 @@ class GpuUtilisationEstimate(PowerIntegral):
             try:
                 share = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
             except pynvml.NVMLError as error:
-                raise HardwareError(f"the device's utilisation cannot be read ({first_line(error)})") from error
+                raise HardwareError(f"the utilisation of the GPU cannot be read ({first_line(error)})") from error
             return (IDLE_SHARE + (1 - IDLE_SHARE) * share) * self._design_watts
 
         super().__init__(
@@ -136,9 +136,9 @@ def _design_watts(handle: object) -> tuple[float, str]:
     try:
         row = load_catalogue().find_accelerator(pynvml.nvmlDeviceGetName(handle))
     except (pynvml.NVMLError, RequestError) as error:
-        raise HardwareError(f"the design power of the device is unknown ({first_line(error)})") from error
+        raise HardwareError(f"the thermal design power of the GPU is unknown ({first_line(error)})") from error
     if row.tdp_watts is None:
-        raise HardwareError(f"the catalogue has no design power of {row.name}")
+        raise HardwareError(f"the catalogue has no thermal design power of {row.name}")
     return row.tdp_watts, f"catalogue row {row.name}"
 
 

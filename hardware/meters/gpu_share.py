@@ -44,7 +44,7 @@ class GpuUse:
                 return 1.0
             used = self._utilisation()
         except pynvml.NVMLError as error:
-            raise HardwareError(f"the processes on the device cannot be listed ({first_line(error)})") from error
+            raise HardwareError(f"the processes on the GPU cannot be listed ({first_line(error)})") from error
         total = sum(used.values())
         if not total:
             return len(present & own) / len(present)

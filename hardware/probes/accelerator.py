@@ -28,8 +28,8 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = S
     """
     if accelerator.kind == "cuda" and not torch.cuda.is_available():
         raise HardwareError(
-            f"{accelerator.name} ({accelerator.model}) cannot be measured, because torch {torch.__version__} sees no "
-            "CUDA device: install requirements/cuda.txt or check the driver."
+            f"The GPU {accelerator.name} ({accelerator.model}) cannot be measured, because torch "
+            f"{torch.__version__} finds no CUDA device: install requirements/cuda.txt or check the driver."
         )
     try:
         rates = probe(accelerator, seconds_each)
@@ -39,8 +39,8 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = S
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise HardwareError(
-            f"{accelerator.name} ({accelerator.model}) cannot be measured ({reason}): free it or hide it, "
-            "for a CUDA device with CUDA_VISIBLE_DEVICES."
+            f"The accelerator {accelerator.name} ({accelerator.model}) cannot be measured ({reason}): free "
+            "it, or hide it (a CUDA device with CUDA_VISIBLE_DEVICES)."
         ) from error
     idle_watts, busy_watts = _watts(accelerator, resting, working)
     return HardwareProfile(

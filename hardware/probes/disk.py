@@ -60,8 +60,8 @@ def _drop(path: Path) -> None:
     share = page_cache_share([path])
     if share is None or share > LARGEST_CACHED_SHARE:
         raise HardwareError(
-            f"The disk of the folder {path.parent} cannot be measured, since its file system keeps files in memory: "
-            "set SHUNTER_HOME to a folder on a disk."
+            f"The disk of the folder {path.parent} cannot be measured, because its file system keeps files "
+            "in memory: set SHUNTER_HOME to a folder on a disk."
         )
 
 
