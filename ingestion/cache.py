@@ -150,8 +150,8 @@ def check_learned_columns(schema: Schema, *, is_ranking: bool) -> None:
     for column in schema.learned_columns if is_ranking else ():
         if isinstance(column, SingleValued) and column.field in (schema.user, schema.item):
             raise DataError(
-                f"{column.field} has learned_rows, but a model that ranks needs an id of its own for each of its "
-                "values: leave learned_rows out of the schema, or take another --model."
+                f"The field {column.field} has learned_rows, but a ranking model needs an id for each "
+                "value: leave learned_rows out of the schema, or use another --model."
             )
 
 
@@ -236,7 +236,7 @@ def _build_beside(
         dataset = make(building)
         seal_folder(building)
         if not is_unchanged():
-            raise DataError(f"{name} changed while it was read: ingest it again when nothing writes to it.")
+            raise DataError(f"The log {name} changed while it was read: ingest it again when no program writes to it.")
         building.rename(directory)
     except OSError as error:
         raise DataError(
@@ -254,7 +254,8 @@ def _check_bad_share(dataset: Dataset, max_bad_share: float) -> None:
     if share > max_bad_share:
         raise DataError(
             f"{dataset.quarantined_rows} rows ({share:.1%}) of {dataset.name} cannot be read, more than "
-            f"{max_bad_share:.1%}: see {dataset.directory / 'quarantine.csv'}, fix them or raise --max-bad-share."
+            f"the permitted {max_bad_share:.1%}: see {dataset.directory / 'quarantine.csv'} for their "
+            "faults, then fix the rows or raise --max-bad-share."
         )
 
 
@@ -263,7 +264,7 @@ def _hash_file(path: Path) -> str:
         with open_checked(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): give a readable file.") from error
+        raise DataError(f"The file {path} cannot be read ({error.strerror}): make it readable.") from error
 
 
 def _is_whole(directory: Path) -> bool:
@@ -283,7 +284,9 @@ def _is_whole(directory: Path) -> bool:
         quarantine(directory, f"{error.path.name}: {error.reason}")
         return False
     except OSError as error:
-        raise DataError(f"The data set {directory} cannot be read ({error.strerror}): make it readable.") from error
+        raise DataError(
+            f"The cached data set {directory} cannot be read ({error.strerror}): make it readable."
+        ) from error
     return True
 
 

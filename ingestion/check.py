@@ -99,7 +99,7 @@ def check(
         RequestError: A named data set is given, or a path that may not be read.
     """
     if is_named(data) and not Path(data).exists():
-        raise RequestError(f"{data} is a built-in data set: give the path of a log of your own.")
+        raise RequestError(f"{data} is a built-in data set: give the path of your own log.")
     schema_file = schema_file and local_path(schema_file)
     paths = find_files(data, where=both(own_keys(schema_file).get("where"), where))
     name, inferred = name_of(data, paths), None

@@ -38,17 +38,17 @@ class TextForm(Frozen):
     decimal: str = Field(
         default=POINT,
         pattern=r"^[.,]$",
-        description="Decimal mark of a number: a point or a comma.",
+        description="Decimal mark of numbers in a CSV file: a point or a comma.",
         exclude_if=lambda mark: mark == POINT,
     )
     thousands: str | None = Field(
         default=None,
         pattern=r"^[.,'\u2019_ \u00a0\u202f]$",
-        description="Thousands mark of a number.",
+        description="Thousands mark of numbers in a CSV file.",
         exclude_if=is_default,
     )
     missing: tuple[str, ...] = Field(
-        default=(), description="Texts that mark a missing value, in all columns.", exclude_if=is_default
+        default=(), description="Texts that mean a missing value, in all columns.", exclude_if=is_default
     )
     encoding: str = Field(
         default=UTF_8,
@@ -74,12 +74,12 @@ class TextForm(Frozen):
                 return UTF_8 if codecs.lookup(value).name == UTF_8 else value
         except (LookupError, UnicodeError):
             pass
-        raise ValueError(f"the encoding {value!r} is not known or no extension of ASCII: save the file in UTF-8")
+        raise ValueError(f"the encoding {value!r} is unknown or does not extend ASCII: save the file in UTF-8")
 
     @model_validator(mode="after")
     def _check_marks(self) -> Self:
         if self.decimal == self.thousands:
-            raise ValueError(f"decimal and thousands are both {self.decimal!r}: change one of them")
+            raise ValueError(f"the options decimal and thousands are both {self.decimal!r}: change one of them")
         return self
 
     @property
@@ -106,21 +106,23 @@ class Label(Frozen):
     name: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9_-]+$",
-        description="Name of the task, if there are several labels; by default the name of the column.",
+        description="Name of the prediction task, if there are several labels; by default the name of the column.",
         exclude_if=is_default,
     )
     positive_at_least: float | None = Field(
-        default=None, description="Values of at least this number are positive; without it the column must hold 0 or 1."
+        default=None,
+        description="Smallest value of the column that is a positive label; without it the column must hold 0 or 1.",
     )
     positive: tuple[str, ...] = Field(
         default=(),
-        description="Positive values of a column of event types; `*` for every value.",
+        description="Values of an event-type column that are positive labels; `*` for every value.",
         exclude_if=is_default,
     )
 
     loss: str | None = Field(
         default=None,
-        description="Loss of a label that is a number, such as mse or poisson; without it the label is a click.",
+        description="Loss of a label that is a number, such as mse or poisson; without it the label is a click (0 or "
+        "1).",
         exclude_if=is_default,
     )
 
@@ -134,7 +136,9 @@ class Label(Frozen):
         except ShunterError as error:
             raise ValueError(str(error).rstrip(".")) from error
         if is_for_clicks:
-            raise ValueError(f"the loss {value} is for clicks: give it as --loss, or use mse for a number")
+            raise ValueError(
+                f"the loss {value} is for click labels: give it as --loss, or use mse for a label that is a number"
+            )
         return value
 
     @field_validator("positive", mode="before")
@@ -146,9 +150,11 @@ class Label(Frozen):
     @model_validator(mode="after")
     def _check_positives(self) -> Self:
         if self.positive and self.positive_at_least is not None:
-            raise ValueError(f"{self.column} has positive values and a threshold: leave out one of them")
+            raise ValueError(f"the label {self.column} has both positive values and a threshold: leave one of them out")
         if self.loss is not None and (self.positive or self.positive_at_least is not None):
-            raise ValueError(f"{self.column} is a number by its loss {self.loss}: leave out its positive values")
+            raise ValueError(
+                f"the label {self.column} is a number because of its loss {self.loss}: leave its positive values out"
+            )
         return self
 
 
@@ -156,30 +162,34 @@ class Categorical(Frozen):
     """Column whose values become ids; omitted settings default to those of `Vocabulary`."""
 
     column: str
-    min_count: int | None = Field(default=None, ge=1, description="Values seen less often in training share id 0.")
+    min_count: int | None = Field(
+        default=None, ge=1, description="Values that occur less often in the training part share id 0."
+    )
     max_ids: int | None = Field(
-        default=None, ge=1, description="Largest number of ids, which go to the most frequent values."
+        default=None, ge=1, description="Maximum number of ids, which are given to the most frequent values."
     )
     hash_size: int | None = Field(
-        default=None, ge=1, description="Hash the values to this many ids and keep no vocabulary."
+        default=None, ge=1, description="Hash the values to this many ids instead of using a vocabulary."
     )
     learned_rows: int | None = Field(
         default=None,
         ge=2,
-        description="Let values that behave alike in training share this many rows at most.",
+        description="Share embedding rows between values with a similar relation to the label; at most this many rows.",
         exclude_if=is_default,
     )
     vectors: str | None = Field(
         default=None,
-        description="File of pretrained vectors, one for each value, as initial embeddings: .parquet, .csv or .npz.",
+        description="File with a pretrained vector for each value, for initial embeddings: .parquet, .csv or .npz.",
         exclude_if=is_default,
     )
     freeze_vectors: bool = Field(
-        default=False, description="Whether the pretrained embeddings are frozen (not trained).", exclude_if=is_default
+        default=False,
+        description="Whether the pretrained embeddings are frozen, that is, not trained.",
+        exclude_if=is_default,
     )
     text: bool = Field(
         default=False,
-        description="Values are texts as they are written: 0007 is not 7, and 3.10 is not 3.1.",
+        description="Compare values as texts: 0007 is then not 7, and 3.10 is not 3.1.",
         exclude_if=is_default,
     )
 
@@ -191,17 +201,26 @@ class Categorical(Frozen):
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
         if self.hash_size is not None and self.learned_rows is not None:
-            raise ValueError(f"{self.column} is hashed or has a learned map: give hash_size or learned_rows, not both")
+            raise ValueError(f"the column {self.column} has both hash_size and learned_rows: leave one of them out")
         return self
 
     @model_validator(mode="after")
     def _check_vectors(self) -> Self:
         if self.vectors is not None and self.hash_size is not None:
-            raise ValueError(f"{self.column} has vectors, but hash_size would map several vectors to one id")
+            raise ValueError(
+                f"the column {self.column} has pretrained vectors, but hash_size would map several vectors to "
+                "one id: leave one of them out"
+            )
         if self.vectors is not None and self.learned_rows is not None:
-            raise ValueError(f"{self.column} has vectors, but learned_rows would map several vectors to one id")
+            raise ValueError(
+                f"the column {self.column} has pretrained vectors, but learned_rows would map several vectors "
+                "to one id: leave one of them out"
+            )
         if self.freeze_vectors and self.vectors is None:
-            raise ValueError(f"{self.column} has no vectors: name a file under `vectors`, or leave freeze_vectors out")
+            raise ValueError(
+                f"the column {self.column} has no pretrained vectors: name a file under `vectors`, or leave "
+                "freeze_vectors out"
+            )
         return self
 
 
@@ -210,26 +229,29 @@ class SingleValued(Categorical):
 
     buckets: int | tuple[float, ...] | None = Field(
         default=None,
-        description="Number of buckets with equally many training rows, or the lower edges of the buckets.",
+        description="Number of buckets with equally many training rows, or the lower bounds of the buckets.",
         exclude_if=is_default,
     )
     name: str | None = Field(
         default=None,
-        description="Name of the field; needed if the column is also listed under `numeric`.",
+        description="Name of the field, which is needed if the column is also listed under `numeric`.",
         exclude_if=is_default,
     )
     cross: tuple[str, ...] = Field(
         default=(),
-        description="Columns whose values together are one value; `column` is then the name of the field.",
+        description="Columns whose combined values are the categories of this field; `column` is then the field's "
+        "name.",
         exclude_if=is_default,
     )
 
     @model_validator(mode="after")
     def _check_cross(self) -> Self:
         if self.cross and (len(set(self.cross)) < max(len(self.cross), 2) or self.column in self.cross):
-            raise ValueError(f"{self.column} crosses two or more columns: name each once, and none as the field itself")
+            raise ValueError(
+                f"the crossed field {self.column} needs two or more different columns, none named like the field itself"
+            )
         if self.cross and (self.buckets is not None or self.vectors is not None):
-            raise ValueError(f"{self.column} crosses columns: leave buckets and vectors out")
+            raise ValueError(f"the field {self.column} is a cross of columns: leave buckets and vectors out")
         return self
 
     @model_validator(mode="after")
@@ -237,19 +259,22 @@ class SingleValued(Categorical):
         if self.buckets is None:
             if self.name is not None:
                 raise ValueError(
-                    f"{self.column} must have the name of its column: only a column with buckets takes another name"
+                    f"the field {self.column} must have the name of its column: only a column with buckets "
+                    "can have another name"
                 )
             return self
         if self.has_own_ids or self.text:
             raise ValueError(
-                f"{self.column} has buckets: leave out text, vectors, min_count, max_ids, hash_size and learned_rows, "
-                "which cannot be combined with buckets"
+                f"the column {self.column} has buckets, which exclude text, vectors, min_count, max_ids, "
+                "hash_size and learned_rows: leave these out"
             )
         if isinstance(self.buckets, int):
             if not 2 <= self.buckets <= MOST_BUCKETS:
-                raise ValueError(f"{self.column} takes 2 to {MOST_BUCKETS:,} buckets, not {self.buckets}")
+                raise ValueError(
+                    f"the column {self.column} can have 2 to {MOST_BUCKETS:,} buckets, but has {self.buckets}"
+                )
         elif not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or not isfinite(sum(self.buckets)):
-            raise ValueError(f"the edges of {self.column} must be distinct numbers in ascending order")
+            raise ValueError(f"the bucket bounds of {self.column} must be distinct numbers in ascending order")
         return self
 
     @property
@@ -267,18 +292,18 @@ class MultiValued(Categorical):
     """Column with any number of values per row."""
 
     separator: str | None = Field(
-        default=None, min_length=1, description="Separator of the values in a text; a Parquet list needs none."
+        default=None, min_length=1, description="Separator of the values in a text; a Parquet list column needs none."
     )
     weights: str | None = Field(
         default=None,
-        description="Column with a weight for each value, by which its embedding is multiplied before the sum.",
+        description="Column with a weight for each value, which multiplies the value's embedding before pooling.",
         exclude_if=is_default,
     )
 
     @model_validator(mode="after")
     def _check_weights(self) -> Self:
         if self.weights is not None and self.weights == self.column:
-            raise ValueError(f"the weights of {self.column} need a column of their own")
+            raise ValueError(f"the weights of {self.column} must be in another column")
         return self
 
 
@@ -289,29 +314,31 @@ class Sequence(MultiValued):
     instead. Each row then gets the `items` of the same user or session in rows of strictly earlier time.
     """
 
-    length: int = Field(default=50, ge=1, description="Largest number of values of a row; the latest are kept.")
+    length: int = Field(default=50, ge=1, description="Maximum length of the history; the latest values are kept.")
     items: str | None = Field(
-        default=None, description="Categorical column with the same values; the history shares its ids and embeddings."
+        default=None,
+        description="Categorical column with the same values, whose ids and embeddings the history shares.",
     )
     by: str | None = Field(
-        default=None, description="Column of the user or session; the history is built, and `column` becomes its name."
+        default=None,
+        description="Column of the user or session by which the history is built; `column` is then the history's name.",
     )
-    positives_only: bool = Field(default=False, description="Only rows with a positive label enter built histories.")
+    positives_only: bool = Field(default=False, description="Build the history from rows with a positive label only.")
 
     @model_validator(mode="after")
     def _check_items(self) -> Self:
         if self.weights is not None:
-            raise ValueError(f"{self.column} is a history, whose values have no weights: leave weights out")
+            raise ValueError(f"{self.column} is a history, which cannot have weights: leave weights out")
         if self.by is not None and self.items is None:
-            raise ValueError(
-                f"{self.column} is built by {self.by} and needs `items`, the column from which it is built"
-            )
+            raise ValueError(f"the history {self.column}, built by {self.by}, needs `items`: the column of its values")
         if self.positives_only and self.by is None:
-            raise ValueError(f"{self.column} is read from its column: positives_only needs a sequence with `by`")
+            raise ValueError(
+                f"the history {self.column} is read from a column: positives_only needs a sequence with `by`"
+            )
         if self.items is not None and (self.has_own_ids or self.text):
             raise ValueError(
-                f"{self.column} has the ids of {self.items}: set text, min_count, max_ids, hash_size, learned_rows or "
-                "vectors there"
+                f"{self.column} shares the ids of {self.items}: set text, min_count, max_ids, hash_size, "
+                "learned_rows or vectors for that column"
             )
         return self
 
@@ -322,21 +349,25 @@ class Join(Frozen):
     A row without a partner has no values in these columns. Of several rows of the table with one key, the first counts.
     """
 
-    file: str = Field(min_length=1, description="File of the table; a relative path begins at the folder of the log.")
-    key: tuple[str, ...] = Field(min_length=1, description="Columns of the log that hold the key.")
+    file: str = Field(
+        min_length=1, description="File of the joined table; a relative path starts at the folder of the log."
+    )
+    key: tuple[str, ...] = Field(min_length=1, description="Columns of the log that hold the join key.")
     key_in_file: tuple[str, ...] = Field(
-        default=(), description="Columns of the table that hold the key, if their names differ.", exclude_if=is_default
+        default=(),
+        description="Columns of the joined table that hold the key, if their names differ from those in the log.",
+        exclude_if=is_default,
     )
     format: str | None = Field(default=None, description="Format; guessed if omitted.", exclude_if=is_default)
     columns: tuple[str, ...] = Field(
-        default=(), description="Names of the columns of a file without a header.", exclude_if=is_default
+        default=(), description="Column names, for a file without a header.", exclude_if=is_default
     )
     delimiter: str | None = Field(default=None, min_length=1, max_length=8, exclude_if=is_default)
     encoding: str = Field(default=UTF_8, exclude_if=lambda name: name == UTF_8)
     quotes: bool = Field(default=True, exclude_if=lambda quotes: quotes)
     found: str | None = Field(
         default=None,
-        description="Name of an additional column: 1 for a row with a partner, else 0.",
+        description="Name of an additional column: 1 if the row was found in the joined table, else 0.",
         exclude_if=is_default,
     )
 
@@ -348,7 +379,9 @@ class Join(Frozen):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if self.key_in_file and len(self.key_in_file) != len(self.key):
-            raise ValueError(f"the join with {self.file} needs as many columns under key_in_file as under key")
+            raise ValueError(
+                f"the join with {self.file} has different numbers of columns under key and key_in_file: make them equal"
+            )
         return self
 
     @property
@@ -362,9 +395,9 @@ class Explode(Frozen):
 
     column: str
     separator: str = Field(default=" ", min_length=1, description="Between the impressions.")
-    item: str = Field(description="Name of the column of the items.")
+    item: str = Field(description="Name of the new column of items.")
     label: str | None = Field(
-        default=None, description="Name of the column of the labels, which follow the last hyphen."
+        default=None, description="Name of the new column of labels, which are read after each item's last hyphen."
     )
 
 
@@ -377,18 +410,19 @@ class Unpack(Frozen):
 
     column: str
     separators: tuple[str, str, str] = Field(
-        description="Separators: between features, after the field name, and before the weight."
+        description="Three separators: between features, after the field name, and before the weight."
     )
-    prefix: str = Field(min_length=1, description="Prefix of the names of the created columns.")
+    prefix: str = Field(min_length=1, description="Prefix of the names of the new columns.")
 
 
 class Negatives(Frozen):
     """Negatives that are drawn for each positive row, with other items."""
 
-    per_positive: int = Field(ge=1, le=1_000, description="Negatives for each positive row.")
+    per_positive: int = Field(ge=1, le=1_000, description="Number of sampled negatives for each positive row.")
     columns: tuple[str, ...] = Field(
         default=(),
-        description="Numeric and categorical columns that belong to the item; a negative has those of its drawn item.",
+        description="Numeric and categorical columns that describe the item; a negative gets those of its sampled "
+        "item.",
     )
 
 
@@ -398,21 +432,30 @@ class SessionGaps(Frozen):
     All values of a row depend on its time and on earlier rows of its user, not on later rows.
     """
 
-    gap_minutes: float = Field(gt=0, allow_inf_nan=False, description="A longer gap begins a new session.")
-    column: str = Field(min_length=1, description="Name of the column of the session.")
-    by: str | None = Field(default=None, description="Column of the user; default: `user`.", exclude_if=is_default)
+    gap_minutes: float = Field(
+        gt=0, allow_inf_nan=False, description="Minutes without a row of the user after which a new session begins."
+    )
+    column: str = Field(min_length=1, description="Name of the new column of sessions.")
+    by: str | None = Field(
+        default=None,
+        description="Column of the user whose rows form sessions; by default `user`.",
+        exclude_if=is_default,
+    )
     position: str | None = Field(
-        default=None, description="Name of a column of the earlier rows in the session.", exclude_if=is_default
+        default=None,
+        description="Name of a new column with the number of earlier rows in the session.",
+        exclude_if=is_default,
     )
     seconds_since_previous: str | None = Field(
         default=None,
-        description="Name of a column of the seconds since the user's last earlier time.",
+        description="Name of a new column with the seconds since the user's previous row.",
         exclude_if=is_default,
     )
 
     within_day: bool = Field(
         default=False,
-        description="Whether a new day in UTC begins anew, so that no value depends on an earlier day; nights need it.",
+        description="Whether sessions also end at midnight UTC, so that no value depends on an earlier day; needed for "
+        "nightly runs.",
         exclude_if=is_default,
     )
 
@@ -430,7 +473,7 @@ class ValueEncoding(Frozen):
     smoothing: float = Field(
         default=20.0,
         gt=0,
-        description="Smoothing: number of rows by which a share is shrunk towards the share of all rows.",
+        description="Smoothing: number of rows by which a value's positive rate is shrunk towards the overall rate.",
     )
 
     @property

@@ -55,7 +55,7 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encodi
         DataError: The sample is empty, no column can be the label, or no feature remains.
     """
     if not len(sample):
-        raise DataError(f"{name} holds no row: give a log with rows.")
+        raise DataError(f"The log {name} holds no row: give a log with rows.")
     form, why_form = _text_form(sample, encoding)
     sample = pl.DataFrame({column.name: _in_usual_form(column, form) for column in sample.get_columns()})
     looks = [look(column) for column in sample.get_columns()]
@@ -70,7 +70,9 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encodi
     several = [column for column in rest if column.is_list or (column.separator and column not in (user, item))]
     single = [column for column in rest if column not in numeric and column not in several]
     if not rest:
-        raise DataError(f"{name} has no useful feature column besides the label {label.name}: add some.")
+        raise DataError(
+            f"The log {name} has no useful feature column besides the label {label.name}: add feature columns."
+        )
     lines = [f"# Schema of {name}, guessed from {len(sample):,} rows: check the schema, above all the label."]
     lines.append(f"label: {_label_yaml(label)}  # {_seen(label)}")
     lines += [f"{key}: {json.dumps(value)}  # {why_form[key]}" for key, value in form.model_dump(mode="json").items()]
@@ -150,8 +152,8 @@ def _label(sample: pl.DataFrame, looks: list[ColumnLook], unreadable: Mapping[st
         names = ", ".join([f"{name[:40]}: {why}" for name, why in unreadable.items()][:5])
         names = ", ".join(column.name[:40] for column in looks[:20]) + (names and f"; left out {names}")
         raise DataError(
-            f"No column holds 0 and 1, true and false or yes and no, as a label does (there are {names}): write a "
-            "schema with `label: {column: ..., positive_at_least: ...}` and give it with --schema."
+            f"No column looks like a label, with 0 and 1, true and false or yes and no (columns: {names}): "
+            "write a schema with `label: {column: ..., positive_at_least: ...}` and give it with --schema."
         )
     return found
 

@@ -38,8 +38,9 @@ def with_sessions(source: Source, max_bad_share: float) -> Source:
         sessions, reading = table.find_sessions(max_bad_share)
         if is_of_days and sessions.rows_of_other_days > max_bad_share * sessions.rows:
             raise DataError(
-                f"{table.name} holds {sessions.rows_of_other_days:,} of {sessions.rows:,} rows of other days in UTC, "
-                "whose sessions may be in other files: write one day in UTC to its files, or leave `sessions` out."
+                f"{table.name} of the {sessions.rows_of_other_days:,} rows of {sessions.rows:,} belong to "
+                "another day in UTC, and their sessions may be in other files: write one UTC day to each "
+                "file, or leave `sessions` out."
             )
         return replace(table, sessions=sessions, reading=reading)
 

@@ -75,8 +75,9 @@ def _all_columns(path: Path, data_format: str, written: dict[str, str | None]) -
     names, left_out = readable_columns(path, kind("log", plain, (path,)))
     if not 0 < len(names) <= MOST_COLUMNS:
         raise DataError(
-            f"{path} has {len(names):,} readable columns, but a schema can be guessed only for 1 to {MOST_COLUMNS:,}: "
-            f"write one that names the columns to learn from, such as '{EXAMPLE}', and give it with --schema."
+            f"The file {path} has {len(names):,} readable columns, but a schema can be inferred only for 1 "
+            f"to {MOST_COLUMNS:,}: write a schema that names the columns to learn from, such as "
+            f"'{EXAMPLE}', and give it with --schema."
         )
     columns = {"label": names[0], "categorical": names[1:], **written}
     return kind("log", Schema.model_validate(columns), (path,)), left_out

@@ -52,20 +52,21 @@ def _columns(value: Any) -> Any:
 class Vocabulary(Frozen):
     """Default settings for the ids of all columns, which a column may override."""
 
-    min_count: int = Field(default=2, ge=1, description="Values seen less often in training share id 0.")
-    max_ids: int = Field(default=1_000_000, ge=1, description="Most ids of one column.")
-    hash_size: int | None = Field(default=None, ge=1, description="Hash every column to this many ids.")
+    min_count: int = Field(default=2, ge=1, description="Values that occur less often in the training part share id 0.")
+    max_ids: int = Field(default=1_000_000, ge=1, description="Maximum number of ids of one column.")
+    hash_size: int | None = Field(default=None, ge=1, description="Hash the values of every column to this many ids.")
     learned_rows: int | None = Field(
         default=None,
         ge=2,
-        description="For every column, let values that behave alike in training share at most this many rows.",
+        description="For every column, share embedding rows between values with a similar relation to the label; at "
+        "most this many rows.",
         exclude_if=is_default,
     )
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
         if self.hash_size is not None and self.learned_rows is not None:
-            raise ValueError("give hash_size or learned_rows, not both")
+            raise ValueError("hash_size and learned_rows exclude each other: leave one of them out")
         return self
 
     def hash_size_of(self, column: Categorical) -> int | None:
@@ -87,8 +88,8 @@ class Split(Frozen):
     test: float = Field(default=0.1, gt=0, lt=1)
     per_user: Literal["shares", "leave_one_out"] | None = Field(
         default=None,
-        description="Split each user's rows by time: by the shares, or the last time for test and the second "
-        "last for validation.",
+        description="Split each user's rows by time: by the shares, or the last time for test and the second last for "
+        "validation.",
         exclude_if=is_default,
     )
 
@@ -106,7 +107,7 @@ class Options(Frozen):
     split: Split = Split()
     buckets: int | None = Field(
         default=None,
-        description="Number of buckets per numeric column; the bucket's id is an additional feature.",
+        description="Number of buckets per numeric column; the bucket becomes an additional categorical feature.",
         exclude_if=is_default,
     )
 
@@ -117,12 +118,13 @@ class Schema(Options, TextForm):
     label: Label
     labels: tuple[Label, ...] = Field(
         default=(),
-        description="Several labels instead of one: the first is the main task; in the others a cell may be empty.",
+        description="Several labels (tasks) instead of one: the first is the main task; cells of the others may be "
+        "empty.",
         exclude_if=is_default,
     )
     weight: str | None = Field(
         default=None,
-        description="Column with the weight of each row in losses and metrics, 0 or more.",
+        description="Column with the weight of each row in losses and metrics; weights are at least 0.",
         exclude_if=is_default,
     )
     numeric: tuple[str, ...] = ()
@@ -131,15 +133,16 @@ class Schema(Options, TextForm):
     sequences: tuple[Sequence, ...] = ()
     value_encodings: tuple[ValueEncoding, ...] = Field(
         default=(),
-        description="Numeric features per value of a column; written as `target_encoding` and `count_encoding`.",
+        description="Numeric features computed for the values of a column; written as `target_encoding` and "
+        "`count_encoding`.",
         exclude_if=is_default,
     )
     time: str | None = Field(
-        default=None, description="Column of times (numbers, dates or ISO 8601 texts), by which rows are split."
+        default=None, description="Column of times (numbers, dates or ISO 8601 texts), by which the rows are split."
     )
     time_format: str | None = Field(
         default=None,
-        description="Unit or pattern of ambiguous times; written as `format` under `time`.",
+        description="Unit or date pattern of ambiguous times; written as `format` under `time`.",
         exclude_if=is_default,
     )
     part: str | None = Field(
@@ -148,10 +151,10 @@ class Schema(Options, TextForm):
         exclude_if=is_default,
     )
     delimiter: str | None = Field(
-        default=None, min_length=1, max_length=8, description="Text between the columns of a CSV file, such as `::`."
+        default=None, min_length=1, max_length=8, description="Separator of the columns of a CSV file, such as `::`."
     )
     columns: tuple[str, ...] = Field(
-        default=(), description="Names of the columns of a CSV file without a header.", exclude_if=is_default
+        default=(), description="Column names, for a CSV file without a header.", exclude_if=is_default
     )
     quotes: bool = Field(
         default=True,
@@ -160,47 +163,54 @@ class Schema(Options, TextForm):
     )
     where: str | None = Field(
         default=None,
-        description="Predicate of the rows to read, such as `day >= '2026-03-01' and shop in (3, 5)`.",
+        description="Predicate of the rows to read, such as `day >= '2026-03-01' and shop in (3, 5)`; all if omitted.",
         exclude_if=is_default,
     )
     min_rows: dict[str, PositiveInt] = Field(
         default={},
-        description="Minimum number of rows of each value of a column; rows of rarer values are dropped, in one pass.",
+        description="Minimum number of rows of each value of a column; rows of rarer values are dropped, in a single "
+        "pass.",
         exclude_if=is_default,
     )
     k_core: dict[str, PositiveInt] = Field(
         default={},
-        description="Minimum number of rows of each user and item; rarer users and items are removed repeatedly "
-        "(k-core).",
+        description="Minimum number of rows of each user and item; rarer ones are removed until none is left (k-core).",
         exclude_if=is_default,
     )
     negatives: Negatives | None = Field(
         default=None,
-        description="Negatives sampled for each positive row; other rows are dropped.",
+        description="Sampling of negatives for each positive row; the log's own negative rows are dropped.",
         exclude_if=is_default,
     )
     sessions: SessionGaps | None = Field(
-        default=None, description="Sessions that gaps between a user's rows divide.", exclude_if=is_default
+        default=None,
+        description="Sessions, which begin after a pause between the rows of a user.",
+        exclude_if=is_default,
     )
     joins: tuple[Join, ...] = Field(
-        default=(), description="Tables whose columns are added by a key.", exclude_if=is_default
+        default=(),
+        description="Tables that are joined to the log by a key, to add their columns.",
+        exclude_if=is_default,
     )
     explode: Explode | None = Field(
-        default=None, description="Column with all impressions of a row; each becomes a row.", exclude_if=is_default
+        default=None,
+        description="Column that lists all impressions of a row with their labels; each impression becomes a row.",
+        exclude_if=is_default,
     )
     unpack: tuple[Unpack, ...] = Field(
-        default=(), description="Columns with all features of a row in one text.", exclude_if=is_default
+        default=(), description="Columns that hold all features of a row in one text.", exclude_if=is_default
     )
-    user: str | None = Field(default=None, description="Categorical column of the user, for models that rank.")
-    item: str | None = Field(default=None, description="Categorical column of the item, for models that rank.")
+    user: str | None = Field(default=None, description="Categorical column of the user, for ranking models.")
+    item: str | None = Field(default=None, description="Categorical column of the item, for ranking models.")
     group: str | None = Field(
         default=None,
-        description="Categorical column that groups competing rows, such as a session or a query; default: the user.",
+        description="Categorical column of the group within which rows compete, such as a session or a query; by "
+        "default the user.",
         exclude_if=is_default,
     )
     value_form: ValueForm = Field(
         default=ValueForm.CANONICAL,
-        description="Version of the rule that makes values equal; 1 is the rule of older models.",
+        description="Version of the rule by which two values count as equal; 1 is the rule of older models.",
         exclude_if=lambda form: form == ValueForm.CANONICAL,
     )
 
@@ -211,7 +221,9 @@ class Schema(Options, TextForm):
         if not isinstance(values, dict) or not isinstance(labels := values.get("labels"), list | tuple) or not labels:
             return values
         if values.get("label", labels[0]) != labels[0]:
-            raise ValueError("name one label under `label` or several under `labels`, not both")
+            raise ValueError(
+                "the schema has both `label` and `labels`: use `label` for one label, `labels` for several"
+            )
         return {**values, "label": labels[0], "labels": labels if len(labels) > 1 else ()}
 
     @model_validator(mode="before")
@@ -221,9 +233,11 @@ class Schema(Options, TextForm):
         if not isinstance(values, dict) or (event := values.get("event")) is None:
             return values
         if "label" in values or "labels" in values:
-            raise ValueError("`event` makes the label: leave out `label` and `labels`")
+            raise ValueError("`event` defines the label: leave out `label` and `labels`")
         if not isinstance(event, dict) or event.keys() != {"column", "positive"}:
-            raise ValueError("event takes a column and its positives: write `event: {column: type, positive: [buy]}`")
+            raise ValueError(
+                "`event` needs a column and its positive values: write `event: {column: type, positive: [buy]}`"
+            )
         return {**{key: value for key, value in values.items() if key != "event"}, "label": event}
 
     @model_validator(mode="before")
@@ -236,7 +250,9 @@ class Schema(Options, TextForm):
         for kind in ("target", "count"):
             listed = _columns(rest.pop(f"{kind}_encoding", None))
             if not isinstance(listed, list | tuple) or not all(isinstance(one, dict) for one in listed):
-                raise ValueError(f"{kind}_encoding takes columns: write `{kind}_encoding: [user_id, item_id]`")
+                raise ValueError(
+                    f"{kind}_encoding needs a list of columns: write `{kind}_encoding: [user_id, item_id]`"
+                )
             found += [{**one, "kind": kind} for one in listed]
         return {**rest, "value_encodings": found}
 
@@ -247,7 +263,9 @@ class Schema(Options, TextForm):
         if not isinstance(values, dict) or not isinstance(k := values.get("k_core"), int):
             return values
         if not values.get("user") or not values.get("item"):
-            raise ValueError("k_core counts the rows of user and item: name both, or write `k_core: {COLUMN: K}`")
+            raise ValueError(
+                "k_core counts the rows of each user and item: name both columns, or write `k_core: {COLUMN: K}`"
+            )
         return {**values, "k_core": {values["user"]: k, values["item"]: k}}
 
     @model_validator(mode="before")
@@ -277,7 +295,7 @@ class Schema(Options, TextForm):
                 continue
             if not {"column", "buckets"} <= item.keys() <= {"column", "buckets", "beside"}:
                 raise ValueError(
-                    "a numeric column is a name, or takes buckets or the length of its lists: write "
+                    "an entry of `numeric` is a column name, or has buckets or a list length: write "
                     "`{column: age, buckets: 32, beside: true}` or `{column: vector, length: 64}`"
                 )
             numbers += [item["column"]] if item.get("beside") else []
@@ -295,7 +313,7 @@ class Schema(Options, TextForm):
         if not isinstance(values, dict) or not isinstance(time := values.get("time"), dict):
             return values
         if "column" not in time or not time.keys() <= {"column", "format"}:
-            raise ValueError("time takes a column and its format: write `time: {column: when, format: seconds}`")
+            raise ValueError("`time` needs a column and its format: write `time: {column: when, format: seconds}`")
         return {**values, "time": time["column"], "time_format": time.get("format")}
 
     @field_validator("time_format")
@@ -329,7 +347,7 @@ class Schema(Options, TextForm):
     @classmethod
     def _columns_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if twice := next((name for name in value if value.count(name) > 1), None):
-            raise ValueError(f"{twice!r} is named twice under columns: give each column a name of its own")
+            raise ValueError(f"the column {twice!r} is named twice under `columns`: give each column its own name")
         return value
 
     @field_validator("numeric", mode="before")
@@ -346,13 +364,15 @@ class Schema(Options, TextForm):
     def _check_sides(self) -> Self:
         for side in ("user", "item", "group"):
             if (name := getattr(self, side)) is not None and name not in self._with_values:
-                raise ValueError(f"the {side} column {name} has to be one of categorical")
+                raise ValueError(f"the {side} column {name} must be one of the columns under `categorical`")
         if self.split.per_user and (self.user is None or self.time is None or self.part is not None):
-            raise ValueError("a split per_user needs `user` and `time`, and no `part`: name them in the schema")
+            raise ValueError("a split per_user needs `user` and `time`, and excludes `part`: change the schema")
         if self.user is not None and self.user == self.item:
-            raise ValueError(f"the column {self.user} cannot be user and item")
+            raise ValueError(f"the column {self.user} is named both as user and as item: name two columns")
         if uncounted := [name for name in self.counted_columns if name not in self._with_values]:
-            raise ValueError(f"the rows of {uncounted[0]} are counted, so it has to be one of categorical")
+            raise ValueError(
+                f"the column {uncounted[0]} under min_rows or k_core must be one of the columns under `categorical`"
+            )
         return self
 
     @model_validator(mode="after")
@@ -361,14 +381,18 @@ class Schema(Options, TextForm):
             return self
         names, by = self.sessions.columns, self.sessions.by
         if self.time is None or self.part is not None:
-            raise ValueError("sessions need `time`, and no `part`: rows of given parts need not follow the time")
+            raise ValueError(
+                "sessions need `time` and exclude `part`, since a predefined split need not follow the time"
+            )
         if by is None or by in names:
-            raise ValueError("sessions need the column of their user: name it as `user`, or under `by` of the sessions")
+            raise ValueError("sessions need the column of the user: name it as `user`, or under `by` of the sessions")
         others = {*self.label_columns, *self.weights_of_values, *(field.column for field in self.bags)}
         if taken := [name for name in names if name in others | {self.time, self.weight} or names.count(name) > 1]:
-            raise ValueError(f"sessions make the column {taken[0]}, which has another meaning: give it another name")
+            raise ValueError(f"sessions create the column {taken[0]}, which exists already: choose another name")
         if not self.session_columns:
-            raise ValueError(f"no feature, group or history reads {names[0]}: name it under categorical")
+            raise ValueError(
+                f"no feature, group or history uses the new column {names[0]}: name it under `categorical`"
+            )
         return self
 
     @model_validator(mode="after")
@@ -377,12 +401,19 @@ class Schema(Options, TextForm):
             return self
         single = [field.field for field in self.categorical if field.buckets is None and not field.cross]
         if unknown := [name for name in self.negatives.columns if name not in (*single, *self.numeric)]:
-            raise ValueError(f"the column {unknown[0]}, drawn with the item, has to be one of numeric or categorical")
+            raise ValueError(
+                f"the column {unknown[0]} of a sampled item must be one of the columns under `numeric` or `categorical`"
+            )
         drawn = {self.item, *self.negatives.columns}
         if crossed := [field.column for field in self.categorical if drawn & {*field.cross}]:
-            raise ValueError(f"{crossed[0]} crosses a column that is drawn with the item: leave the cross out")
+            raise ValueError(
+                f"{crossed[0]} crosses a column that is sampled with the item, which is not supported: leave "
+                "the cross out"
+            )
         if self.item is None or self.labels or self.built_sequences or self.label.loss is not None:
-            raise ValueError("negatives need `item` and a single label of clicks, and no sequences built by a column")
+            raise ValueError(
+                "`negatives` needs `item` and a single click label, and excludes sequences built with `by`"
+            )
         return self
 
     @model_validator(mode="after")
@@ -393,31 +424,35 @@ class Schema(Options, TextForm):
         named = [*labels, *self.features, *encoded, *self.weights_of_values, *read]
         count = Counter(named)
         if repeated := sorted(name for name in count if count[name] > 1 and name != self.time):
-            raise ValueError(f"columns are named twice: {', '.join(repeated)}")
+            raise ValueError(f"columns are listed twice in the schema: {', '.join(repeated)}")
         fields = [field.field for field in self.categorical if field.buckets is None]
         if unknown := [one.column for one in self.value_encodings if one.column not in fields]:
-            raise ValueError(f"the encoded column {unknown[0]} has to be one of categorical, without buckets")
+            raise ValueError(
+                f"the encoded column {unknown[0]} must be one of the columns under `categorical`, without buckets"
+            )
         if crossed := sorted({name for field in self.categorical for name in field.cross} & {*labels}):
-            raise ValueError(f"the label {crossed[0]} cannot be crossed with a column")
+            raise ValueError(f"the label {crossed[0]} cannot be crossed with another column")
         several = {*(field.column for field in self.bags), *self.weights_of_values}
         if crossed := sorted({name for field in self.categorical for name in field.cross} & several):
-            raise ValueError(f"the column {crossed[0]} holds several values in a row and cannot be crossed")
+            raise ValueError(f"the column {crossed[0]} holds several values per row and cannot be crossed")
         if self.time in self.label_columns:
-            raise ValueError("the label cannot be the time")
+            raise ValueError("the column of the label cannot be the time column")
         if self.weight is not None and self.weight == self.time:
-            raise ValueError("the weight cannot be the time")
+            raise ValueError("the column of weights cannot be the time column")
         if self.part is not None and self.part in (*named, *self.label_columns):
-            raise ValueError(f"the column {self.part} names the split of each row and can have no other role")
+            raise ValueError(f"the column {self.part} names the split of each row and cannot be used for anything else")
         return self
 
     @model_validator(mode="after")
     def _check_tasks(self) -> Self:
         if repeated := sorted({name for name in self.tasks if self.tasks.count(name) > 1}):
-            raise ValueError(f"labels share a name: {', '.join(repeated)}; give each a `name` of its own")
+            raise ValueError(
+                f"several labels have the same name: {', '.join(repeated)}; give each label its own `name`"
+            )
         if self.labels and any(label.loss is not None for label in self.labels):
             raise ValueError("a label with its own loss must be the only label: name it under `label`")
         if unfit := [name for name in self.tasks if not re.fullmatch(r"[A-Za-z0-9_-]+", name)]:
-            raise ValueError(f"give the label {unfit[0]!r} a `name` of letters, digits, _ and - only")
+            raise ValueError(f"the label {unfit[0]!r} needs a `name` of letters, digits, _ and - only")
         return self
 
     @model_validator(mode="after")
@@ -429,11 +464,11 @@ class Schema(Options, TextForm):
                     "under `categorical`, without `buckets`"
                 )
             if sequence.by is not None and self.time is None:
-                raise ValueError(f"the sequence {sequence.column} is built by {sequence.by} and needs `time`")
+                raise ValueError(f"the history {sequence.column}, built by {sequence.by}, needs `time` in the schema")
             if sequence.by is not None and self.part is not None:
                 raise ValueError(no_built_histories(sequence.column))
             if sequence.by in self.label_columns:
-                raise ValueError(f"the sequence {sequence.column} cannot be built by the label")
+                raise ValueError(f"the history {sequence.column} cannot be built by the label")
         return self
 
     @property
@@ -552,8 +587,8 @@ class Schema(Options, TextForm):
 def no_built_histories(column: str) -> str:
     """Return the error message for built histories with a predefined split: later rows could leak between splits."""
     return (
-        f"the sequence {column} is built by time, which given parts need not follow: give a column that holds it, or "
-        "let the rows be split by time"
+        f"the sequence {column} is built by time, but the rows of a predefined split need not follow in time: give a "
+        "column that holds the history, or let Shunter split the rows by time"
     )
 
 
@@ -596,5 +631,5 @@ def schema_of(values: dict[str, Any], kind: type[Model], told: str) -> Model:
         reason = clause(min(faults, key=lambda fault: fault["type"] != "extra_forbidden"), kind)
         raise DataError(sentence([f"{told} is wrong, {reason}"])) from error
     if isinstance(schema, Schema) and not schema.features:
-        raise DataError(f"{told} names no feature: write for instance '{EXAMPLE}', one key a line.")
+        raise DataError(f"The schema {told} names no feature: write for instance '{EXAMPLE}', one key per line.")
     return schema

@@ -141,8 +141,8 @@ class Survey:
             return
         if positives == 0:
             raise DataError(
-                f"Every label of {name} is 0, both 0 and 1 are needed: "
-                "check the label column and its threshold in the schema."
+                f"Every label of {name} is 0, but both 0 and 1 are needed: check the label column and its "
+                "threshold in the schema."
             )
         if positives == rows:
             if not positives_suffice:
@@ -153,7 +153,7 @@ class Survey:
             if split_positives in {0, split_rows}:
                 what = "no row" if split_rows == 0 else f"only the label {int(split_positives > 0)}"
                 advice = f"give a {split} part with both labels" if is_given else _MORE_ROWS
-                raise DataError(f"The {split} part of {name} would hold {what} ({rows} rows in all): {advice}.")
+                raise DataError(f"The {split} part of {name} would have {what} ({rows} rows in all): {advice}.")
         self.labels.check(name, self.schema)
 
     def split_statistics(self) -> dict[str, SplitStatistics]:
@@ -355,7 +355,7 @@ def _check_parts(name: str, rows: NDArray[np.int64]) -> None:
     """Raise if a split would hold no row; `rows`, int64 [splits], are the rows of each."""
     if not rows.all():
         split = SPLITS[int(np.argmin(rows))]
-        raise DataError(f"The {split} part of {name} would hold no row ({int(rows.sum())} rows in all): {_MORE_ROWS}.")
+        raise DataError(f"The {split} part of {name} would have no row ({int(rows.sum())} rows in all): {_MORE_ROWS}.")
 
 
 def positives_alone(name: str) -> DataError:

@@ -46,5 +46,5 @@ def check_format(text: str) -> str:
     """
     if text not in (*UNITS, DAY_FIRST, MONTH_FIRST) and "%" not in text:
         known = ", ".join((*UNITS, DAY_FIRST, MONTH_FIRST))
-        raise ValueError(f"the format {text!r} of the time is not known, use {known} or a pattern such as %d.%m.%Y")
+        raise ValueError(f"unknown format {text!r} of the time: use {known} or a pattern such as %d.%m.%Y")
     return text

@@ -43,10 +43,14 @@ def vector_files(schema: Schema) -> tuple[Path, ...]:
         path = _path_of(column)
         check_paths([path])
         if path.suffix not in ENDINGS:
-            raise DataError(f"The vectors of {column.column} are in {path}: give a file in {', '.join(ENDINGS)}.")
+            raise DataError(
+                f"The file type of the pretrained vectors of {column.column}, {path}, is not supported: give a "
+                f"file in {', '.join(ENDINGS)}."
+            )
         if not path.is_file():
             raise DataError(
-                f"There is no file {path} with the vectors of {column.column}: check `vectors` in the schema."
+                f"The file {path} of the pretrained vectors of {column.column} does not exist: check "
+                "`vectors` in the schema."
             )
         files.append(path)
     return tuple(files)
@@ -85,22 +89,24 @@ def _by_id(path: Path, name: str, field: CategoricalField) -> tuple[NDArray[np.f
     """Return the vector of each id, float32 [ids, width] with NaN if missing, and the number of unused vectors."""
     values, vectors = _read(path, name)
     if not len(vectors) or not vectors.shape[1]:
-        raise DataError(f"{path} holds no vectors of {name}: give a row for each value.")
+        raise DataError(f"The file {path} has no pretrained vectors of {name}: give a row for each value.")
     if not np.isfinite(vectors).all():
         value = values[int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])]
         raise DataError(
-            f"The vector of {value!r} in {path} has numbers that are not finite: correct the vector or leave it out."
+            f"The pretrained vector of {value!r} in {path} has NaN or infinity: correct the vector, or leave it out."
         )
     if values.n_unique() < len(values):
         twice = values.filter(values.is_duplicated())[0]
-        raise DataError(f"{path} holds more than one vector of {twice!r}: leave one for each value of {name}.")
+        raise DataError(
+            f"The file {path} has more than one pretrained vector of {twice!r}: give one for each value of {name}."
+        )
     ids = field.ids.ids(read.keys(read.as_text(values)[0], field.key_kind))
     found = np.full((field.ids.rows, vectors.shape[1]), np.nan, np.float32)
     found[ids[ids > 0]] = vectors[ids > 0]
     if not (ids > 0).any():
         raise DataError(
-            f"None of the {len(values):,} values in {path} is one of {name} in the training part: check that its ids "
-            "are those of the log."
+            f"None of the {len(values):,} values in {path} occurs in the column {name} of the training "
+            "part: check that both use the same ids."
         )
     return found, int((ids == 0).sum())
 
@@ -115,16 +121,20 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
             frame = _frame(path)
             if name not in frame.columns:
                 raise DataError(
-                    f"{path} has no column {name}, to whose values the vectors belong: it has {_few(frame)}."
+                    f"The file {path} of pretrained vectors has no column {name} with the values that the "
+                    f"vectors belong to. Columns: {_few(frame)}."
                 )
             values, vectors = frame[name], _numbers(frame.drop(name), path)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split())[:100]
         raise DataError(
-            f"{path} cannot be read as vectors of {name} ({reason}): see `vectors` in docs/reference/schema.md."
+            f"The file {path} cannot be read as pretrained vectors of {name} ({reason}): see `vectors` in "
+            "docs/reference/schema.md."
         ) from error
     if vectors.size and (vectors.ndim != 2 or len(vectors) != len(values)):
-        raise DataError(f"{path} holds {len(values):,} values of {name} and vectors of the shape {vectors.shape}.")
+        raise DataError(
+            f"The file {path} has {len(values):,} values of {name}, but vectors of the shape {vectors.shape}."
+        )
     return values, vectors
 
 
@@ -145,7 +155,10 @@ def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
         lists = frame.to_series().to_list()
         widths = sorted({0 if one is None else len(one) for one in lists})
         if len(widths) > 1:
-            raise DataError(f"The vectors in {path} differ in width, from {widths[0]} to {widths[-1]}: give one width.")
+            raise DataError(
+                f"The pretrained vectors in {path} have different widths, from {widths[0]} to {widths[-1]}: "
+                "give vectors of one width."
+            )
         return np.array(lists, np.float32).reshape(len(lists), widths[0] if widths else 0)
     if not frame.width:
         return np.empty((0, 0), np.float32)

@@ -317,8 +317,9 @@ class Tally:
             return
         count = self._reasons.most_common(1)[0][1]
         raise DataError(
-            f"{self.rows} of {self.rows + good_rows} rows ({share:.1%}) cannot be read, more than {max_bad_share:.1%}: "
-            f"fix them or raise --max-bad-share; {count} are like {self.first_fault}."
+            f"{self.rows} of {self.rows + good_rows} rows ({share:.1%}) cannot be read, more than the "
+            f"permitted {max_bad_share:.1%}: fix them or raise --max-bad-share. {count} are like "
+            f"{self.first_fault}."
         )
 
 

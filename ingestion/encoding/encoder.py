@@ -374,15 +374,15 @@ class Encoder:
             keys, ends = stored["keys"], stored["ends"]
             learned = read_learned_maps(stored)
             if values["format_version"] != FORMAT_VERSION:
-                raise ValueError(f"its format is {values['format_version']} instead of {FORMAT_VERSION}")
+                raise ValueError(f"the format of the encoder is {values['format_version']} instead of {FORMAT_VERSION}")
             encoder = cls._of(values, keys, ends, learned)
             encoder.statistics = tuple(found)
             encoder.log_odds_shift = float(values.get("log_odds_shift", 0.0))
             return encoder
         except (*UNREADABLE, StopIteration) as error:
             raise DataError(
-                f"{directory} holds no readable encoder ({error}): export the model again, or remove the data set from "
-                "the cache and run the command again."
+                f"The folder {directory} holds no readable encoder ({error}): export the model again, or "
+                "remove the data set from the cache and run the command again."
             ) from error
 
     @classmethod
@@ -449,8 +449,8 @@ def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int
         bag, bad = read.weighted_bags(series, table[field.weights], field.separator, field.key_kind)
         if bad.any():
             raise DataError(
-                f"The column {field.weights} has in row {int(bad.argmax())} something else than a finite number for "
-                f"each value of {field.name}: give as many numbers as values."
+                f"The column {field.weights} of weights has a missing or non-finite number in row "
+                f"{int(bad.argmax())}: give a number for each value of {field.name}."
             )
         return bag
     bag = read.bags(series, field.separator, field.key_kind)
@@ -480,7 +480,8 @@ def _load_field(
     elif is_learned:
         if values["name"] not in learned:
             raise DataError(
-                f"The encoder lacks the map from values to table rows for {values['name']!r}: ingest the data again."
+                f"The encoder lacks the learned map from values to table rows for {values['name']!r}: "
+                "ingest the data again."
             )
         ids = learned[values["name"]]
     else:

@@ -62,5 +62,5 @@ def fit_filter(schema: Schema, batches: Iterable[Keys], name: str) -> RowFilter:
     while schema.k_core and not (left := frequent(schema.k_core))[alive].all():
         alive &= left
     if not alive.any():
-        raise DataError(f"No row of {name} is left after min_rows and k_core of the schema: lower these numbers.")
+        raise DataError(f"min_rows and k_core of the schema remove all rows of {name}: lower these numbers.")
     return RowFilter({column: np.unique(of_column[alive]) for column, of_column in zip(columns, keys, strict=True)})

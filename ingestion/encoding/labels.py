@@ -121,15 +121,15 @@ class LabelCounts:
             if positives in {0, rows}:
                 what = f"all rows with the label {int(positives == 0)}" if rows else "all rows"
                 raise DataError(
-                    f"The column {schema.weight} gives {what} in the {split} part of {name} the weight 0: give both "
-                    "labels a weight there, or leave `weight` out of the schema."
+                    f"The column {schema.weight} gives the weight 0 to {what} in the {split} part of "
+                    f"{name}: give both labels a weight above 0, or leave `weight` out of the schema."
                 )
         for task, (rows, positives) in zip(schema.tasks[1:], self.others[:, :, 0], strict=True):
             if positives in {0, rows}:
                 what = f"only the label {int(positives > 0)}" if rows else "no label"
                 raise DataError(
-                    f"The training part of {name} holds {what} of {task}, both 0 and 1 are needed: check its column "
-                    "and threshold under `labels` in the schema, or leave it out."
+                    f"The training part of {name} has only {what} of {task}, but both 0 and 1 are needed: "
+                    "check its column and threshold under `labels` in the schema, or leave the label out."
                 )
 
     def statistics(self, schema: Schema, split: int) -> tuple[LabelStatistics, ...]:

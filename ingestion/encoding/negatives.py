@@ -109,7 +109,8 @@ def fit_sampler(schema: Schema, batches: Iterable[RawBatch], read: Schema, name:
             found.setdefault(one, []).append(array[first[is_new]])
     if len(items) < 2:
         raise DataError(
-            f"{name} has fewer than two items in positive rows, from which `negatives` draws: leave it out."
+            f"The positive rows of {name} have fewer than two items, but `negatives` samples from these "
+            "items: leave `negatives` out of the schema."
         )
     order = np.argsort(items)
     values = {one: np.concatenate(arrays)[order] for one, arrays in found.items()}

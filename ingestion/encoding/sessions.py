@@ -90,8 +90,8 @@ def fit_sessions(
     assert gaps is not None
     if microseconds_per_unit is None:
         raise DataError(
-            f"The numbers of {schema.time} have no known unit, and sessions end after minutes: write "
-            f"`time: {{column: {schema.time}, format: seconds}}` in the schema, or another unit."
+            f"The unit of the numbers in {schema.time} is unknown, but sessions need it: write `time: "
+            "{column: {schema.time}, format: seconds}` in the schema, or another unit."
         )
     none = np.empty(0, np.uint64), np.empty(0, np.float64)
     users, moments = (np.concatenate(arrays) for arrays in zip(none, *pieces, strict=True))
@@ -101,7 +101,9 @@ def fit_sessions(
     users, moments = users[given], moments[given]
     of_days = np.zeros(1, int)
     if not len(users):
-        raise DataError(f"No row of {name} has a value of {gaps.by} and of {schema.time}, which sessions need.")
+        raise DataError(
+            f"Sessions need a user and a time, but no row of {name} has a value of both {gaps.by} and {schema.time}."
+        )
     if gaps.within_day:
         of_days = np.unique(moments * microseconds_per_unit // _DAY_MICROSECONDS, return_counts=True)[1]
     order = np.lexsort((moments, users))

@@ -126,8 +126,9 @@ class TimeSplit:
         distinct = np.unique(values)
         if len(distinct) < 3:
             raise TooFewTimesError(
-                f"The time column holds {len(distinct)} different times that can be read, at least 3 are needed to "
-                "split by time: name another one as `time` in the schema, or none to split by hash."
+                f"The time column has only {len(distinct)} different readable times, but a split by time "
+                "needs at least 3: name another column as `time` in the schema, or leave `time` out to "
+                "split by hash."
             )
         rows = len(values)
         before = np.append(np.searchsorted(values, distinct), rows)  # rows before each time

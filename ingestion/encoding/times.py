@@ -94,8 +94,9 @@ class TimesSeen:
             return day > month
         if self.counts["either"] > few:
             raise DataError(
-                f"The time column {column} holds dates such as {self.examples['either']!r}, whose day and month cannot "
-                f"be distinguished: write `time: {{column: {column}, format: day_first}}`, or month_first."
+                f"The time column {column} has dates such as {self.examples['either']!r}, in which day and "
+                "month cannot be distinguished: write `time: {column: {column}, format: day_first}`, or "
+                "month_first."
             )
         return None
 
@@ -185,7 +186,9 @@ def _formatted(series: pl.Series, written: str) -> Moments:
     try:
         found = texts.str.strptime(kind, written, strict=False)
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"The format {written} of the time in the schema is not a date pattern: fix it.") from error
+        raise DataError(
+            f"The time format {written} in the schema is not a date pattern: correct it, for instance to %d.%m.%Y."
+        ) from error
     return read.numbers(found.cast(pl.Datetime("us")).cast(pl.Int64))[0]
 
 

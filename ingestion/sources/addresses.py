@@ -171,7 +171,9 @@ def local_path(text: str) -> str:
         check_text(text := without_file_scheme(text))
         return text
     if len(found) != 1:
-        raise RequestError(f"{text} names {len(found)} files, but one file is needed: write its full name.")
+        raise RequestError(
+            f"The pattern {text} matches {len(found)} files, but one file is needed: write its full name."
+        )
     copy_objects(found)
     return str(found[0])
 
@@ -213,7 +215,9 @@ def output_path(target: str | Path, option: str) -> Iterator[Path]:
         return
     address.check()
     if not STORES.stated(address.store).get("is_writable"):
-        raise RequestError(f"{option} {target} takes no files: name a path, or an address of an object store.")
+        raise RequestError(
+            f"Files cannot be written to {option} {target}: name a path, or an address of an object store."
+        )
     store: Any = _store(address.store)
     store.check_free(address)
     with tempfile.TemporaryDirectory(prefix="shunter-out-") as folder:
@@ -239,7 +243,9 @@ def local_folders(given: Iterable[str | Path]) -> Iterator[list[Path]]:
                 continue
             address.check()
             if not STORES.stated(address.store).get("is_writable"):
-                raise RequestError(f"{one} holds no folders: name a path, or an address of an object store.")
+                raise RequestError(
+                    f"The address {one} cannot hold folders: name a path, or an address of an object store."
+                )
             store: Any = _store(address.store)
             found.append(Path(copies, str(number), address.location.rstrip("/").rpartition("/")[2]))
             found[-1].mkdir(parents=True)

@@ -45,7 +45,7 @@ Mask = NDArray[np.bool_]
 def criteo_schema(options: Options) -> Schema:
     """Return the schema of a Criteo log; only vocabulary, buckets of the numbers and split can be set."""
     if options.split.per_user:
-        raise DataError("Criteo's layout has no users: leave per_user out of the split in the schema.")
+        raise DataError("Criteo's format has no users: leave per_user out of the split in the schema.")
     return Schema(
         label=Label(column="label"),
         numeric=NUMERIC,
@@ -155,7 +155,7 @@ def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:
     fields = line.decode(errors="replace").split("\t")
     label, numeric, categorical = fields[0], fields[1 : 1 + len(NUMERIC)], fields[1 + len(NUMERIC) :]
     if label not in {"0", "1"}:
-        raise ValueError(f"the label is {label[:20]!r}, expected 0 or 1")
+        raise ValueError(f"the label is {label[:20]!r}, but should be 0 or 1")
     numbers = []
     for name, text in zip(NUMERIC, numeric, strict=True):
         try:
@@ -163,12 +163,12 @@ def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:
         except ValueError:
             number = np.float32(np.inf)
         if np.isinf(number):
-            raise ValueError(f"{name} is {text[:20]!r}, expected a number")
+            raise ValueError(f"the value of {name} is {text[:20]!r}, but should be a number")
         numbers.append(float(number))
     keys = [hexadecimal_key(text) for text in categorical]
     for name, text, key in zip(CATEGORICAL, categorical, keys, strict=True):
         if text and not key:
-            raise ValueError(f"{name} is {text[:20]!r}, expected up to eight hexadecimal digits")
+            raise ValueError(f"the value of {name} is {text[:20]!r}, but should be up to eight hexadecimal digits")
     return float(label), numbers, keys
 
 

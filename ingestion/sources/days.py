@@ -100,13 +100,11 @@ def open_day(
     source = source_of(day.isoformat(), tuple(paths), data_format, schema_file, where=where)
     source = with_loss(source, loss)
     if source.schema.sequences:
-        raise DataError(
-            f"The schema {schema_file} names sequences, which nightly runs do not support: leave `sequences` out."
-        )
+        raise DataError(f"The schema {schema_file} has `sequences`, which nightly runs do not support: leave them out.")
     if (sessions := source.schema.sessions) is not None and not sessions.within_day:
         raise DataError(
-            f"The schema {schema_file} makes sessions, which may begin on an earlier day than a night reads: "
-            "add `within_day: true` to `sessions`, or give a column that holds them."
+            f"The schema {schema_file} builds sessions, which may begin before the days that a nightly run "
+            "reads: add `within_day: true` to `sessions`, or give a column of sessions."
         )
     schema = source.schema.without_time().model_copy(update={"part": None})
     if sessions is not None and sessions.by in without:

@@ -120,7 +120,7 @@ class JoinedTable:
         once = [name for name in dict.fromkeys(header) if header.count(name) == 1]
         chunks = [chunk.table for chunk in self._source.tables(self.path, once, Budget.of_settings())]
         if not chunks:
-            raise DataError(f"{self.path} has no rows to join: give a table with rows.")
+            raise DataError(f"The joined table {self.path} has no rows: give a table with rows.")
         table = pl.concat(chunks, how="diagonal_relaxed")
         rows = pl.DataFrame([read.as_text(column)[0] for column in table.get_columns()])
         keys = _keys(rows, join.keys_of_table)
@@ -132,7 +132,9 @@ class JoinedTable:
         join = self.join
         check_paths([self.path])
         if not self.path.exists():
-            raise DataError(f"{self.path} is missing, but the schema joins it: give the file, or leave the join out.")
+            raise DataError(
+                f"The table {self.path}, which the schema joins, is missing: add the file, or leave the join out."
+            )
         form = {"columns": join.columns, "delimiter": join.delimiter, "encoding": join.encoding, "quotes": join.quotes}
         schema = Schema.model_validate({"label": join.keys_of_table[0], "numeric": ["\0"], **form})
         return FORMATS.load(join.format or general_format(self.path))(self.path.stem, schema, (self.path,))

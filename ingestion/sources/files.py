@@ -51,7 +51,7 @@ def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: i
             file = stream = cast("BinaryIO", stack.enter_context(open_checked(path)))
             magic = stream.read(_MAGIC_BYTES)
             if not magic:
-                raise DataError(f"{path} is empty: give a file with rows.")
+                raise DataError(f"The file {path} is empty: give a file with rows.")
             stream.seek(0)
             if (decompress := _compression(magic)) is not None:
                 assert (start, end) == (0, None)
@@ -62,9 +62,9 @@ def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: i
             counted = CountedStream(stream, budget or Budget.of_settings(), path, file)
             yield cast("BinaryIO", io.BufferedReader(counted, BLOCK_BYTES))
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{path} is a truncated or damaged archive ({error}): fetch or write it again.") from error
+        raise DataError(f"The archive {path} is truncated or damaged ({error}): download or write it again.") from error
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
+        raise DataError(f"The file {path} cannot be read ({error.strerror or error}): give a readable file.") from error
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def read_blocks(
             else:
                 rest += block
             if len(rest) > LONGEST_LINE_BYTES:
-                raise DataError(f"{path} is not lines of text: name its format with --format.")
+                raise DataError(f"The file {path} does not consist of lines of text: name its format with --format.")
         if rest:
             yield rest + b"\n"
 
@@ -150,7 +150,7 @@ def is_plain(path: Path) -> bool:
         with open_checked(path) as stream:
             return _compression(stream.read(_MAGIC_BYTES)) is None
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
+        raise DataError(f"The file {path} cannot be read ({error.strerror or error}): give a readable file.") from error
 
 
 def holds_nothing(path: Path) -> bool:
@@ -176,13 +176,13 @@ class _FramedSnappy(io.RawIOBase):
             kind, size = head[0], int.from_bytes(head[1:], "little")
             frame = self._stream.read(size)
             if len(head) < 4 or len(frame) < size or 2 <= kind < 0x80:
-                raise EOFError("a frame is cut off or unknown")
+                raise EOFError("a Zstandard frame is truncated or unknown")
             if kind == 1:
                 self._ready = frame[4:]  # behind the checksum
             elif kind == 0:
                 content = sum((byte & 127) << (7 * place) for place, byte in enumerate(_varint(frame[4:9])))
                 if content > _SNAPPY_FRAME_BYTES:
-                    raise EOFError("a frame is larger than the format allows")
+                    raise EOFError("a Zstandard frame is larger than the format permits")
                 self._ready = self._codec.decompress(frame[4:], content, asbytes=True)
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]

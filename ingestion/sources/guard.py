@@ -101,15 +101,15 @@ def check_text(part: str) -> None:
     """
     if _ADDRESS.match(part):
         raise RequestError(
-            f"{without_secrets(part)} is an address, but only files can be read here: download it "
-            "first and give its path."
+            f"{without_secrets(part)} is a remote address, but only local files can be read here: download "
+            "the file and give its path."
         )
     if "\0" in part:
         raise RequestError(f"{part!r} is not a path: remove the NUL character.")
     try:
         path = Path(part).expanduser()
     except RuntimeError as error:
-        raise RequestError(f"{part} names the home of an unknown user: write the full path.") from error
+        raise RequestError(f"The path {part} names the home folder of an unknown user: write the full path.") from error
     fixed = path.parts
     for position, name in enumerate(path.parts):
         if _WILD.search(name):
@@ -129,20 +129,22 @@ def check_address(address: str) -> None:
     """
     if _USER.search(address) or has_password(address):
         raise RequestError(
-            f"{without_secrets(address)} holds a user or a secret: leave it out, and configure the library that reads "
-            "it, for example by AWS_PROFILE, ~/.netrc or ~/.pgpass."
+            f"The address {without_secrets(address)} contains a user or a secret: leave it out, and "
+            "configure the library that reads the address, for example by AWS_PROFILE, ~/.netrc or "
+            "~/.pgpass."
         )
     path = unquote(address.partition("://")[2]).split("/")
     if "::" in address or "\0" in address or not path[0] or {".", ".."} & {*path}:
-        raise RequestError(f"{address} is not a plain address: write it in full, without `..` and `::`.")
+        raise RequestError(f"The address {address} is not plain: write it in full, without `..` and `::`.")
     settings = Settings()
     if not is_foreign_request() and not settings.data_roots and settings.data_addresses is None:
         return
     allowed = [one.strip().rstrip("/") for one in (settings.data_addresses or "").split(",") if one.strip()]
     if not any(f"{address}/".startswith(f"{one}/") for one in allowed):
         raise RequestError(
-            f"{address} is outside the addresses that may be read ({', '.join(allowed) or 'none'}): let the operator "
-            "of this machine add it to SHUNTER_DATA_ADDRESSES."
+            f"The address {address} is outside of the addresses that may be read "
+            f"({', '.join(allowed) or 'none'}): the operator of this machine can add it to "
+            "SHUNTER_DATA_ADDRESSES."
         )
 
 
@@ -180,9 +182,9 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
         real = Path("/", address.removeprefix("file://")) if address else real
         if not any(real.is_relative_to(root) for root in roots):
             raise RequestError(
-                f"{told or path} is outside the folders that may be read ({', '.join(map(str, roots))}): move "
-                "it there, or let the operator of this machine add its folder by `shunter up --data-root` or "
-                "SHUNTER_DATA_ROOTS."
+                f"The path {told or path} is outside of the folders that may be read "
+                f"({', '.join(map(str, roots))}): move it there, or let the operator of this machine "
+                "add its folder with `shunter up --data-root` or SHUNTER_DATA_ROOTS."
             )
 
 
@@ -247,8 +249,8 @@ class Budget:
         """
         if self.max_bytes is not None and self.bytes_read + count > self.max_bytes:
             raise DataError(
-                f"{name} holds more than the {self.max_bytes:,} bytes that may be ingested here, decompressed: give "
-                "less, or raise SHUNTER_MAX_INPUT_BYTES."
+                f"{name} has more than the permitted {self.max_bytes:,} bytes, decompressed: give fewer "
+                "rows, or raise SHUNTER_MAX_INPUT_BYTES."
             )
 
     def take_rows(self, count: int, name: object) -> None:
@@ -260,7 +262,7 @@ class Budget:
         self.rows_read += count
         if self.max_rows is not None and self.rows_read > self.max_rows:
             raise DataError(
-                f"{name} holds more than the {self.max_rows:,} rows that may be ingested here: give less, or raise "
+                f"{name} has more than the permitted {self.max_rows:,} rows: give fewer rows, or raise "
                 "SHUNTER_MAX_INPUT_ROWS."
             )
 

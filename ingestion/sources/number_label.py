@@ -29,13 +29,13 @@ def with_loss(source: Source, loss: str | None) -> Source:
     label, is_for_clicks = source.schema.label, predicts_probability(loss)
     if is_for_clicks and label.loss is not None:
         raise RequestError(
-            f"--loss {loss} is for clicks, but the label {label.column} is a number by its loss {label.loss} in the "
-            "schema: leave out one of them."
+            f"--loss {loss} is for click labels, but the label {label.column} is a number because of its "
+            f"loss {label.loss} in the schema: leave one of them out."
         )
     if is_for_clicks:
         return source
     if source.schema.labels or label.positive:
-        raise RequestError(f"--loss {loss} is for one label that is a number: name its column under `label`.")
+        raise RequestError(f"--loss {loss} needs a single label that is a number: name its column under `label`.")
     if isinstance(source, TableSource):
         return replace(source, schema=numbered(source.schema, loss))
     if isinstance(source, PartsSource) and isinstance(source.training, TableSource):
@@ -43,7 +43,9 @@ def with_loss(source: Source, loss: str | None) -> Source:
         training, *others = (replace(one, schema=numbered(one.schema, loss)) for one in files)
         parts = zip((part for part, _ in source.others), others, strict=True)
         return replace(source, training=training, others=tuple(parts))
-    raise RequestError(f"--loss {loss} is for a label that is a number, but {source.name} holds clicks by its format.")
+    raise RequestError(
+        f"--loss {loss} needs a label that is a number, but the format of {source.name} has click labels."
+    )
 
 
 def numbered(schema: Schema, loss: str) -> Schema:

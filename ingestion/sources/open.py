@@ -119,8 +119,8 @@ def with_where(source: Source, where: str | None) -> Any:
         return source
     if not isinstance(source, TableSource):
         raise DataError(
-            f"{source.name} has no columns by which rows are chosen: leave --where out, or read the files as CSV with "
-            "`columns` in a schema."
+            f"The columns of {source.name} have no names by which --where could select rows: leave --where "
+            "out, or read the files as CSV with `columns` in a schema."
         )
     return replace(source, schema=source.schema.model_copy(update={"where": both(source.schema.where, where)}))
 
@@ -140,9 +140,10 @@ def _source_of(
         return reader(name, schema_of({**usual, **own_keys(schema_file)}, Schema, f"The schema of {name}"), paths)
     if schema_file is None:
         raise DataError(
-            f"{told or paths[0]} is {data_format.upper() if data_format == CSV else data_format.capitalize()} and "
-            f"needs a schema: write a YAML file such as '{EXAMPLE}' (one key a line, your column names) and give it "
-            "with --schema."
+            f"The log {told or paths[0]} is "
+            f"{data_format.upper() if data_format == CSV else data_format.capitalize()} and needs a "
+            f"schema: write a YAML file such as '{EXAMPLE}' (one key per line, with your column names) and "
+            "give it with --schema."
         )
     return reader(name, read_schema(schema_file, Schema), paths)
 
@@ -213,7 +214,7 @@ def find_files(data: str, option: str = "--data", *, where: str | None = None) -
     is_one = is_one or ((address := parse_address(data)) is not None and address.is_table)
     parts = [data] if is_one else [part.strip() for part in data.split(",") if part.strip()]
     if not parts:
-        raise DataError(f"{option} is empty: give a file, folder or named data set.")
+        raise DataError(f"The option {option} is empty: give a file, folder or named data set.")
     paths: list[Path] = []
     for part in map(without_file_scheme, parts):
         if (copies := find_objects(part)) is not None:
@@ -246,7 +247,7 @@ def _partitions(found: list[Path], where: str | None, told: str) -> list[Path]:
         return found
     left = [path for path in found if not (known := partitions_of(path)) or may_choose(predicate, known)]
     if found and not left:
-        raise DataError(f"No file of {told} has rows where {where}: select other rows with --where, or in the schema.")
+        raise DataError(f"No file of {told} has rows where {where}: change --where, or `where` in the schema.")
     return left
 
 
@@ -263,7 +264,9 @@ def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
         other = first.setdefault(path.resolve(), path)
         if other is not path:
             also = "" if other == path else f", the other time as {other}"
-            raise DataError(f"{path} is given twice in {option}{also}: leave one out, or its rows would count twice.")
+            raise DataError(
+                f"The file {path} is given twice in {option}{also}: leave one out, or its rows would count twice."
+            )
 
 
 def is_in_folder(file: Path) -> bool:

@@ -49,7 +49,7 @@ def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.Buffer
     except (pa.ArrowException, OSError) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         reason = (text.splitlines() or [type(error).__name__])[0].rstrip(".:")
-        raise DataError(f"{path} cannot be read as Parquet ({reason}): write it again.") from error
+        raise DataError(f"The file {path} cannot be read as Parquet ({reason}): write it again.") from error
 
 
 def partitions_of(path: Path) -> dict[str, str | None]:
@@ -160,8 +160,8 @@ def _chunks(
                 found.append(_chunk(stream, chunk, file.metadata.schema.column(index)))
             except (IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
                 raise DataError(
-                    f"{path} cannot be read as Parquet (a page of column {chunk.path_in_schema} is damaged): "
-                    "write it again."
+                    f"The file {path} cannot be read as Parquet (a page of column {chunk.path_in_schema} "
+                    "is damaged): write it again."
                 ) from error
     return found
 
@@ -222,8 +222,8 @@ def _rows_at_once(path: Path, chunks: list[_Chunk], most_bytes: int) -> int:
     for chunk in chunks:
         if chunk.longest and chunk.is_list and chunk.longest * chunk.values > most_bytes:
             raise DataError(
-                f"The lists in column {chunk.column} of {path} may take any amount of memory, because their texts are "
-                "dictionary or delta encoded: write the file again with plain encoding."
+                f"The list column {chunk.column} of {path} may need unlimited memory, because its texts "
+                "are dictionary or delta encoded: write the file again with plain encoding."
             )
         if chunk.longest:
             rows = min(rows, max(1, most_bytes // chunk.longest))

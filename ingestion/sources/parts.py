@@ -92,18 +92,18 @@ def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> Part
     schema = training.schema
     if schema.part is not None:
         raise DataError(
-            f"The schema says that {schema.part} names the split of each row, and --{next(iter(others))} gives one as "
-            "files: leave one of them out."
+            f"The column {schema.part} of the schema gives the split of each row, but "
+            f"--{next(iter(others))} gives a part as files: leave one of them out."
         )
     if schema.split.per_user:
         raise DataError(
-            f"The schema splits the rows of each user, and --{next(iter(others))} gives a part as files: leave "
-            "per_user out of its split."
+            f"The schema splits the rows of each user, but --{next(iter(others))} gives a part as files: "
+            "leave per_user out of the split in the schema."
         )
     if schema.sessions is not None:
         raise DataError(
-            f"The schema makes sessions by time, which --{next(iter(others))} need not follow: give a column "
-            "that holds them, or let the rows be split by time."
+            f"The schema builds sessions by time, but the rows of --{next(iter(others))} need not follow "
+            "in time: give a column of sessions, or let Shunter split the rows by time."
         )
     if schema.built_sequences:
         raise DataError(f"With --{next(iter(others))} {no_built_histories(schema.built_sequences[0].column)}.")
@@ -111,14 +111,14 @@ def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> Part
     for part, source in others.items():
         if source.identity != training.identity:
             raise DataError(
-                f"{source.paths[0]} is {source.identity} and the training part {training.identity}: give all parts in "
-                "one format."
+                f"The format of {source.paths[0]} is {source.identity}, that of the training part "
+                f"{training.identity}: give all parts in one format."
             )
         for path in source.paths:
             if (other := owner.setdefault(path.resolve(), part)) != part:
                 raise DataError(
-                    f"{path} is in --{other} and in --{part}: give each part files of its own, or the model would be "
-                    "judged on rows that it has learned."
+                    f"The file {path} is in --{other} and in --{part}: give each part its own files, or "
+                    "the model is evaluated on rows that it was trained on."
                 )
     timeless = schema.without_time()
     numbered = [(SPLITS.index(part), replace(source, schema=timeless)) for part, source in others.items()]

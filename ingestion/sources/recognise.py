@@ -65,7 +65,9 @@ def first_lines(path: Path, encoding: str = UTF_8) -> list[str]:
         if head.startswith(magic):
             raise DataError(f"{path} is {what}.")
     if b"\0" in head:
-        raise DataError(f"{path} holds no text but binary data: give a log in CSV, Parquet or Criteo's layout.")
+        raise DataError(
+            f"The file {path} is binary data in no known format: give a log in CSV, Parquet or Criteo's format."
+        )
     return re.split(r"\r\n|\n|\r", head.decode("utf-8-sig", errors="replace"), maxsplit=_LINES)[:_LINES]
 
 

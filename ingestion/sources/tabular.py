@@ -472,7 +472,7 @@ def _csv_chunks(
             rejected = _take_rejections(path, stream, malformed, record)
             yield TableChunk(path, _frame(batch), stream.lines_of(records), rejected)
     except pa.ArrowInvalid as error:
-        raise DataError(f"{path} cannot be read as CSV ({_first_line(error)}): fix the file.") from error
+        raise DataError(f"The file {path} cannot be read as CSV ({_first_line(error)}): correct the file.") from error
     if rejected := _take_rejections(path, stream, malformed, None):
         empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.Binary))
         yield TableChunk(path, empty, np.empty(0, np.int64), rejected)
