@@ -54,7 +54,7 @@ class Combination(Record):
             }
         )
         if found.by not in ("logits", "probabilities", "ranks", "votes"):
-            raise ValueError(f"there is no combination by {found.by!r}")
+            raise ValueError(f"unknown method to combine models: {found.by!r}")
         return found
 
 

@@ -239,5 +239,5 @@ def dlrm_interaction(name: DlrmInteraction, dim: int, vectors: int) -> nn.Module
         RequestError: The interaction is unknown.
     """
     if name not in DLRM_INTERACTIONS:
-        raise RequestError(f"A dlrm has no interaction {name!r}: {nearest(name, DLRM_INTERACTIONS)}.")
+        raise RequestError(f"Unknown interaction {name!r} of the model dlrm: {nearest(name, DLRM_INTERACTIONS)}.")
     return DLRM_INTERACTIONS[name](dim, vectors) if vectors > 1 else DotInteraction(vectors)

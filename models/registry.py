@@ -106,8 +106,8 @@ def build_model(
     device = torch.device(device)
     if cache is not None and reads_positions(spec.family):
         raise RequestError(
-            f"The embedding tables of a model of family {spec.family!r}, which looks up positions of histories, cannot "
-            "be in a file: leave out --embedding-memory."
+            f"The embedding tables of a model of family {spec.family!r}, which reads positions of "
+            "histories, cannot be stored in a file: leave out --embedding-memory."
         )
     wanted = TableRequest(
         shapes=spec.tables(features),
@@ -135,7 +135,7 @@ def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
     if not may_lie_in_file(spec):
         raise RequestError(
             f"The embedding tables of this model of family {spec.family!r} cannot be read from a file: "
-            "load it into memory."
+            "load the model into memory."
         )
     tables = MappedEmbeddings(spec.tables(features), spec.embedding_dim, bag_tables(spec, features))
     return build_scoring_model(spec, features, tables)
@@ -202,17 +202,18 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
     if spec.table_dims and not MODEL_FAMILIES.capability(spec.family, "mixes_widths"):
         raise _does_nothing("table_dims", spec.family, MODEL_FAMILIES.names_with(mixes_widths=True))
     if spec.numeric_embedding not in ("mlp", "vector"):
-        raise RequestError(f"The numeric_embedding {spec.numeric_embedding!r} is not known: use mlp or vector.")
+        raise RequestError(f"Unknown numeric_embedding {spec.numeric_embedding!r}: use mlp or vector.")
     if spec.dropout_kind not in get_args(DropoutKind):
-        raise RequestError(f"The dropout_kind {spec.dropout_kind!r} is not known: use random or structured.")
+        raise RequestError(f"Unknown dropout_kind {spec.dropout_kind!r}: use random or structured.")
     if spec.numeric_embedding != "mlp" and not MODEL_FAMILIES.capability(spec.family, "multiplies_numbers"):
         raise _does_nothing("numeric_embedding", spec.family, MODEL_FAMILIES.names_with(multiplies_numbers=True))
     if spec.numeric_bins < 0:
-        raise RequestError(f"The numeric_bins {spec.numeric_bins} are no bins: use 0 for none, or a count.")
-    if spec.embedding_dim < 4 or spec.embedding_dim % 4:
         raise RequestError(
-            f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."
+            f"The number of buckets per numeric feature, numeric_bins, is {spec.numeric_bins}: use 0 for none, "
+            "or a positive number."
         )
+    if spec.embedding_dim < 4 or spec.embedding_dim % 4:
+        raise RequestError(f"The embedding width is {spec.embedding_dim}, but must be a multiple of 4 above 0.")
     _check_tables(spec, features)
     if spec.task_tower_width is not None and (len(features.tasks) < 2 or spec.task_tower_width < 1):
         raise RequestError(
@@ -226,7 +227,7 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
 def _check_tables(spec: ModelSpec, features: Features) -> None:
     if spec.table_precision not in NUMBER_BYTES:
         known = " or ".join(NUMBER_BYTES)
-        raise RequestError(f"The table_precision {spec.table_precision!r} is not known: use {known}.")
+        raise RequestError(f"Unknown table_precision {spec.table_precision!r}: use {known}.")
     if spec.has_mixed_tables and spec.table_precision != "fp32":
         raise RequestError(
             "Embedding tables in fp16 must have the same width and a row for each id: leave out table_precision, or "
@@ -237,20 +238,20 @@ def _check_tables(spec: ModelSpec, features: Features) -> None:
         given = getattr(spec, option)
         if given and len(given) != count:
             raise RequestError(
-                f"The option {option} has {len(given)} values and the data {count} embedding tables: give one for "
-                "each, in the order of the fields that own them."
+                f"The option {option} has {len(given)} values, but the data has {count} embedding tables: "
+                "give one value for each table, in the order of the fields that own them."
             )
     for width in spec.table_dims:
         if width % 4 or not 4 <= width <= spec.embedding_dim:
             raise RequestError(
-                f"The width {width} in table_dims is not possible: use multiples of 4 up to the embedding width "
-                f"{spec.embedding_dim}."
+                f"The width {width} in table_dims is not supported: use multiples of 4 up to the embedding "
+                f"width {spec.embedding_dim}."
             )
     for share in spec.table_shares:
         if not 0 < share <= 1:
             raise RequestError(
-                f"The value {share} in table_shares is not possible: use rows per id above 0 and up to 1, where 1 is "
-                "a row for each id."
+                f"The value {share} in table_shares is not supported: use the number of rows per id, above "
+                "0 and up to 1, where 1 is a row for each id."
             )
 
 

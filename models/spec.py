@@ -118,8 +118,8 @@ class Features:
                 owner = feature
             elif owner is None or (owner.name, owner.rows) != (feature.table, feature.rows):
                 raise RequestError(
-                    f"The field {feature.name!r} shares the table of {feature.table!r}: put it right behind that "
-                    "field, with as many rows."
+                    f"The field {feature.name!r} shares the embedding table of {feature.table!r}: list it "
+                    "directly after that field, with the same number of rows."
                 )
             tables.append((tables[-1] if tables else -1) + (feature.table is None))
         return tuple(tables)

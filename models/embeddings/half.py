@@ -82,13 +82,12 @@ class HalfEmbeddings(EmbeddingTables):
         """
         if wanted.is_half and wanted.cache is not None:
             raise RequestError(
-                "Embedding tables in fp16 are in memory and not in a file: leave out table_precision, or "
-                "--embedding-memory."
+                "Embedding tables in fp16 cannot be stored in a file: leave out table_precision, or --embedding-memory."
             )
         if wanted.is_half and wanted.is_mixed:
             raise RequestError(
-                "Embedding tables in fp16 are of one width with a row for each id: leave out table_precision, or "
-                "table_dims and table_shares."
+                "Embedding tables in fp16 need one width and a row for each id: leave out table_precision, "
+                "or table_dims and table_shares."
             )
         return wanted.is_half and wanted.device.type == "cpu"
 
@@ -183,8 +182,8 @@ class HalfOnGpu(FbgemmEmbeddings):
         """
         if wanted.is_half and not super().suits(wanted):
             raise RequestError(
-                f"Embedding tables in fp16 on {wanted.device} are FBGEMM's: install fbgemm-gpu, or leave out "
-                "table_precision."
+                f"Embedding tables in fp16 on {wanted.device} need the package fbgemm-gpu: install it, or "
+                "leave out table_precision."
             )
         return wanted.is_half
 

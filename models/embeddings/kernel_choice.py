@@ -28,17 +28,19 @@ def choose_kernel(kernel: Kernel, device: torch.device) -> Chosen:
     if on_cpu and kernel != "fbgemm":
         if library() is None:
             raise RequestError(
-                "The native embedding kernel was not built here: install a C++ compiler and run `make setup` again, "
-                "or use kernel torch."
+                "The native embedding kernel was not built on this machine: install a C++ compiler and run "
+                "`make setup` again, or use kernel torch."
             )
         return "native"
     if kernel == "native":
-        raise RequestError(f"The native embedding kernel is for processors, not for {device.type}: use kernel auto.")
+        raise RequestError(
+            f"The native embedding kernel runs on processors only, not on {device.type}: use kernel auto."
+        )
     if _fbgemm_works(device.type):
         return "fbgemm"
     if kernel == "fbgemm":
         raise RequestError(
-            f"The embedding kernel fbgemm has no build for {device.type} here: install fbgemm-gpu or use kernel torch."
+            f"The embedding kernel fbgemm is not installed for {device.type}: install fbgemm-gpu, or use kernel torch."
         )
     return "torch"
 

@@ -94,7 +94,9 @@ class NativeKernel:
         """
         batch = self._batch(ids, offsets, id_weights)
         if gradient.shape != (batch.samples, self._bags * self._dim) or gradient.dtype != torch.float32:
-            raise ValueError(f"a gradient of {gradient.dtype} {tuple(gradient.shape)} does not fit the batch")
+            raise ValueError(
+                f"an embedding gradient of {gradient.dtype} {tuple(gradient.shape)} does not fit the batch"
+            )
         if gradient.stride(1) != 1:
             gradient = gradient.contiguous()
         options = gradient.data_ptr(), gradient.stride(0), self._learning_rate, EPSILON, torch.get_num_threads()
@@ -118,9 +120,14 @@ class NativeKernel:
         kinds = {torch.int32: 0, torch.int64: 1}
         is_processor = ids.device.type == offsets.device.type == "cpu"
         if rest or samples < 0 or not is_processor or not {ids.dtype, offsets.dtype} <= {*kinds}:
-            raise ValueError(f"ids of {ids.dtype} and {len(offsets)} offsets of {offsets.dtype} are no batch")
+            raise ValueError(
+                f"ids of type {ids.dtype} with {len(offsets)} offsets of type {offsets.dtype} are not a valid batch"
+            )
         if id_weights is not None and (id_weights.shape != ids.shape or id_weights.dtype != torch.float32):
-            raise ValueError(f"{len(id_weights)} weights of {id_weights.dtype} do not fit {len(ids)} ids")
+            raise ValueError(
+                f"the number of weights, {len(id_weights)} of type {id_weights.dtype}, differs from the number "
+                f"of ids, {len(ids)}"
+            )
         if not all(one is None or one.is_contiguous() for one in (ids, offsets, id_weights)):
             raise ValueError("ids, offsets and weights of ids must be contiguous")
         address = None if id_weights is None else id_weights.data_ptr()

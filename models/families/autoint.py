@@ -93,13 +93,13 @@ class AutointLayers(nn.Module):
 def _check(spec: AutointSpec) -> None:
     if spec.attention_layers < 1:
         raise RequestError(
-            f"An autoint with attention_layers = {spec.attention_layers} has no interactions: use at least 1, or "
-            "family 'dnn'."
+            f"A model autoint with attention_layers = {spec.attention_layers} has no interactions: use at "
+            "least 1, or family 'dnn'."
         )
     if spec.attention_heads < 1 or spec.attention_width < 1 or spec.attention_width % spec.attention_heads:
         raise RequestError(
-            f"The option attention_heads = {spec.attention_heads} does not divide attention_width = "
-            f"{spec.attention_width}: use a number that does."
+            f"attention_width must be a multiple of attention_heads = {spec.attention_heads}, but is "
+            f"{spec.attention_width}: change one of them."
         )
 
 

@@ -190,14 +190,17 @@ class BstLayers(HistoryLayers):
 
 def _check(spec: BstSpec) -> None:
     if spec.transformer_layers < 1:
-        raise RequestError(f"A bst with transformer_layers = {spec.transformer_layers} sees nothing: use at least 1.")
+        raise RequestError(
+            f"A model bst with transformer_layers = {spec.transformer_layers} does not read the history: use "
+            "at least 1."
+        )
     if spec.attention_heads < 1 or spec.embedding_dim % spec.attention_heads:
         raise RequestError(
-            f"The option attention_heads = {spec.attention_heads} does not divide the embedding width "
-            f"{spec.embedding_dim}: use a number that does."
+            f"The embedding width must be a multiple of attention_heads = {spec.attention_heads}, but is "
+            f"{spec.embedding_dim}: change one of them."
         )
     if spec.transformer_output not in ("all", "candidate"):
-        raise RequestError(f"The transformer_output {spec.transformer_output!r} is not known: use all or candidate.")
+        raise RequestError(f"Unknown transformer_output {spec.transformer_output!r}: use all or candidate.")
 
 
 BST = Family(

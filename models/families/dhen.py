@@ -105,13 +105,13 @@ def _check(spec: DhenSpec) -> None:
     names = spec.interactions
     if not names or len(set(names)) < len(names) or not set(names) <= INTERACTIONS.keys():
         raise RequestError(
-            f"A layer of dhen takes one or more interactions, each once, not {', '.join(names) or 'none'}: "
-            f"choose from {', '.join(INTERACTIONS)}."
+            "A layer of the model dhen takes one or more different interactions, not "
+            f"{', '.join(names) or 'none'}: choose from {', '.join(INTERACTIONS)}."
         )
     if "attention" in names and (spec.attention_heads < 1 or spec.embedding_dim % spec.attention_heads):
         raise RequestError(
-            f"The option attention_heads = {spec.attention_heads} does not divide the embedding width "
-            f"{spec.embedding_dim}: use a number that does."
+            f"The embedding width must be a multiple of attention_heads = {spec.attention_heads}, but is "
+            f"{spec.embedding_dim}: change one of them."
         )
 
 

@@ -73,7 +73,8 @@ class DinLayers(HistoryLayers):
         check_histories(spec.family, features)
         if any(width < 1 for width in spec.activation_widths):
             raise RequestError(
-                f"The activation_widths {list(spec.activation_widths)} are no layers: use widths of at least 1."
+                f"The widths of layers in activation_widths are {list(spec.activation_widths)}: use widths "
+                "of at least 1."
             )
         encoders = [InterestPooling(spec, has_candidate=place is not None) for place in candidates(features)]
         super().__init__(spec, features, encoders, [spec.embedding_dim] * len(encoders), take_candidates=True)

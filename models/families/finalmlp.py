@@ -170,8 +170,8 @@ def _check_heads(spec: FinalmlpSpec, lasts: Sequence[int]) -> None:
     if spec.fusion_heads < 1 or any(width % spec.fusion_heads for width in fused):
         whose = "the width of a task's tower" if spec.task_tower_width else "the streams' last widths"
         raise RequestError(
-            f"The option fusion_heads = {spec.fusion_heads} does not divide {whose}, {fused[0]} and {fused[1]}: use a "
-            f"number that divides both."
+            f"fusion_heads = {spec.fusion_heads} must divide {whose}, {fused[0]} and {fused[1]}: use a "
+            "number that divides both."
         )
 
 
@@ -180,7 +180,9 @@ def _positions(names: Sequence[str], features: Features, *, offset: int) -> list
     fields = [field.name for field in features.categorical]
     for name in names:
         if name not in fields:
-            raise RequestError(f"The gate of a stream names an unknown field {name!r}: {nearest(name, fields)}.")
+            raise RequestError(
+                f"The option of a feature gate names the unknown field {name!r}: {nearest(name, fields)}."
+            )
     return [offset + fields.index(name) for name in names]
 
 

@@ -47,8 +47,8 @@ class FmLayers(nn.Module):
         factors = spec.embedding_dim - self.tasks
         if factors < 1:
             raise RequestError(
-                f"A row of {spec.embedding_dim} numbers has no factors beside a weight for each of {self.tasks} "
-                f"labels: use a larger embedding_dim."
+                f"Embedding rows of {spec.embedding_dim} numbers leave no factors beside one weight for "
+                f"each of {self.tasks} labels: use a larger embedding_dim."
             )
         self.linear = LinearTerm(spec, features)
         self.pairs = PairSum(len(features.dense), factors, self.tasks)

@@ -84,8 +84,8 @@ def check_histories(family: str, features: Features) -> None:
     """Raise `RequestError` if there is no history to read."""
     if not features.histories:
         raise RequestError(
-            f"A model of family {family!r} reads histories and the data has none: name one under `sequences` in the "
-            "schema."
+            f"A model of family {family!r} needs a history, but the data has none: name one under "
+            "`sequences` in the schema."
         )
 
 

@@ -180,14 +180,16 @@ class HstuLayers(HistoryLayers):
 
 def _check(spec: HstuSpec) -> None:
     if spec.hstu_layers < 1:
-        raise RequestError(f"An hstu with hstu_layers = {spec.hstu_layers} sees nothing: use at least 1.")
+        raise RequestError(
+            f"A model hstu with hstu_layers = {spec.hstu_layers} does not read the history: use at least 1."
+        )
     for name, value in (
         ("attention_heads", spec.attention_heads),
         ("query_width", spec.query_width),
         ("value_width", spec.value_width),
     ):
         if value is not None and value < 1:
-            raise RequestError(f"An hstu with {name} = {value} has no effect: use at least 1.")
+            raise RequestError(f"A model hstu with {name} = {value} has no effect: use at least 1.")
 
 
 HSTU = Family(

@@ -49,6 +49,6 @@ def check_no_hidden_layers(spec: ModelSpec) -> None:
     for name in HIDDEN_OPTIONS:
         if getattr(spec, name) != defaults[name]:
             raise RequestError(
-                f"The option {name} does nothing in a model of family {spec.family!r}, which has no hidden layers: "
-                "leave it out."
+                f"The option {name} has no effect in a model of family {spec.family!r}, which has no "
+                "hidden layers: leave it out."
             )

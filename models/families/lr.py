@@ -42,8 +42,8 @@ class LrLayers(nn.Module):
         self.tasks = features.outputs
         if self.tasks > spec.embedding_dim:
             raise RequestError(
-                f"A row of {spec.embedding_dim} numbers has no weight for each of {self.tasks} labels: use "
-                f"embedding_dim = {-(-self.tasks // 4) * 4}."
+                f"Embedding rows of {spec.embedding_dim} numbers are too narrow for one weight for each of "
+                f"{self.tasks} labels: use embedding_dim = {-(-self.tasks // 4) * 4}."
             )
         self.linear = LinearTerm(spec, features)
 

@@ -110,12 +110,16 @@ class MasknetLayers(nn.Module):
 
 def _check(spec: MasknetSpec) -> None:
     if spec.mask_structure not in ("parallel", "serial"):
-        raise RequestError(f"The mask_structure {spec.mask_structure!r} is not known: use parallel or serial.")
+        raise RequestError(f"Unknown mask_structure {spec.mask_structure!r}: use parallel or serial.")
     for option in ("mask_blocks", "mask_block_width"):
         if getattr(spec, option) < 1:
-            raise RequestError(f"A masknet with {option} = {getattr(spec, option)} has no blocks: use at least 1.")
+            raise RequestError(
+                f"A model masknet with {option} = {getattr(spec, option)} has no blocks: use at least 1."
+            )
     if spec.mask_expansion <= 0:
-        raise RequestError(f"The option mask_expansion = {spec.mask_expansion} is no width: use a number above 0.")
+        raise RequestError(
+            f"The factor on the mask's hidden width, mask_expansion, is {spec.mask_expansion}: use a number above 0."
+        )
 
 
 MASKNET = Family(

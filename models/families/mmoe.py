@@ -41,7 +41,7 @@ class MmoeLayers(nn.Module):
     def __init__(self, spec: MmoeSpec, features: Features) -> None:
         super().__init__()
         if spec.experts < 2:
-            raise RequestError(f"An mmoe with experts = {spec.experts} has nothing to mix: use 2 or more.")
+            raise RequestError(f"A model mmoe with experts = {spec.experts} has no experts to mix: use 2 or more.")
         self.vectors = FieldVectors(spec, features)
         width = self.vectors.width
         self.experts = nn.ModuleList(hidden_layers(spec, width, spec.top_widths) for _ in range(spec.experts))

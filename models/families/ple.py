@@ -82,7 +82,7 @@ class PleLayers(nn.Module):
         super().__init__()
         for option in ("extraction_levels", "label_experts", "shared_experts"):
             if getattr(spec, option) < 1:
-                raise RequestError(f"The option {option} = {getattr(spec, option)} leaves none: use at least 1.")
+                raise RequestError(f"The number of {option} is {getattr(spec, option)}: use at least 1.")
         self.vectors = FieldVectors(spec, features)
         self.labels = features.outputs
         levels, width = [], self.vectors.width

@@ -234,13 +234,18 @@ def check_encoder(spec: SequenceSpec, features: Features) -> None:
     """Raise `RequestError` if a sequence model cannot be built with these histories or this encoder."""
     check_histories(spec.family, features)
     if spec.encoder not in LAYERS:
-        raise RequestError(f"The encoder {spec.encoder!r} is not known: use {' or '.join(LAYERS)}.")
+        raise RequestError(f"Unknown encoder {spec.encoder!r}: use {' or '.join(LAYERS)}.")
     if spec.encoder_output not in ("last", "mean"):
-        raise RequestError(f"The encoder_output {spec.encoder_output!r} is not known: use last or mean.")
+        raise RequestError(f"Unknown encoder_output {spec.encoder_output!r}: use last or mean.")
     if not spec.encoder_widths or min(spec.encoder_widths) < 1:
-        raise RequestError(f"The encoder_widths {list(spec.encoder_widths)} are no layers: give a width for each.")
+        raise RequestError(
+            f"The widths of layers in encoder_widths are {list(spec.encoder_widths)}: give a width of at least "
+            "1 for each layer."
+        )
     if not 0 <= spec.encoder_dropout < 1:
-        raise RequestError(f"The encoder_dropout {spec.encoder_dropout:g} is no share: give at least 0 and below 1.")
+        raise RequestError(
+            f"The dropout probability encoder_dropout is {spec.encoder_dropout:g}: give at least 0 and below 1."
+        )
 
 
 SEQUENCE = Family(

@@ -106,7 +106,9 @@ class WukongLayers(nn.Module):
         super().__init__()
         for option in ("interaction_layers", "machine_vectors", "linear_vectors", "machine_rank"):
             if getattr(spec, option) < 1:
-                raise RequestError(f"A wukong with {option} = {getattr(spec, option)} is none: use at least 1.")
+                raise RequestError(
+                    f"The option {option} of the model wukong is {getattr(spec, option)}: use at least 1."
+                )
         self.vectors = FieldVectors(spec, features)
         count, layers = self.vectors.count, []
         for _ in range(spec.interaction_layers):

@@ -116,7 +116,10 @@ def neighbour_sum(
     except failure as error:
         if backend == "auto":  # for instance a build of DGL for processors with vectors on a GPU
             return TorchSum(*edges)
-        raise RequestError(f"DGL was not built for the device {device}: install another build or use torch.") from error
+        raise RequestError(
+            f"The installed DGL does not support the device {device}: install another build of DGL, or use the "
+            "backend torch."
+        ) from error
 
 
 def co_counts(

@@ -93,17 +93,15 @@ def check_graph_spec(spec: GraphSpec) -> None:
     for option in fields(spec):
         value = getattr(spec, option.name)
         if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-            raise RequestError(f"A graph model needs at least one of {option.name}, not {value}: raise it.")
+            raise RequestError(f"The option {option.name} of a graph model is {value}: use at least 1.")
         if option.name in POSITIVE and value <= 0:
-            raise RequestError(f"A graph model needs a {option.name} above 0, not {value:g}: raise it.")
+            raise RequestError(f"The option {option.name} of a graph model is {value:g}: use a number above 0.")
         if option.name == "own_share" and not 0 <= value <= 1:
-            raise RequestError(
-                f"A graph model takes an own_share of at least 0 and at most 1, not {value:g}: change it."
-            )
+            raise RequestError(f"The option own_share of a graph model is {value:g}: use a number from 0 to 1.")
         if option.name == "heads" and (width := getattr(spec, "embedding_dim", value)) % value:
             raise RequestError(
-                f"A graph model of width {width} has no {value} heads of equal width: choose a number of heads that "
-                f"divides {width}."
+                f"The width {width} of a graph model cannot be divided into {value} heads: choose a number "
+                f"of heads that divides {width}."
             )
         if option.name == "dropout" and not 0 <= value < 1:
-            raise RequestError(f"A graph model takes a dropout of at least 0 and below 1, not {value:g}: change it.")
+            raise RequestError(f"The dropout of a graph model is {value:g}: use at least 0 and below 1.")

@@ -135,6 +135,6 @@ class Graph:
         """Raise `DataError` if the graph has no edge."""
         if not self.edges:
             raise DataError(
-                "The training part holds no positive of a known user and item, so the graph has no edge: give more "
-                "rows, or lower positive_at_least or min_count in the schema."
+                "The training part has no positive row of a known user and item, so the graph has no "
+                "edges: give more rows, or lower positive_at_least or min_count in the schema."
             )

@@ -69,8 +69,8 @@ def check(found: int) -> None:
         IndexError: An id has no row.
     """
     if found == NO_MEMORY:
-        raise MemoryError("no memory is left for the gradients of the embedding rows: use a smaller batch")
+        raise MemoryError("There is not enough memory for the gradients of the embedding rows: use a smaller batch")
     if found == BAD_OFFSETS:
-        raise ValueError("the offsets of a batch do not ascend from 0 to the number of its ids")
+        raise ValueError("the offsets of a batch must ascend from 0 to the number of its ids")
     if found != DONE:
-        raise IndexError(f"the id at place {found} of a batch has no row")
+        raise IndexError(f"the id at position {found} of a batch has no row in the embedding table")

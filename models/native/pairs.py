@@ -46,7 +46,10 @@ def pairwise_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
     """
     batch, count, _ = vectors.shape
     if gradient.shape != (batch, count * (count - 1) // 2) or gradient.dtype != torch.float32:
-        raise ValueError(f"a gradient of {gradient.dtype} {tuple(gradient.shape)} does not fit {tuple(vectors.shape)}")
+        raise ValueError(
+            f"a gradient of {gradient.dtype} {tuple(gradient.shape)} does not fit vectors of shape "
+            f"{tuple(vectors.shape)}"
+        )
     vectors = vectors.contiguous()
     if gradient.stride(1) != 1:
         gradient = gradient.contiguous()
