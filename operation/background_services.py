@@ -102,7 +102,10 @@ def up(
             paths = [field for field in ("data", "schema_file") if field in given]
             given |= {field: str(directory / Path(given[field]).expanduser()) for field in paths}
         if database is not None and find("Prefect"):
-            raise RequestError("Prefect runs on its database: stop it with `shunter down` before --prefect-database.")
+            raise RequestError(
+                "Prefect still runs on its former database: stop it with `shunter down` before changing "
+                "--prefect-database."
+            )
         servers = [prefect_service(ports.prefect, resolve_database(database)), mlflow_service(ports.mlflow)]
         _check_server_of_worker(servers[0])
         worker = None if find("Prefect") else find("Worker")
@@ -238,8 +241,8 @@ def _check_server_of_worker(prefect: Service) -> None:
     last = Ports.chosen(None, None).prefect
     if find("Worker") and not find("Prefect") and prefect.port != last:
         raise RequestError(
-            f"The worker expects Prefect on port {last}: leave out --prefect-port {prefect.port}, or stop it with "
-            f"`shunter down` first."
+            f"The worker is configured for Prefect on port {last}: leave out --prefect-port "
+            f"{prefect.port}, or run `shunter down` first."
         )
 
 

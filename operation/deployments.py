@@ -61,13 +61,17 @@ class NightlySchedule(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    data: str | None = Field(default=None, description="Pattern of the days' files; if omitted, the schedule is off.")
-    schema_file: str | None = Field(default=None, description="File that names the columns of the days' files.")
-    register_as: str | None = Field(default=None, description="Name of the registered model.")
-    trials: int | None = Field(
-        default=None, description="Trials of the search, if a nightly run finds no champion to start from."
+    data: str | None = Field(
+        default=None, description="Pattern of the daily log files; if omitted, the schedule is off."
     )
-    nightly_epochs: int | None = Field(default=None, description="Most epochs of a challenger.")
+    schema_file: str | None = Field(
+        default=None, description="Schema file, which names the columns of the daily log files."
+    )
+    register_as: str | None = Field(default=None, description="Name of the registered model that is retrained.")
+    trials: int | None = Field(
+        default=None, description="Number of search trials when there is no champion to start from."
+    )
+    nightly_epochs: int | None = Field(default=None, description="Maximum number of epochs of a challenger.")
     promote: Promote | None = Field(
         default=None, description="Condition under which a challenger becomes the champion."
     )

@@ -139,8 +139,9 @@ def check_prefect(where: Exposure) -> None:
     password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
     if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
         raise RequestError(
-            f"Prefect is not started on {where.host} without a password, for anyone who reaches it can run code: "
-            "set PREFECT_SERVER_API_AUTH_STRING=user:password, and PREFECT_API_AUTH_STRING to the same."
+            f"Prefect is not started on {where.host} without a password, because anyone who reaches it can "
+            "run code: set PREFECT_SERVER_API_AUTH_STRING=user:password, and PREFECT_API_AUTH_STRING to "
+            "the same value."
         )
 
 
@@ -155,8 +156,8 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
     if not settings.mlflow_basic_auth:
         if where.is_public:
             raise RequestError(
-                f"MLflow is not started on {where.host} without a password, as anyone could change runs and "
-                "models: set SHUNTER_MLFLOW_BASIC_AUTH=true."
+                f"MLflow is not started on {where.host} without a password, because anyone could change "
+                "runs and models: set SHUNTER_MLFLOW_BASIC_AUTH=true."
             )
         return training_pages(), {}
     if importlib.util.find_spec("flask_wtf") is None:
@@ -205,7 +206,7 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
             on_ready(service)
         while all(process.poll() is None for _, process in processes):
             time.sleep(0.5)
-        raise ShunterError("A server ended by itself: start again with --debug to see its log.")
+        raise ShunterError("A server process ended unexpectedly: start again with --debug to see its log.")
 
 
 def _interrupt(number: int, frame: object) -> None:

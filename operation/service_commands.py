@@ -20,37 +20,43 @@ def up(
     *,
     prefect_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of Prefect's UI; if omitted, as last time, or 4200."),
+        typer.Option(min=1, max=65535, help="Port of Prefect's UI; if omitted, the last one used, or 4200."),
     ] = None,
     mlflow_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of MLflow's UI; if omitted, as last time, or 5000."),
+        typer.Option(min=1, max=65535, help="Port of MLflow's UI; if omitted, the last one used, or 5000."),
     ] = None,
     data_root: Annotated[
         list[Path] | None,
-        typer.Option(exists=True, file_okay=False, help="Further folder that forms may read from now on; repeatable."),
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Additional folder from which Prefect's forms may read data; remembered, repeatable.",
+        ),
     ] = None,
     prefect_database: Annotated[
         str | None,
         typer.Option(
             envvar="SHUNTER_PREFECT_DATABASE_URL",
-            help="Prefect's database: postgresql://HOST/NAME, or sqlite; if omitted, as last time, or sqlite.",
+            help="Prefect's database: postgresql://HOST/NAME, or sqlite; if omitted, the last one used, or sqlite.",
         ),
     ] = None,
     nightly_data: Annotated[
-        str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
+        str | None, typer.Option(help="Turn on nightly retraining: pattern of the daily log files, with {date} in it.")
     ] = None,
-    nightly_schema: Annotated[str | None, typer.Option(help="File that names the columns of the days' files.")] = None,
+    nightly_schema: Annotated[
+        str | None, typer.Option(help="Schema file, which names the columns of the daily log files.")
+    ] = None,
     nightly_register_as: Annotated[
         str | None,
-        typer.Option(help="Name of the model that is retrained nightly; if omitted, it follows from --nightly-data."),
+        typer.Option(help="Registered model to retrain nightly; if omitted, a name derived from --nightly-data."),
     ] = None,
     nightly_trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials of the first nightly run's search, without a champion to start from."),
+        typer.Option(min=1, help="Search trials of the first nightly run, which has no champion to start from."),
     ] = None,
     nightly_epochs: Annotated[
-        int | None, typer.Option(min=1, help="Most epochs of a challenger over the days it learns.")
+        int | None, typer.Option(min=1, help="Maximum number of epochs of a nightly challenger.")
     ] = None,
     nightly_promote: Annotated[
         Promote | None,
