@@ -17,12 +17,12 @@ class QualityLoss(Frozen):
     """Relative increase of the NE at a placement over the best NE of past runs of the job."""
 
     expected: float = Field(description="Expected relative increase of the NE; negative if the placement is better.")
-    low: float = Field(description="Lower end of the 90 % interval of the NE increase.")
-    high: float = Field(description="Upper end of the 90 % interval of the NE increase.")
+    low: float = Field(description="Lower end of the 90 % interval of the relative NE increase.")
+    high: float = Field(description="Upper end of the 90 % interval of the relative NE increase.")
     most: float = Field(
-        description="Largest permitted NE increase: the limit of the request, or the noise between seeds."
+        description="Largest permitted relative NE increase: the limit of the request, or the noise between seeds."
     )
-    is_asked: bool = Field(default=False, description="Whether the request sets `most`.")
+    is_asked: bool = Field(default=False, description="Whether the request sets the largest permitted NE increase.")
 
 
 class Candidate(Frozen):
@@ -33,25 +33,30 @@ class Candidate(Frozen):
     accelerator_memory_bytes: int
     out_of_memory: bool = Field(default=False, description="Whether a probe ran out of memory at this placement.")
     is_here: bool = Field(
-        default=True, description="Whether the accelerator is in this machine, not only in the catalogue."
+        default=True,
+        description="Whether the accelerator is in this machine; otherwise it is known from the catalogue only.",
     )
-    machines: int = Field(default=1, ge=1, description="Number of machines; price and power are per machine.")
-    price_per_hour: float | None = Field(default=None, description="Price of one machine; None if unknown.")
+    machines: int = Field(
+        default=1, ge=1, description="Number of machines of the placement; price and power are per machine."
+    )
+    price_per_hour: float | None = Field(default=None, description="Price of one machine per hour; None if unknown.")
     price_source: PriceSource | None = Field(
-        default=None, description="Source of the price: the user, or the catalogue."
+        default=None, description="Source of the price: given by the user, or the catalogue."
     )
     work_share: float = Field(
         default=1.0,
         gt=0,
-        description="Expected share of the planned epochs, from past runs of this data; 1 without past runs.",
+        description="Expected share of the planned epochs that training needs, from past runs on this data; 1 without "
+        "past runs.",
     )
     work_log_deviation: float | None = Field(
-        default=None, description="Standard deviation of the log of `work_share`; None for the default deviation."
+        default=None,
+        description="Standard deviation of the log of the expected epoch share; None for the default deviation.",
     )
     searched_share: float = Field(
         default=1.0,
         gt=0,
-        description="Epoch time of the searched architectures, relative to the default architecture.",
+        description="Epoch time of the architectures in the search, relative to the default architecture.",
     )
     trials_at_once: int = Field(
         default=1,
@@ -65,13 +70,13 @@ class Candidate(Frozen):
         description="Expected number of runs until one reaches the requested quality, from past runs.",
     )
     quality_probability: float | None = Field(
-        default=None, description="Probability of the requested quality, from past runs; None if unknown."
+        default=None, description="Probability of reaching the requested quality, from past runs; None if unknown."
     )
 
     quality_loss: QualityLoss | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Loss of NE by batch size and precision; None without past runs of the job.",
+        description="Expected NE increase by batch size and precision; None without past runs of the job.",
     )
 
     @property
@@ -83,21 +88,21 @@ class Candidate(Frozen):
 class LimitViolation(Frozen):
     """Limit that a candidate breaks."""
 
-    limit: str = Field(description="Limited quantity: `time`, `energy`, `cost`, `memory`, ...")
-    option: str | None = Field(description="Command-line option of the limit; None if the machine sets it.")
-    value: float | None = Field(description="Predicted value of the candidate; None if unknown.")
+    limit: str = Field(description="Quantity that is limited: `time`, `energy`, `cost`, `memory`, ...")
+    option: str | None = Field(description="Command-line option that sets the limit; None if the machine sets it.")
+    value: float | None = Field(description="Predicted value of the limited quantity; None if unknown.")
     bound: float | None = Field(
-        description="Value of the limit; None if the limit is that the objective must be known."
+        description="Value of the limit; None if the candidate is excluded because its objective is unknown."
     )
     unit: str
-    at_least: bool = Field(default=False, description="Whether the limit is a lower bound, as for quality.")
+    at_least: bool = Field(default=False, description="Whether the limit is a lower bound, as for AUC.")
     confidence: float = Field(
-        default=0.5, description="Probability that `value` is not exceeded; 0.5 for the expected value."
+        default=0.5, description="Probability that the predicted value is not exceeded; 0.5 for the expected value."
     )
     accelerator: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Accelerator whose memory is the limit; None for a limit of the request.",
+        description="Accelerator whose memory is the limit; None if the request sets the limit.",
     )
 
     @property
@@ -133,25 +138,32 @@ class Assessment(Frozen):
     None, there are too few past jobs, and the interval is the spread of the step time without a probability.
     """
 
-    rank: int = Field(description="Rank from 1 (chosen); excluded candidates come last, in order of their excess.")
+    rank: int = Field(
+        description="Rank from 1 (chosen placement); excluded candidates come last, by how far they exceed limits."
+    )
     candidate: Candidate
     hours: float
     kwh: float | None
     cost: float | None
     memory_gib: float
     excluded_by: tuple[LimitViolation, ...]
-    watts: float | None = Field(default=None, description="Mean power while training; None if unknown.")
+    watts: float | None = Field(default=None, description="Mean power during training, in watts; None if unknown.")
     carbon_grams: float | None = Field(
-        default=None, description="CO2 equivalent of the energy; None if energy or carbon intensity is unknown."
+        default=None,
+        description="CO2 equivalent of the energy, in grams; None if energy or carbon intensity is unknown.",
     )
     hours_interval: Interval | None = None
     kwh_interval: Interval | None = None
     cost_interval: Interval | None = None
     carbon_interval: Interval | None = None
-    memory_interval: Interval | None = Field(default=None, description="Interval in GiB.")
-    time_level: float | None = Field(default=None, description="Probability of the intervals of time and cost.")
-    energy_level: float | None = Field(default=None, description="Probability of the intervals of energy and carbon.")
-    memory_level: float | None = Field(default=None, description="Probability of the memory interval.")
+    memory_interval: Interval | None = Field(default=None, description="Interval of the peak memory, in GiB.")
+    time_level: float | None = Field(
+        default=None, description="Probability with which the intervals of time and cost hold."
+    )
+    energy_level: float | None = Field(
+        default=None, description="Probability with which the intervals of energy and carbon hold."
+    )
+    memory_level: float | None = Field(default=None, description="Probability with which the memory interval holds.")
     on_front: bool = Field(
         default=False, description="Whether the candidate is on the Pareto front of time, energy and cost."
     )

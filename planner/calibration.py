@@ -93,9 +93,7 @@ class Ratios(Frozen):
 class Calibration(Frozen):
     """Ratios of past jobs that apply to the figures of one job."""
 
-    known: bool = Field(
-        default=False, description="Whether the ratios belong to recurring jobs, if this job has run before."
-    )
+    known: bool = Field(default=False, description="Whether the past runs include runs of this same recurring job.")
     job_runs: int | None = Field(
         default=None,
         description="Number of past runs of the same job; None if not counted.",
@@ -103,7 +101,8 @@ class Calibration(Frozen):
     )
     seconds: Ratios = Ratios()
     joules: Ratios = Field(
-        default=Ratios(), description="Ratios of energies measured by counters; estimates are left out."
+        default=Ratios(),
+        description="Measured over predicted energy of past jobs; only energies measured by counters are used.",
     )
     memory: Ratios = Ratios()
 

@@ -35,12 +35,15 @@ class Exploration(Frozen):
     best_known: Placement
     paired: Placement | None = Field(
         default=None,
-        description="Placement of the extra trial that explores; None if the search has one trial, which explores.",
+        description="Placement of the additional exploring trial; None if the search has only one trial, which then "
+        "explores.",
     )
-    stop_multiple: float = Field(description="Multiple of the incumbent's total that stops the exploring trial.")
-    stop_hours: float = Field(description="Time at which the exploring trial is stopped, in hours.")
+    stop_multiple: float = Field(
+        description="Multiple of the incumbent's time or energy at which the exploring trial is stopped."
+    )
+    stop_hours: float = Field(description="Hours after which the exploring trial is stopped.")
     chance: float | None = Field(
-        default=None, description="Probability that the exploration pays off within the further runs."
+        default=None, description="Probability that the exploration pays off in the expected later runs."
     )
 
 
@@ -49,61 +52,61 @@ class Decision(Frozen):
 
     placement: Placement
     prediction: Prediction
-    objective: str = Field(description="Objective as the request states it: `time`, or `time=1,energy=0.5`.")
+    objective: str = Field(description="Objective as in the request: `time`, or weights such as `time=1,energy=0.5`.")
     limits: Limits
     job: JobSize
     billing: Billing = Billing.EXACT
-    grid: Grid | None = Field(default=None, description="Carbon intensity of the electricity; None where unknown.")
+    grid: Grid | None = Field(default=None, description="Carbon intensity of the electricity; None if unknown.")
     calibration: Calibration = Field(
-        default=UNCALIBRATED, description="Ratios of measured to predicted totals of past runs of the same job."
+        default=UNCALIBRATED, description="Measured over predicted totals of past runs, which correct the predictions."
     )
     workload: Workload | None = Field(
-        default=None, description="Demand of the training job; None for a table without a job."
+        default=None,
+        description="Compute and memory demand of the training job; None if candidates were compared without a job.",
     )
     hours: float
     kwh: float | None
     cost: float | None
     memory_gib: float
     table: tuple[Assessment, ...] = Field(
-        description="All candidates, the chosen one first; a very long table is cut, see `Ranking`."
+        description="Assessments of the candidates, the chosen one first; a very long table is shortened."
     )
-    considered: int = Field(description="Number of candidates.")
-    feasible: int = Field(description="Number of candidates that keep all limits.")
+    considered: int = Field(description="Number of candidates that were assessed.")
+    feasible: int = Field(description="Number of candidates that meet all limits.")
     binds: str | None = Field(
-        description="Limit that excluded a candidate with a better objective; None if there is none."
+        description="Limit that excluded a candidate with a better objective; None if no limit did."
     )
-    reason: str = Field(description="Reason for the choice, in one sentence.")
+    reason: str = Field(description="Reason for the chosen placement, in one sentence.")
     explanation: str = Field(
         default="",
-        description="Reason, alternatives, certainty, binding limit, and what would change it.",
+        description="Reason for the choice, alternatives, certainty, binding limit, and what would change the choice.",
     )
     notes: tuple[str, ...] = Field(default=(), description="Further information for the user, one sentence each.")
-    observations: tuple[StepObservation, ...] = Field(
-        default=(), description="Step measurements made for this decision."
-    )
+    observations: tuple[StepObservation, ...] = Field(default=(), description="Step times measured for this decision.")
     too_large: tuple[Placement, ...] = Field(default=(), description="Placements at which a probe ran out of memory.")
     tier_miss_rate: float | None = Field(
         default=None,
-        description="Share of the different rows of a batch that a file of the embedding tables is expected to be read "
-        "for, estimated; None where they are in memory.",
+        description="Share of a batch's distinct embedding rows that are read from a file, estimated; None if the "
+        "tables are in memory.",
         exclude_if=lambda value: value is None,
     )
     tier_highest_miss_rate: float | None = Field(
         default=None,
-        description="Highest such share of a single process; None if one process trains.",
+        description="Largest share of a batch's distinct embedding rows that one process reads from a file, estimated; "
+        "None if one process trains.",
         exclude_if=lambda value: value is None,
     )
     shortened_by: tuple[LimitViolation, ...] = Field(
         default=(),
-        description="Limits that are expected to end search and training early.",
+        description="Limits that are expected to stop search and training early.",
         exclude_if=lambda value: not value,
     )
     exploration: Exploration | None = Field(
-        default=None, description="Reason for a placement other than the incumbent, if any."
+        default=None, description="Exploration of a placement other than the incumbent, if the job explores."
     )
     run_id: str | None = Field(
         default=None,
-        description="MLflow run of a choice that was requested alone; None within a training run.",
+        description="MLflow run of a decision made by `shunter select`; None within a training job.",
         exclude_if=lambda value: value is None,
     )
 

@@ -22,11 +22,11 @@ class Offer(Frozen):
 
     profile: HardwareProfile
     is_here: bool = Field(
-        description="Whether the accelerator is in this machine; else its figures come from the catalogue."
+        description="Whether the accelerator is in this machine; otherwise its figures come from the catalogue."
     )
     price_per_hour: float | None = None
     price_source: PriceSource | None = None
-    note: str | None = Field(default=None, description="Doubtful figures of the catalogue row, as text.")
+    note: str | None = Field(default=None, description="Doubtful figures of the accelerator's catalogue row, as text.")
 
     @property
     def name(self) -> str:
@@ -103,19 +103,21 @@ def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
     limits: Limits = request.limits
     priced = [(offer.price_per_hour, offer.name) for offer in offers if offer.price_per_hour is not None]
     if request.needs_price and not priced:
-        raise RequestError(f"{request.needs_price} needs a price, but no price is known: add --price-per-hour.")
+        raise RequestError(
+            f"{request.needs_price} needs the price of an accelerator, but none is known: add --price-per-hour."
+        )
     if limits.max_cost_per_hour is not None and min(priced)[0] > limits.max_cost_per_hour:
         price, name = min(priced)
         raise RequestError(
-            f"--max-cost-per-hour {limits.max_cost_per_hour:g} is below every price, the lowest being {price:g} for "
-            f"{name}: raise it."
+            f"--max-cost-per-hour {limits.max_cost_per_hour:g} is below the price of every accelerator; "
+            f"the lowest is {price:g} for {name}: raise the limit."
         )
     idle = [(figure.value, offer.name, figure.source) for offer in offers if (figure := offer.profile.idle_watts)]
     if limits.max_watts is not None and len(idle) == len(offers) and min(idle)[0] >= limits.max_watts:
         watts, name, source = min(idle)
         raise RequestError(
-            f"--max-watts {limits.max_watts:g} is below the idle power of every accelerator, the lowest being "
-            f"{watts:.3g} W ({source}) of {name}: raise it."
+            f"--max-watts {limits.max_watts:g} is below the idle power of every accelerator; the lowest is "
+            f"{watts:.3g} W ({source}) for {name}: raise the limit."
         )
 
 

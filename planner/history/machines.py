@@ -22,8 +22,8 @@ class Drift(Frozen):
 
     host: str
     accelerator_model: str
-    since: str = Field(description="UTC time of the first step at the new speed, ISO 8601.")
-    step_ratio: float = Field(description="Ratio of the present to the former step time.")
+    since: str = Field(description="Time of the first step at the new speed, in UTC and ISO 8601.")
+    step_ratio: float = Field(description="Ratio of the present step time to the former one.")
     adjusted: int = Field(description="Number of older observations that are scaled to the new speed.")
 
     @property

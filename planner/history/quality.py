@@ -22,8 +22,8 @@ class QualityOutlook(Frozen):
 
     probability: float = Field(ge=0, le=1, description="Probability that the next run reaches the requested AUC.")
     expected_auc: float
-    runs: int = Field(description="Number of past runs used.")
-    text: str = Field(description="Explanation for the user, without a full stop.")
+    runs: int = Field(description="Number of past runs from which the probability is estimated.")
+    text: str = Field(description="Explanation of the expected quality for the user, without a full stop.")
 
 
 def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int | None = None) -> QualityOutlook | None:

@@ -54,7 +54,7 @@ class Exclusion(Frozen):
     """Run, or one observation of a run, that is excluded from learning."""
 
     run_id: str
-    reason: str = Field(description="Broken rule, as the end of the sentence `Run ... is left out: ...`.")
+    reason: str = Field(description="Why the run is excluded, as the end of the sentence `Run ... is left out: ...`.")
 
 
 class PastRun(Frozen):
@@ -62,36 +62,56 @@ class PastRun(Frozen):
 
     run_id: str
     kind: EvidenceKind
-    ended_at: str = Field(description="UTC time, ISO 8601.")
-    data: str = Field(description="Key of the data, see `data_key`; empty if unknown.")
+    ended_at: str = Field(description="End of the run, in UTC and ISO 8601.")
+    data: str = Field(description="Key of the training data, as made by `data_key`; empty if unknown.")
     family: str | None = Field(description="Model family.")
     placement: Placement | None
     auc: float | None = Field(description="AUC on the validation part.")
     ne: float | None = Field(default=None, description="NE on the validation part.")
-    seconds: float | None = Field(description="Time of the whole flow (`train`) or of one training run (`member`).")
-    joules: float | None = Field(description="Energy of the same work; None if not measured.")
-    cost: float | None = Field(description="Cost at the price in the request; None if the request has no price.")
+    seconds: float | None = Field(
+        description="Duration in seconds of the whole flow (kind `train`) or of one training run (kind `member`)."
+    )
+    joules: float | None = Field(
+        description="Energy in joules of the whole flow or training run; None if not measured."
+    )
+    cost: float | None = Field(description="Cost of the run at the requested price; None if no price was requested.")
     work_share: float | None = Field(
         default=None,
-        description="Completed share of the planned time of tuning and training; of a censored run a lower bound of "
-        "the needed share.",
+        description="Share of the planned time of search and training that the run used; a lower bound of the needed "
+        "share if the run was stopped early.",
     )
-    was_cut: bool = Field(default=False, description="Whether a budget may have ended the run before it was complete.")
-    outcome: Outcome = Field(default="reached", description="Outcome, see `shunter.tracking.evidence.Ending`.")
-    limit: Limit | None = Field(default=None, description="Limit that stopped the run.")
+    was_cut: bool = Field(
+        default=False, description="Whether a time or energy budget may have ended the run before it was complete."
+    )
+    outcome: Outcome = Field(
+        default="reached", description="How the run ended, see `shunter.tracking.evidence.Ending`."
+    )
+    limit: Limit | None = Field(default=None, description="Limit that stopped the run; None if no limit did.")
     out_of_memory: bool = Field(default=False, description="Whether the run failed because memory was too small.")
     asked_auc: float | None = Field(default=None, description="Requested minimum AUC; None for no limit.")
     epochs: float | None = Field(
-        default=None, description="Epochs of all trials and members together; a lower bound for a censored run."
+        default=None,
+        description="Epochs of all trials and members together; a lower bound if the run was stopped early.",
     )
     planned_epochs: float | None = Field(default=None, description="Planned epochs of all trials and members together.")
-    predicted: Figures = Field(default=Figures(), description="Predicted figures of tuning and training.")
-    measured: Figures = Field(default=Figures(), description="Measured figures of tuning and training.")
-    compiled: bool | None = Field(default=None, description="Whether the steps were compiled; None if unknown.")
-    too_large: tuple[TooLarge, ...] = Field(default=(), description="Placements at which memory was too small.")
-    pair: PairedTrial | None = Field(default=None, description="Trial of the run that explored another placement.")
-    known: bool | None = Field(default=None, description="Whether earlier runs of the job informed its placement.")
-    was_exploration: bool = Field(default=False, description="Whether it explored a non-incumbent placement.")
+    predicted: Figures = Field(
+        default=Figures(), description="Predicted time, energy and memory of search and training."
+    )
+    measured: Figures = Field(default=Figures(), description="Measured time, energy and memory of search and training.")
+    compiled: bool | None = Field(
+        default=None, description="Whether the training steps were compiled; None if unknown."
+    )
+    too_large: tuple[TooLarge, ...] = Field(
+        default=(), description="Placements whose accelerator had too little memory."
+    )
+    pair: PairedTrial | None = Field(default=None, description="Trial that explored another placement, if any.")
+    known: bool | None = Field(
+        default=None,
+        description="Whether earlier runs of the job informed the choice of placement; None without a choice.",
+    )
+    was_exploration: bool = Field(
+        default=False, description="Whether the run explored a placement other than the incumbent."
+    )
     steps: tuple[StepObservation, ...] = ()
 
     @property
