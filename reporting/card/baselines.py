@@ -28,12 +28,16 @@ class TrainedBaseline(Frozen):
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
-    model: TrainedModel = Field(description="Under the name of its family, which is its name as a member too.")
-    train_seconds: float = Field(description="Energy of all training runs of the baseline, of which the best was kept.")
-    joules: float | None = Field(description="Likewise; None where nothing can count them.")
+    model: TrainedModel = Field(description="Best trained model of the baseline, named after its family.")
+    train_seconds: float = Field(
+        description="Seconds of all training runs of the baseline, of which the best was selected."
+    )
+    joules: float | None = Field(
+        description="Energy of all training runs of the baseline, in joules; None if no meter or estimate is available."
+    )
     trained_at: datetime | None = Field(
         default=None,
-        description="When an earlier run trained it; None if the run did.",
+        description="Time at which an earlier run trained the baseline; None if this run trained it.",
         exclude_if=lambda at: at is None,
     )
 
@@ -45,12 +49,16 @@ class Rival(Frozen):
 
     name: str
     validation: Metrics
-    test_logits: Path = Field(description="Predictions of the baseline for the rows of the test part, float32 [rows].")
+    test_logits: Path = Field(
+        description="File of the baseline's logits for the rows of the test part, float32 [rows]."
+    )
     train_seconds: float
-    joules: float | None = Field(default=None, description="None: its energy is not metered.")
+    joules: float | None = Field(
+        default=None, description="Energy to train the baseline, in joules; None if it was not measured."
+    )
     trained_at: datetime | None = Field(
         default=None,
-        description="When an earlier run trained it; None if the run did.",
+        description="Time at which an earlier run trained the baseline; None if this run trained it.",
         exclude_if=lambda at: at is None,
     )
 

@@ -220,20 +220,22 @@ class BaselineFigures(Frozen):
     name: str
     validation_auc: float | None
     validation_ne: float | None
-    auc: float | None = Field(description="On the test part, as are the following.")
+    auc: float | None = Field(
+        description="AUC of the baseline on the test part; the following metrics are on the test part too."
+    )
     logloss: float | None
     ne: float | None
     rmse: float | None = Field(default=None, exclude_if=lambda value: value is None)
     mae: float | None = Field(default=None, exclude_if=lambda value: value is None)
     train_seconds: float
     joules: float | None
-    saving: float = Field(description="Share of its log loss, or loss of numbers, that the result saves.")
-    saving_low: float = Field(description="Lower bound of that share with 95 % confidence.")
+    saving: float = Field(description="Relative reduction of the baseline's test loss by the result, as a share.")
+    saving_low: float = Field(description="Lower bound of the relative loss reduction with 95 % confidence.")
     saving_high: float
-    is_result: bool = Field(default=False, description="Whether it is the result itself.")
+    is_result: bool = Field(default=False, description="Whether the baseline itself was selected as the result.")
     trained_at: datetime | None = Field(
         default=None,
-        description="When an earlier run trained it; None if the run did.",
+        description="Time at which an earlier run trained the baseline; None if this run trained it.",
         exclude_if=lambda at: at is None,
     )
 

@@ -21,12 +21,16 @@ from shunter.statistics.bootstrap import mean_interval
 class RankedBaseline(Frozen):
     """Baseline or requested model, with the time and energy of its training runs."""
 
-    model: TrainedRanker = Field(description="The best of its settings, learned from both parts where that was done.")
-    chosen: TrainedRanker = Field(description="The same, as the validation part judged it.")
-    is_asked: bool = Field(default=False, description="Whether it is the requested model.")
-    tried: int = Field(description="Settings that were tried.")
-    train_seconds: float = Field(description="Energy of all training runs of the baseline.")
-    joules: float | None = Field(description="Likewise; None where nothing can count them.")
+    model: TrainedRanker = Field(
+        description="Best setting of the baseline, retrained on training plus validation part where requested."
+    )
+    chosen: TrainedRanker = Field(description="Best setting of the baseline, as evaluated on the validation part.")
+    is_asked: bool = Field(default=False, description="Whether this is the requested model and not a baseline.")
+    tried: int = Field(description="Number of settings that were tried.")
+    train_seconds: float = Field(description="Seconds of all training runs of the baseline.")
+    joules: float | None = Field(
+        description="Energy of all training runs of the baseline, in joules; None if no meter or estimate is available."
+    )
     trained_at: datetime | None = Field(
         default=None,
         description="Time at which an earlier run trained the baseline; None if this run trained it.",
@@ -38,17 +42,19 @@ class RankingBaseline(Frozen):
     """Baseline, or requested model that was not selected, compared with the result of the run."""
 
     name: str
-    options: str = Field(description="Its options, as text.")
-    validation_ndcg20: float = Field(description="On the validation part, before that was learned from.")
-    ndcg20: float = Field(description="On the test part, as are the following.")
+    options: str = Field(description="Options of the baseline, as text.")
+    validation_ndcg20: float = Field(
+        description="NDCG@20 on the validation part, before the model was retrained on that part."
+    )
+    ndcg20: float = Field(description="NDCG@20 on the test part; the following metrics are on the test part too.")
     recall20: float
     train_seconds: float
     joules: float | None
-    gain: float = Field(description="NDCG@20 by which the result is ahead.")
-    gain_low: float = Field(description="Lower bound of the gain with 95 % confidence.")
+    gain: float = Field(description="NDCG@20 of the result minus that of the baseline.")
+    gain_low: float = Field(description="Lower bound of the NDCG@20 difference with 95 % confidence.")
     gain_high: float
-    is_result: bool = Field(default=False, description="Whether it is the result itself.")
-    is_asked: bool = Field(default=False, description="Whether it is the requested model.")
+    is_result: bool = Field(default=False, description="Whether the baseline itself was selected as the result.")
+    is_asked: bool = Field(default=False, description="Whether this is the requested model and not a baseline.")
     trained_at: datetime | None = Field(
         default=None,
         description="Time at which an earlier run trained the baseline; None if this run trained it.",
