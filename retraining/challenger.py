@@ -325,8 +325,9 @@ def _train(
     known = sum(len(one.now) for one in warm_start.rows.values())
     if not known:
         raise RequestError(
-            f"The champion of {request.registered_name!r} knows no value of these days, so it is of other data: name "
-            "another model with --register-as, and the first nightly run trains it."
+            f"The champion of {request.registered_name!r} was trained on other data, since it knows none "
+            "of the values in these days: name another model with --register-as, and the first nightly run "
+            "trains it."
         )
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
     with placed(tonight, dataset, request.one_training()) as (decision, profile):

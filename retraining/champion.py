@@ -91,15 +91,17 @@ def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
     theirs, ours = number.loss if number else LOG_LOSS, schema.label.loss or LOG_LOSS
     if parse_loss(theirs) != parse_loss(ours):
         raise RequestError(
-            f"The champion of {name!r}, version {champion.version.version}, learns the label by the loss {theirs}, and "
-            f"these days by {ours}: give --loss {theirs}, or name another model with --register-as."
+            f"The champion of {name!r}, version {champion.version.version}, was trained with the loss "
+            f"{theirs}, but these days use {ours}: give --loss {theirs}, or name another model with "
+            "--register-as."
         )
     encoder = Encoder.load(champion.files.encoder)
     here = schema.feature_columns
     if most_columns_differ(here, encoder):
         raise RequestError(
             f"The champion of {name!r}, version {champion.version.version}, was trained on the columns "
-            f"{_few(encoder.columns)}, and these days have {_few(sorted(here))}: name another model with --register-as."
+            f"{_few(encoder.columns)}, but these days have {_few(sorted(here))}: name another model with "
+            "--register-as."
         )
 
 

@@ -50,11 +50,11 @@ def find_days(data: str) -> FoundDays:
     """
     if not data.strip():
         raise RequestError(
-            "There is nothing to learn from: name the days with --data, such as logs/day_{date}.parquet."
+            "No log is given for nightly retraining: name the daily files with --data, such as logs/day_{date}.parquet."
         )
     places = list(_PLACE.finditer(data))
     if len(places) > 1:
-        raise RequestError(f"The pattern {data} holds {{date}} {len(places)} times: write it once.")
+        raise RequestError(f"The pattern {data} holds {{date}} {len(places)} times: write it exactly once.")
     data = without_file_scheme(data)
     wild = _PLACE.sub(lambda place: _wildcard(place.group(1)), data)
     files = find_objects(wild)
@@ -76,8 +76,8 @@ def find_days(data: str) -> FoundDays:
             days.setdefault(day, []).append(path)
     if not days:
         raise DataError(
-            f"No file of {data} bears a date: check the path, and write {{date}} in place of the date, as in "
-            "logs/day_{date}.parquet."
+            f"No file of {data} has a date in its name: check the path, and write {{date}} in place of the "
+            "date, as in logs/day_{date}.parquet."
         )
     return FoundDays({day: tuple(sorted(days[day])) for day in sorted(days)}, tuple(undated))
 
@@ -116,8 +116,8 @@ def _written_as(date_format: str) -> str:
     is_a_day = used & {"Y", "y"} and (used >= {"m", "d"} or "j" in used)
     if not is_a_day or not used <= _DIRECTIVES.keys() or len(used) < sum(piece.startswith("%") for piece in pieces):
         raise RequestError(
-            f"The format {date_format!r} does not say a day: write it with %Y or %y, %m and %d (or %j), each once, as "
-            "in {date:%Y-%m-%d}."
+            f"The date format {date_format!r} does not name a day: use %Y or %y, %m and %d (or %j), each "
+            "once, as in {date:%Y-%m-%d}."
         )
     return "".join(_DIRECTIVES[piece[1:]] if piece.startswith("%") else re.escape(piece) for piece in pieces)
 

@@ -55,7 +55,7 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
     if not len(found):
-        raise DataError(f"No value of {schema.time} is a time: name its format in the schema.")
+        raise DataError(f"No value of the column {schema.time} can be read as a time: name its format in the schema.")
     _check_days(folder)
     given = {"data": str(folder / "{date}" / "*.parquet"), "schema_file": schema_file, "register_as": model}
     complete = {"day": found[-1], "min_rows_share": 0.0}  # the newest day counts as complete with any number of rows

@@ -39,28 +39,34 @@ class DayFiles(DataRequest, frozen=True, title="Data"):
 
     data: str = Field(
         default="",
-        description="Files of the days: a pattern such as logs/day_{date}.parquet, or a folder of dated files.",
+        description="Daily log files: a pattern such as logs/day_{date}.parquet, or a folder of dated files.",
     )
 
 
 class DayChoice(Group, frozen=True, title="Days"):
     """Days that are learned, and the day on which champion and challenger are compared."""
 
-    timezone: str = Field(default="UTC", description="Time zone in which a day ends, such as Europe/Berlin.")
+    timezone: str = Field(
+        default="UTC", description="Time zone that determines when a day ends, such as Europe/Berlin."
+    )
     day: date | None = Field(
         default=None, description="Day to evaluate on; if omitted, yesterday, or the newest usable day before it."
     )
-    train_days: int = Field(default=7, ge=1, description="Most days before it to learn from.")
-    max_late_days: int = Field(default=3, ge=0, description="Days the newest day may be late before the run fails.")
+    train_days: int = Field(
+        default=7, ge=1, description="Maximum number of days before the evaluation day to train on."
+    )
+    max_late_days: int = Field(
+        default=3, ge=0, description="Maximum age of the newest usable day, in days; an older one makes the run fail."
+    )
     relearn: bool = Field(
-        default=False, description="Learn all of these days again, not only those new to the champion."
+        default=False, description="Train on all of these days, including those that the champion was trained on."
     )
 
     @field_validator("timezone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
         if name not in available_timezones():
-            raise ValueError("no such time zone, use a name such as Europe/Berlin or UTC")
+            raise ValueError("there is no such time zone: use a name such as Europe/Berlin or UTC")
         return name
 
     @property
@@ -85,10 +91,10 @@ class Promotion(Group, frozen=True, title="Promotion"):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Share of the champion's loss that a challenger must save to replace it.",
+        description="Least relative reduction of the champion's loss, as a share, that promotes a challenger.",
     )
     promotion_confidence: float = Field(
-        default=0.95, gt=0.5, lt=1, description="Probability with which the saving must exceed the margin."
+        default=0.95, gt=0.5, lt=1, description="Confidence with which the loss reduction must exceed the margin."
     )
     promote: Promote = PROMOTE
     when_broken: WhenBroken = Field(
@@ -100,16 +106,18 @@ class Promotion(Group, frozen=True, title="Promotion"):
 class ChallengerRequest(Group, frozen=True, title="Challenger"):
     """Training of the challenger."""
 
-    nightly_epochs: int = Field(default=1, ge=1, description="Most epochs of a challenger over the days it learns.")
+    nightly_epochs: int = Field(
+        default=1, ge=1, description="Maximum number of epochs of a challenger over its training days."
+    )
     learning_rate_share: float = Field(
         default=1 / 3,
         gt=0,
         le=1,
-        description="Learning rate of a challenger as a share of the champion's first one.",
+        description="Learning rate of a challenger as a share of the champion's initial learning rate.",
     )
     learn_last_day: bool = Field(
         default=False,
-        description="Let a promoted challenger learn the evaluated day too, if that does no harm.",
+        description="Train a promoted challenger on the evaluation day too, if its quality does not suffer.",
     )
 
 
@@ -119,28 +127,28 @@ class DriftLimits(Group, frozen=True, title="Advanced: drift"):
     max_base_rate_ratio: float = Field(
         default=2.0,
         gt=1,
-        description="Factor between a day's base rate and the median from which the day is quarantined.",
+        description="Ratio of a day's base rate to the median, or its inverse, above which the day is quarantined.",
     )
     min_rows_share: float = Field(
         default=0.2,
         ge=0,
         le=1,
-        description="Share of the median day's rows below which the newest day counts as unfinished.",
+        description="Share of the median day's rows below which the newest day counts as incomplete.",
     )
     max_cardinality_ratio: float = Field(
         default=3.0,
         gt=1,
-        description="Multiple of the median day's distinct values of a field from which it is reported.",
+        description="Ratio of a field's distinct values to those of the median day above which it is reported.",
     )
     max_new_share: float = Field(
         default=0.2,
         gt=0,
-        description="Excess over earlier days of the share of new values from which a field is reported.",
+        description="Increase of the share of new values, over earlier days, above which a field is reported.",
     )
     max_missing_share: float = Field(
         default=0.2,
         gt=0,
-        description="Difference from the median share of missing values from which a field is reported.",
+        description="Difference to the median share of missing values above which a field is reported.",
     )
 
 
@@ -150,15 +158,20 @@ class NightlyRequest(JobRequest, frozen=True):
     job_kind: ClassVar[Literal["train", "nightly"]] = "nightly"
     searches: ClassVar[bool] = False
 
-    source: DayFiles = Field(default=DayFiles(), description="Files of the days.")
+    source: DayFiles = Field(default=DayFiles(), description="Daily log files and how they are read.")
     days: DayChoice = Field(
-        default=DayChoice(), description="Days that are learned, and the day on which models are compared."
+        default=DayChoice(), description="Days to train on, and the day on which models are compared."
     )
-    challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="How the challenger is trained.")
-    promotion: Promotion = Field(default=Promotion(), description="Conditions that a challenger must meet.")
-    drift: DriftLimits = Field(default=DriftLimits(), description="Thresholds from which an unusual day is reported.")
+    challenger: ChallengerRequest = Field(
+        default=ChallengerRequest(), description="Training settings of the challenger."
+    )
+    promotion: Promotion = Field(
+        default=Promotion(), description="Conditions under which the challenger becomes the champion."
+    )
+    drift: DriftLimits = Field(default=DriftLimits(), description="Thresholds above which an unusual day is reported.")
     register_as: RegisteredName | None = Field(
-        default=None, description="Name of the registered model in MLflow; if omitted, the end of the path of the data."
+        default=None,
+        description="Name of the registered model in MLflow; if omitted, derived from the path of the data.",
     )
     log_to: LogTo = LOG_TO
 

@@ -51,7 +51,9 @@ def check_days(data: str, schema_file: str | None) -> str:
             raise
         folder = fixed_folder(data)
         if not folder.is_dir():
-            raise DataError(f"--nightly-data {data}: there is no folder {folder}. Correct the path.") from error
+            raise DataError(
+                f"The folder {folder} of --nightly-data {data} does not exist: correct the path."
+            ) from error
         if any(path.is_file() for path in folder.iterdir()):
             raise
         return f"There is no day for the nightly retraining yet: {error}"

@@ -84,15 +84,15 @@ def plan_night(
     late_days = (newest - held_out).days
     if late_days > request.days.max_late_days:
         raise DataError(
-            f"The newest usable day of {request.data} is {held_out}, {late_days} days before {newest}: check what "
-            f"writes the log, or name a day with --day."
+            f"The newest usable day of {request.data} is {held_out}, {late_days} days before {newest}: "
+            "check the program that writes the log, or name a day with --day."
         )
     first = held_out - timedelta(days=request.days.train_days)
     training = tuple(day for day in sorted(usable) if first <= day < held_out)
     if not training:
         raise DataError(
-            f"There is no usable day in the {request.days.train_days} before {held_out} to learn from: give more days, "
-            "or raise --train-days."
+            f"None of the {request.days.train_days} days before {held_out} can be used for training: give "
+            "more days, or raise --train-days."
         )
     missing = _missing(usable, training[0], newest)
     findings += _absences(missing, {finding.day for finding in findings}, newest, held_out)

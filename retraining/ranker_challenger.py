@@ -49,11 +49,11 @@ def check_night_of_rankers(request: NightlyRequest) -> None:
     """
     if request.challenger.learn_last_day:
         raise RequestError(
-            "A graph model learns the judged day in the next nightly run, because no later day is left to judge it on: "
-            "leave out --learn-last-day."
+            "A ranking model cannot be evaluated after it learned the last day, because no later day is "
+            "left: leave out --learn-last-day. The next nightly run trains on that day."
         )
     if request.limits.min_auc is not None:
-        raise RequestError("A graph model ranks instead of giving a probability: leave out --min-auc.")
+        raise RequestError("A ranking model predicts no probability and has no such AUC: leave out --min-auc.")
 
 
 def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
@@ -110,8 +110,9 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
     if not known:
         raise RequestError(
-            f"The champion of {tonight.request.registered_name!r} knows no user or item of these days, so it is of "
-            "other data: name another model with --register-as, and the first nightly run trains it."
+            f"The champion of {tonight.request.registered_name!r} was trained on other data, since it "
+            "knows no user or item of these days: name another model with --register-as, and the first "
+            "nightly run trains it."
         )
     trained = []
     with placed(tonight, dataset, placing) as (decision, profile):
