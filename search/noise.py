@@ -18,8 +18,8 @@ TOO_FEW = "search.too_few_positives"  # tag of a run whose validation part is to
 class Noise(Frozen):
     """Standard deviation between training runs of one setting that differ only in the seed."""
 
-    deviation: float = Field(ge=0, description="Standard deviation of the figure that ranks.")
-    trainings: int = Field(ge=2, description="Number of training runs from which the deviation is estimated.")
+    deviation: float = Field(ge=0, description="Standard deviation of the metric that ranks the settings.")
+    trainings: int = Field(ge=2, description="Number of training runs from which the standard deviation is estimated.")
 
     def tied(self, tuned: TuneResult) -> int:
         """Count the settings, including the best, whose difference to the best is at most two standard deviations."""

@@ -32,24 +32,27 @@ class Setting(Frozen):
 
     spec: AnyModelSpec
     hyperparameters: Hyperparameters
-    validation_ne: float = Field(description="NE on the validation part of the best epoch.")
+    validation_ne: float = Field(description="NE on the validation part, in the best epoch.")
     selected: float | None = Field(
         default=None,
-        description="Value of the selection metric at the best epoch, signed so that lower is better; None for NE.",
+        description="Value of the selection metric in the best epoch, signed so that lower is better; None if the "
+        "metric is NE.",
     )
     trial_number: int
     is_pruned: bool = Field(description="Whether the trial was pruned (stopped early).")
     costs: dict[str, float] = Field(
-        default={}, description="Known costs: measured step_seconds and joules_per_sample, counted parameter_bytes."
+        default={},
+        description="Costs of the setting: measured step_seconds and joules_per_sample, counted parameter_bytes.",
     )
     violations: dict[str, float] = Field(
-        default={}, description="Excess over each limit, in the unit of the limit; 0 or less if the limit is met."
+        default={},
+        description="Amount by which each limit is exceeded, in the unit of the limit; 0 or less if the limit is met.",
     )
-    seconds: float = Field(default=0.0, description="Duration of the trial.")
+    seconds: float = Field(default=0.0, description="Duration of the trial in seconds.")
     placement: Placement | None = Field(
         default=None,
-        description="Placement, if the trial repeats another trial's setting on a placement of its own; None for the "
-        "placement of the search.",
+        description="Placement of a trial that repeats another trial's setting at another placement; None if the trial "
+        "ran at the search's placement.",
         exclude_if=lambda value: value is None,
     )
 
@@ -68,27 +71,35 @@ class TuneResult(Frozen):
     """Result of a search: tried settings, the best first, with counts and costs."""
 
     settings: tuple[Setting, ...] = Field(
-        description="Settings, at least one; those that keep the limits first, in order of the validation metric, or "
-        f"with a cost, of this metric plus {COST_WEIGHT} times the log of the cost."
+        description="Tried settings, at least one: first those that meet the limits, ordered by the validation metric, "
+        f"or with a cost, by this metric plus {COST_WEIGHT} times the log of the cost."
     )
     complete_trials: int
     pruned_trials: int
     failed_trials: int
-    resumed_trials: int = Field(description="Trials that an earlier, interrupted attempt had already finished.")
+    resumed_trials: int = Field(description="Number of trials that an earlier, interrupted attempt had finished.")
     stop_reason: StopReason | None = Field(description="Reason why the search ended early; None if it did not.")
     method: str = Field(default="tpe", description="Search method.")
     select_by: SelectBy = Field(default="ne", description="Validation metric that ranks the settings.")
-    cost: str | None = Field(default=None, description="Cost in the objective beside NE; None for NE alone.")
+    cost: str | None = Field(
+        default=None, description="Cost that the search minimises together with NE; None if it minimises NE alone."
+    )
     front: tuple[int, ...] = Field(
         default=(),
         description="Trial numbers of the Pareto front of NE and cost (without a cost: step time) within the limits, "
         "from the lowest NE to the lowest cost.",
     )
-    seconds: float | None = Field(default=None, description="Time used by the search, including earlier attempts.")
-    joules: float | None = Field(default=None, description="Energy of the same; None without a meter.")
+    seconds: float | None = Field(
+        default=None, description="Duration of the search in seconds, including earlier attempts."
+    )
+    joules: float | None = Field(
+        default=None, description="Energy of the search in joules, including earlier attempts; None without a meter."
+    )
     energy_source: str | None = Field(default=None, description="Source of the energy: measured or estimated.")
     pair: PairedTrial | None = Field(
-        default=None, description="Trial that explored a placement.", exclude_if=lambda value: value is None
+        default=None,
+        description="Trial that explored another placement, if any.",
+        exclude_if=lambda value: value is None,
     )
     too_few_positives: str | None = Field(
         default=None,
@@ -103,7 +114,7 @@ class TuneResult(Frozen):
 
     run_id: str | None = Field(
         default=None,
-        description="MLflow run of a search that was requested alone.",
+        description="MLflow run of a search made by `shunter tune`; None within a training job.",
         exclude_if=lambda value: value is None,
     )
 

@@ -197,9 +197,11 @@ def _check_has_result(study: "Study", reason: StopReason | None) -> None:
         return
     reasons = failures(study)
     if reasons:
-        raise TrainingError(f"All {len(reasons)} trials failed, the last one so: {reasons[-1]}")
+        raise TrainingError(f"All {len(reasons)} trials failed. Error of the last one: {reasons[-1]}")
     reason = reason or StopReason(StopKind.TRIALS)
-    raise StoppedError(f"The budget ended before the first trial ({stop_text(reason)}): raise the limits.", reason)
+    raise StoppedError(
+        f"The search budget ended before the first trial ({stop_text(reason)}): raise the limits.", reason
+    )
 
 
 def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
@@ -268,9 +270,9 @@ def check_not_empty(space: Space) -> None:
     factors = space.factors()
     for name, values in factors.items():
         if not values:
-            raise RequestError(f"The search space is empty, since {name} has no values: give at least one.")
+            raise RequestError(f"The factor {name} of the search space has no values: give at least one.")
     if not factors and not (isinstance(space, SearchSpace) and space.fixed_architecture):
-        raise RequestError("The search space is empty, since it has no factors: give at least one.")
+        raise RequestError("The search space has no factors: give at least one.")
 
 
 class SearchMeters:
@@ -325,5 +327,6 @@ def check_energy_can_be_measured(placement: Placement) -> None:
         reading = meter.reading
     if reading.method == "unavailable":
         raise RequestError(
-            f"--search-cost energy requires an energy meter, and none works here ({reading.source}): use time or bytes."
+            "--search-cost energy needs an energy meter, and none works on this machine "
+            f"({reading.source}): use time or bytes."
         )

@@ -75,62 +75,76 @@ class SearchSpace(Frozen):
     embedding_dims: tuple[int, ...] = Field(default=(4, 8, 16), description="Widths of the embeddings.")
     top_widths: tuple[int, ...] = Field(
         default=(64, 128, 256),
-        description="First hidden width above interactions; empty for families without hidden layers.",
+        description="Widths to choose from for the first hidden layer above the interactions; empty for families "
+        "without hidden layers.",
     )
-    most_top_layers: int = Field(default=3, ge=1, description="Most hidden layers above the interactions.")
+    most_top_layers: int = Field(default=3, ge=1, description="Maximum number of hidden layers above the interactions.")
     bottom_widths: tuple[int, ...] = Field(
-        default=(32, 64, 128), description="First hidden width over the dense features; empty if the data has none."
+        default=(32, 64, 128),
+        description="Widths to choose from for the first hidden layer over the dense features; empty if the data has "
+        "none.",
     )
-    most_bottom_layers: int = Field(default=2, ge=1, description="Most hidden layers over the dense features.")
-    most_dropout: float = Field(default=0.5, ge=0, lt=1, description="Largest share of activations dropped.")
-    dense_learning_rates: tuple[float, float] = Field(default=(3e-4, 1e-2), description="Range, searched in log scale.")
+    most_bottom_layers: int = Field(
+        default=2, ge=1, description="Maximum number of hidden layers over the dense features."
+    )
+    most_dropout: float = Field(default=0.5, ge=0, lt=1, description="Largest dropout probability.")
+    dense_learning_rates: tuple[float, float] = Field(
+        default=(3e-4, 1e-2), description="Range of the learning rate of the dense layers, searched in log scale."
+    )
     embedding_learning_rates: tuple[float, float] = Field(
-        default=(3e-3, 0.3), description="Range, searched in log scale."
+        default=(3e-3, 0.3), description="Range of the learning rate of the embeddings, searched in log scale."
     )
     options: Choices = Field(
-        default={}, description="Values of options that only some families have; drawn for these families only."
+        default={}, description="Values to choose from for options that only certain families have."
     )
     top_shapes: tuple[str, ...] = Field(
-        default=(), description="Shapes of the MLP above interactions; empty: its layers halve.", exclude_if=_none
+        default=(),
+        description="Shapes of the MLP above the interactions to choose from; empty: each layer has half the width of "
+        "the previous one.",
+        exclude_if=_none,
     )
     batch_norms: tuple[bool, ...] = Field(
-        default=(), description="Whether activations are normalised; empty: they are not.", exclude_if=_none
+        default=(),
+        description="Whether batch normalisation is used, as values to choose from; empty: it is not used.",
+        exclude_if=_none,
     )
     learning_options: Choices = Field(
         default={},
-        description="Values of further fields of `Hyperparameters`; other fields keep their defaults.",
+        description="Values to choose from for further hyperparameters; the others keep their defaults.",
         exclude_if=_none,
     )
     task_weights: tuple[float, ...] = Field(
         default=(),
-        description="Weights of the losses of several tasks; empty: all are 1. Not searched.",
+        description="Loss weights of several tasks, which are not searched; empty: all are 1.",
         exclude_if=_none,
     )
     tower_partitions: dict[str, TowerFields] = Field(
-        default={}, description="Ways to divide the fields into towers, by name; only for the family dmt."
+        default={}, description="Ways to group the fields into towers, by name; only for the family dmt."
     )
 
     table_rows: tuple[int, ...] = Field(
         default=(),
-        description="Rows of each table, if small tables may get narrower rows; empty: all tables have one width.",
+        description="Number of rows of each table, if small tables may have narrower rows; empty: all tables have one "
+        "width.",
         exclude_if=_none,
     )
     begins_held_back: bool = Field(
         default=False,
-        description="Whether the point that is held back is tried before the default, as on large logs.",
+        description="Whether the cautious (strongly regularised) setting is tried before the default, as on large "
+        "logs.",
         exclude_if=_none,
     )
     rate_scale: float = Field(
         default=1.0,
         gt=0,
-        description="Multiple of the usual learning rates for the batch size; the ranges include it.",
+        description="Factor on the usual learning rates, for the batch size; the ranges include it.",
         exclude_if=_is_one,
     )
     fixed_architecture: dict[str, Any] = Field(
-        default={}, description="Fields of the families that the user fixed; not searched.", exclude_if=_none
+        default={}, description="Settings of the model family that the user fixed; not searched.", exclude_if=_none
     )
     fixed_learning: dict[str, Any] = Field(
-        default={}, description="Fields of `Hyperparameters` that the user fixed; not searched.", exclude_if=_none
+        default={}, description="Hyperparameters that the user fixed; not searched.", exclude_if=_none
     )
 
     @classmethod

@@ -56,8 +56,9 @@ def _looked_up(shared: str) -> str:
     _, _, name = shared.partition(":")
     if is_foreign_request() and not name.upper().replace("-", "_").startswith(OWN_NAME):
         raise RequestError(
-            f"A request to a deployment may not read {shared} for the search's storage: put the address into an "
-            f"environment variable or a Prefect secret whose name begins with {OWN_NAME}, and name that."
+            f"A deployment may not read {shared} as the database of the search: put the address into an "
+            f"environment variable or a Prefect secret whose name begins with {OWN_NAME}, and give that "
+            "name."
         )
     is_variable = shared.startswith(FROM_VARIABLE)
     read = os.environ.get if is_variable else next(iter(_READERS), lambda _: None)
@@ -65,7 +66,7 @@ def _looked_up(shared: str) -> str:
     if not found:
         what = "environment variable" if is_variable else "Prefect secret"
         raise RequestError(
-            f"The {what} {name} of --search-storage is not set on this machine: set it to the database's address."
+            f"The {what} {name} named by --search-storage is not set on this machine: set it to the database's address."
         )
     return found
 
@@ -75,8 +76,8 @@ def _check_foreign(shared: str) -> None:
     scheme, separator, rest = shared.partition("://")
     if separator and scheme.partition("+")[0] not in (*SCHEMES, "sqlite"):
         raise RequestError(
-            f"The address of the search's storage begins with {scheme!r}, and a request to a deployment may name a "
-            f"path, sqlite, {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} only."
+            f"The database address of the search begins with {scheme!r}, but a deployment may use only a "
+            f"path, sqlite, {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}."
         )
     if not separator or scheme.startswith("sqlite"):
         path = rest.partition("?")[0].removeprefix("/") if separator else shared

@@ -39,7 +39,8 @@ def storage_errors(storage: str) -> Iterator[None]:
     except (StorageInternalError, SQLAlchemyError, sqlite3.Error, ImportError) as error:
         reason = str(_root(error)).strip().splitlines()[0].rstrip(".")
         raise TrackingError(
-            f"The search's storage {without_secrets(storage)} failed ({without_secrets(reason)}): {_advice(reason)}."
+            f"The database {without_secrets(storage)} of the search failed ({without_secrets(reason)}): "
+            f"{_advice(reason)}."
         ) from error
 
 
@@ -206,7 +207,7 @@ def _open_storage(address: str) -> "BaseStorage":
     except (OSError, ValueError) as error:  # ValueError: lines that are not JSON
         reason = getattr(error, "strerror", None) or str(error)
         raise TrackingError(
-            f"The search's storage {without_secrets(address)} cannot be opened ({reason}): {_advice(reason)}."
+            f"The database {without_secrets(address)} of the search cannot be opened ({reason}): {_advice(reason)}."
         ) from error
     return _open_database(address)
 

@@ -211,8 +211,8 @@ class _Attempt:
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
         if context.cost is not None and context.cost not in outcome.costs:
             raise TrainingError(
-                f"The {context.cost} of the trial could not be measured ({reading.source}), so it cannot be compared: "
-                "search against another cost."
+                f"The {context.cost} of the trial could not be measured ({reading.source}), so trials "
+                "cannot be compared: use another --search-cost."
             )
         self._log(outcome, figures, reading)
         if context.kept is None or not isinstance(figures, TrainResult):
