@@ -138,9 +138,9 @@ class Endpoints:
         model = self._keeper.current()
         name, version = request.path_params["name"], request.path_params.get("version", model.version)
         if name != model.name:
-            raise UnknownError(f"There is no model {name[:60]!r} here: use {model.name}.")
+            raise UnknownError(f"The server has no model {name[:60]!r}: use {model.name}.")
         if version != model.version:
-            raise UnknownError(f"There is no version {version[:60]!r} of {name} here: use {model.version}.")
+            raise UnknownError(f"The server has no version {version[:60]!r} of {name}: use {model.version}.")
         return model
 
     async def _read(self, request: Request, read: Callable[[bytes], Value], *, is_json: bool) -> Value:
@@ -160,7 +160,7 @@ class Endpoints:
             nonlocal counted
             more = max(length - SMALL_BYTES - counted, 0)
             if self._large_bytes + more > self._most_large_bytes:
-                raise BusyError("Too many large requests arrive at the same time: try again in a second.")
+                raise BusyError("Too many large requests arrived at the same time: try again in a second.")
             counted, self._large_bytes = counted + more, self._large_bytes + more
 
         try:
@@ -172,7 +172,7 @@ class Endpoints:
         """Receive the whole body within the limits of time and size; `reserve` counts the bytes received so far."""
         most = int(self._limits.max_request_mib * (1 << 20))
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise MediaTypeError("The body is compressed: send it uncompressed.")
+            raise MediaTypeError("The request body is compressed: send it uncompressed.")
         told = request.headers.get("content-length", "")
         parts: list[bytes] = []
         length = int(told) if told.isdecimal() else 0
@@ -189,12 +189,12 @@ class Endpoints:
                         parts.append(part)
         except TimeoutError:
             raise SlowClientError(
-                f"The body did not arrive within {seconds:g} seconds: send it without delay."
+                f"The request body did not arrive within {seconds:g} seconds: send it without delay."
             ) from None
         if length > most:
             raise TooLargeRequestError(
-                f"The body has {'at least ' if not told else ''}{length:,} bytes, at most {most:,} are taken: send "
-                "several requests, or use `shunter predict` for a file."
+                f"The request body has {'at least ' if not told else ''}{length:,} bytes, more than the "
+                f"permitted {most:,}: send several requests, or use `shunter predict` for a file."
             )
         return b"".join(parts)
 

@@ -62,7 +62,9 @@ class Batcher:
         with self._changed:
             limit = self._config.max_waiting_rows
             if self._is_closed or (self._waiting and self._waiting_rows + table.rows > limit):
-                raise BusyError(f"{self._waiting_rows:,} rows wait to be scored: try again in a second.")
+                raise BusyError(
+                    f"The queue is full: {self._waiting_rows:,} rows wait to be scored. Try again in a second."
+                )
             one = _Waiting(table, loop.create_future(), loop, time.monotonic())
             self._waiting.append(one)
             self._count(table.rows)

@@ -51,13 +51,13 @@ def serving_token(where: Exposure) -> str | None:
     if token is None:
         if where.is_public:
             raise RequestError(
-                f"The model is not served on {where.host} without a token, for anyone who reaches it can use it: set "
-                "SHUNTER_SERVE_TOKEN to a long random text."
+                f"The model is not served on {where.host} without a token, because anyone who reaches the "
+                "server can use it: set SHUNTER_SERVE_TOKEN to a long random text."
             )
         return None
     text = token.get_secret_value()
     if len(text) < LEAST_TOKEN or not text.isascii() or not text.isprintable():
         raise RequestError(
-            f"SHUNTER_SERVE_TOKEN is no text of at least {LEAST_TOKEN} ASCII characters: set it to a long random one."
+            f"SHUNTER_SERVE_TOKEN must have at least {LEAST_TOKEN} ASCII characters: set it to a long random text."
         )
     return text

@@ -47,11 +47,11 @@ class Guard:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
         if name.lower().strip("[]") not in self._names:
             raise WrongHostError(
-                f"This server is not {name[:60]!r}: use one of {', '.join(sorted(self._names))}, or add the name "
-                "to SHUNTER_HOST_NAMES."
+                f"The request names the unknown host {name[:60]!r}: use one of "
+                f"{', '.join(sorted(self._names))}, or add the name to SHUNTER_HOST_NAMES."
             )
         if self._token is not None and not hmac.compare_digest(_given(headers), self._token.encode()):
-            raise NotAllowedError("The token is missing or wrong: send `Authorization: Bearer TOKEN`.")
+            raise NotAllowedError("The access token is missing or wrong: send `Authorization: Bearer TOKEN`.")
 
 
 def _given(headers: Headers) -> bytes:

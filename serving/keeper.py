@@ -125,11 +125,11 @@ class Keeper:
     def _check_increments(self, folder: Path) -> None:
         if self._alias() is not None:
             raise RequestError(
-                f"--increments {folder} has no effect on {self._named}, which follows the registry by itself: name a "
-                "version, or the folder of an exported model."
+                f"--increments {folder} has no effect on {self._named}, which is updated from the "
+                "registry: name a version, or the folder of an exported model."
             )
         if not folder.is_dir():
-            raise RequestError(f"--increments {folder} is not a folder: name the folder of the increments.")
+            raise RequestError(f"--increments {folder} is not a folder: name the folder that receives the increments.")
 
     def _load(self, named: str, increments: Sequence[Path] = ()) -> ServedModel:
         return load(named, self._items, increments, self._memory_bytes, index=self._index)
@@ -221,7 +221,7 @@ def load(
             model = replace(model, items=_best_of(model, items, index))
         elif index is IndexChoice.APPROXIMATE:
             raise RequestError(
-                "--index approximate has no effect without --items, whose items it indexes: add --items."
+                "--index approximate has no effect without --items: add --items, the log whose items are indexed."
             )
         (scores,) = model.score([Table(1, {name: [None] for name in model.columns})])
         if isinstance(scores, Exception):
@@ -232,8 +232,8 @@ def load(
 def _best_of(model: ServedModel, path: Path, index: IndexChoice) -> BestItems:
     if not isinstance(model.scorer, RankingScorer):
         raise RequestError(
-            f"--items {path} has no effect on {model.title}, which ranks no items: leave it out, or serve a model that "
-            "does, such as one of --model ease."
+            f"--items {path} has no effect on {model.title}, which is no ranking model: leave it out, or "
+            "serve a ranking model, such as --model ease."
         )
     scorer = model.scorer
     encoding = scorer.encoder.text_form.encoding

@@ -17,29 +17,29 @@ class BatchingRequest(Group, frozen=True, title="Requests scored together"):
         default=0.0,
         ge=0,
         le=10_000,
-        description="Longest wait of a request for others to be scored with it; 0: batch only waiting requests.",
+        description="Longest time that a request waits for others to be scored with it, in milliseconds; 0: no wait.",
     )
-    max_batch_rows: int = Field(default=8_192, ge=1, description="Most rows that are scored together.")
+    max_batch_rows: int = Field(default=8_192, ge=1, description="Maximum number of rows that are scored together.")
     max_waiting_rows: int = Field(
-        default=65_536, ge=1, description="Most rows in the queue; requests beyond are answered with 503."
+        default=65_536, ge=1, description="Maximum number of rows in the queue; further requests are answered with 503."
     )
 
 
 class ServingLimits(Group, frozen=True, title="Limits of a request"):
     """Limits of requests, so that one client cannot block the others."""
 
-    max_request_rows: int = Field(default=10_000, ge=1, description="Most rows of one request.")
-    max_request_mib: float = Field(default=16.0, gt=0, description="Largest body of a request, in MiB.")
+    max_request_rows: int = Field(default=10_000, ge=1, description="Maximum number of rows of one request.")
+    max_request_mib: float = Field(default=16.0, gt=0, description="Maximum size of a request body, in MiB.")
     request_seconds: float = Field(
         default=30.0,
         gt=0,
-        description="Largest number of seconds to receive a request, and also to score it.",
+        description="Maximum time to receive a request, and also to score it, in seconds.",
     )
     max_unknown: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="Largest share of unknown or unreadable values per column; beyond it the answer is 422.",
+        description="Maximum share of unknown or unreadable values per column; above it the answer is 422.",
     )
 
 
@@ -52,19 +52,19 @@ class ServeRequest(Request, frozen=True):
     )
     items: Path | None = Field(
         default=None,
-        description="Log whose items a ranking model ranks for the users of a request.",
+        description="Log whose items a ranking model ranks for the users in a request.",
     )
     index: IndexChoice = Field(
         default=IndexChoice.AUTO,
-        description="With --items: exact scores, an approximate index, or auto (index for large catalogues).",
+        description="With --items: exact scores, approximate index, or auto (approximate for large catalogues).",
     )
     increments: Path | None = Field(
         default=None,
-        description="Folder watched for increments of `shunter export --since`, applied as they come.",
+        description="Folder watched for increments of `shunter export --since`, which are applied as they arrive.",
     )
     memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
-        description="Memory for the embedding tables, such as 256MiB; the other rows are read from the file.",
+        description="Memory for the embedding tables, such as 256MiB; other rows are read from a file.",
     )
     port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 chooses a free port.")
     follow_seconds: float = Field(

@@ -151,7 +151,10 @@ class ServedModel:
         found |= with_parts({name: table.series(name) for name in parts.values()}, [*parts], "the request")
         for name, series in found.items():
             if name not in several and series.dtype.is_nested():
-                raise RefusedError(f"The column {name} holds lists: give one number, text or null in each row.")
+                raise RefusedError(
+                    f"The column {name} holds lists, but the model reads single values: give one number, text "
+                    "or null in each row."
+                )
         return found
 
     def _best_items(self, table: Table, top: int) -> Answer:
@@ -163,9 +166,9 @@ class ServedModel:
         """
         scorer = self.scorer
         if not isinstance(scorer, RankingScorer):
-            raise RefusedError(f"`top` needs a model that ranks items, and {self.title} scores rows: leave it out.")
+            raise RefusedError(f"The key `top` needs a ranking model, but {self.title} scores rows: leave it out.")
         if scorer.user not in table.columns:
-            raise DataError(f"The request lacks the column {scorer.user} of {self.title}: name the users.")
+            raise DataError(f"The request lacks the user column {scorer.user} of {self.title}: add the column.")
         columns = {scorer.item: [None] * table.rows, **table.columns}
         read = self._read(Table(table.rows, {name: columns[name] for name in (scorer.user, scorer.item)}))
         asked = Seen.of(scorer, [pl.DataFrame(list(read.values()))])

@@ -154,7 +154,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
             listener.bind((host, port))
         except OSError as error:
             raise RequestError(
-                f"Port {port} of {host} cannot be listened on ({error.strerror}): stop what listens there, or choose "
-                "another with --port."
+                f"The server cannot listen on port {port} of {host} ({error.strerror}): stop the program "
+                "that uses the port, or choose another with --port."
             ) from None
         yield listener

@@ -51,12 +51,13 @@ def check_size(rows: int, columns: int, max_rows: int) -> None:
     """Raise `TooLargeRequestError` if a request has too many rows or columns."""
     if rows > max_rows:
         raise TooLargeRequestError(
-            f"The request has {rows:,} rows, at most {max_rows:,} are scored at once: send several requests, or use "
-            "`shunter predict` for a file."
+            f"The request has {rows:,} rows, more than the permitted {max_rows:,}: send several requests, "
+            "or use `shunter predict` for a file."
         )
     if columns > MOST_COLUMNS:
         raise TooLargeRequestError(
-            f"The request has {columns:,} columns, at most {MOST_COLUMNS:,} are read: send those of the model."
+            f"The request has {columns:,} columns, more than the permitted {MOST_COLUMNS:,}: send only the "
+            "columns of the model."
         )
 
 
@@ -78,8 +79,8 @@ def columns_of_records(records: Sequence[Mapping[str, Any]]) -> dict[str, list[A
     given = sum(map(len, records))
     if len(names) * len(records) > max(MOST_MISSING * given, FEW_VALUES):
         raise RefusedError(
-            f"The rows name {len(names):,} columns, and {given / len(records):,.0f} each: name the columns of the "
-            "model in every row."
+            f"The rows have {len(names):,} different columns in all but {given / len(records):,.0f} each "
+            "on average: give every row the columns of the model."
         )
     return {name: [record.get(name) for record in records] for name in names}
 
@@ -100,7 +101,7 @@ def _series(name: str, values: Sequence[Any]) -> pl.Series:
 
 def _lists(name: str, values: Sequence[Any], types: frozenset[type]) -> pl.Series:
     if types != {list}:
-        raise RefusedError(f"The column {name} holds lists beside other values: give a list, or null, in each row.")
+        raise RefusedError(f"The column {name} mixes lists with other values: give a list, or null, in each row.")
     flat = [value for row in values if row is not None for value in row]
     if list in set(map(type, flat)):
         raise RefusedError(f"The column {name} holds lists of lists: give a list of numbers or texts in each row.")

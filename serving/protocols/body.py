@@ -28,7 +28,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     """
     if len(body) > MOST_VALUES and (values := sum(map(body.count, (b",", b"[", b"{")))) > MOST_VALUES:
         raise TooLargeRequestError(
-            f"The body has {values:,} values, at most {MOST_VALUES:,} are read: send several requests."
+            f"The request body has {values:,} values, more than the permitted {MOST_VALUES:,}: send several requests."
         )
     try:
         if _LONG_NUMBER.search(body):
@@ -39,9 +39,9 @@ def read_object(body: bytes) -> dict[str, Any]:
             except orjson.JSONDecodeError:
                 found = _as_python_reads(body)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(f"The body is not JSON ({error}): send one JSON object.") from None
+        raise RefusedError(f"The request body is not JSON ({error}): send one JSON object.") from None
     if not isinstance(found, dict):
-        raise RefusedError(f"The body is a JSON {_kind(found)}: send one JSON object.")
+        raise RefusedError(f"The request body is a JSON {_kind(found)}: send one JSON object.")
     return found
 
 
@@ -70,7 +70,7 @@ def expect(found: Any, kind: type[list] | type[dict] | type[str], name: str) -> 
     """
     if not isinstance(found, kind):
         needed = {list: "a list", dict: "an object", str: "a text"}[kind]
-        raise RefusedError(f"`{name}` is a JSON {_kind(found)}: give {needed}.")
+        raise RefusedError(f"The key `{name}` holds a JSON {_kind(found)}: give {needed}.")
     return found
 
 
@@ -82,7 +82,7 @@ def top_of(parameters: Any, name: str) -> int | None:
     """
     top = expect({} if parameters is None else parameters, dict, name).get("top")
     if top is not None and (type(top) is not int or top < 1):
-        raise RefusedError(f"`top` is {str(top)[:60]}: give a whole number of items, at least 1.")
+        raise RefusedError(f"The key `top` is {str(top)[:60]}: give the number of items, at least 1.")
     return top
 
 
@@ -95,7 +95,7 @@ def same_length(columns: dict[str, Any], what: str) -> int:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} has {length}" for name, length in list(lengths.items())[:4])
-        raise RefusedError(f"The columns of `{what}` differ in length ({shown}): give each row a value or null.")
+        raise RefusedError(f"The columns of `{what}` differ in length ({shown}): give a value or null for each row.")
     return next(iter(lengths.values()), 0)
 
 
@@ -108,7 +108,7 @@ def unique(names: list[Any], what: str) -> list[str]:
     texts = [str(name) for name in names]
     if len(set(texts)) < len(texts):
         (twice, _), *_ = Counter(texts).most_common(1)
-        raise RefusedError(f"The column {twice} is there more than once in `{what}`: name each column once.")
+        raise RefusedError(f"The column {twice} occurs more than once in `{what}`: name each column once.")
     return texts
 
 

@@ -45,7 +45,10 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
     kind, _, rest = content_type.partition(";")
     parameters = [part.strip().lower() for part in rest.split(";") if part.strip()]
     if any(parameter != "charset=utf-8" for parameter in parameters):
-        raise MediaTypeError(f"The content type has {rest.strip()[:60]!r}: leave it out, or send charset=utf-8.")
+        raise MediaTypeError(
+            f"The content type has the unsupported parameter {rest.strip()[:60]!r}: leave it out, or send "
+            "charset=utf-8."
+        )
     match kind.strip().lower():
         case "application/json":
             values = read_object(body)
@@ -55,7 +58,7 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
         case "application/vnd.apache.parquet":
             table = _of_frame(read_parquet(body, max_rows))
         case other:
-            raise MediaTypeError(f"The content type is {other[:60]!r}: send {JSON}, {CSV} or {PARQUET}.")
+            raise MediaTypeError(f"The content type {other[:60]!r} is not supported: send {JSON}, {CSV} or {PARQUET}.")
     check_size(table.rows, len(table.columns), max_rows)
     return table
 
@@ -75,7 +78,10 @@ def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], unusable
 def _of_json(values: dict[str, Any]) -> Table:
     given = [name for name in FORMATS if name in values]
     if len(given) != 1:
-        raise RefusedError(f"The body has {', '.join(given) or 'none'} of {', '.join(FORMATS)}: send exactly one.")
+        raise RefusedError(
+            f"The request body has {', '.join(given) or 'none'} of the keys {', '.join(FORMATS)}: send exactly "
+            "one of them."
+        )
     match given[0]:
         case "dataframe_split":
             return _of_split(expect(values["dataframe_split"], dict, "dataframe_split"))
@@ -87,11 +93,15 @@ def _of_json(values: dict[str, Any]) -> Table:
 
 def _of_split(split: dict[str, Any]) -> Table:
     if strange := sorted(split.keys() - {"columns", "data", "index"}):
-        raise RefusedError(f"`dataframe_split` has {strange[0][:60]!r}: give columns, data and optionally index.")
+        raise RefusedError(
+            f"`dataframe_split` has the unknown key {strange[0][:60]!r}: give columns, data and optionally index."
+        )
     names = unique(expect(split.get("columns"), list, "columns"), "dataframe_split")
     rows = expect(split.get("data"), list, "data")
     if wrong := [place for place, row in enumerate(rows) if not isinstance(row, list) or len(row) != len(names)]:
-        raise RefusedError(f"Row {wrong[0]} of `data` is not a list of {len(names)} values: give one for each column.")
+        raise RefusedError(
+            f"Row {wrong[0]} of `data` is not a list of {len(names)} values: give one value for each column."
+        )
     return Table(len(rows), columns_of_rows(names, rows))
 
 
@@ -106,7 +116,7 @@ def _of_columns(columns: dict[str, Any]) -> Table:
 def _of_records(records: list[Any], name: str) -> Table:
     if not all(isinstance(record, dict) for record in records):
         raise RefusedError(
-            f"`{name}` holds a row that is not a JSON object: give each row as an object with the columns' names."
+            f"The key `{name}` holds a row that is not a JSON object: give each row as an object with column names."
         )
     return Table(len(records), columns_of_records(records))
 
@@ -120,7 +130,9 @@ def _csv(body: bytes, max_rows: int) -> pl.DataFrame:
             raise pl.exceptions.ComputeError("the name of a column holds a line break")
         return pl.read_csv(io.BytesIO(body), infer_schema=False, raise_if_empty=True, n_rows=max_rows + 1)
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        raise RefusedError(f"The body cannot be read as CSV ({first_line(error)}): send a header and rows.") from None
+        raise RefusedError(
+            f"The request body cannot be read as CSV ({first_line(error)}): send a header and rows."
+        ) from None
 
 
 def _of_frame(frame: pl.DataFrame) -> Table:

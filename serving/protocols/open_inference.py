@@ -50,7 +50,7 @@ def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table
     inputs = [expect(one, dict, "inputs") for one in expect(values.get("inputs"), list, "inputs")]
     names = unique([expect(one.get("name"), str, "name") for one in inputs], "inputs")
     if strange := [name for name in names if name not in known]:
-        raise RefusedError(f"The model has no input {strange[0][:60]!r}: give {', '.join(sorted(known))}.")
+        raise RefusedError(f"The request has the unknown input {strange[0][:60]!r}: give {', '.join(sorted(known))}.")
     columns = {name: _values(name, one, max_rows) for name, one in zip(names, inputs, strict=True)}
     top = top_of(values.get("parameters"), "parameters")
     table = Table(same_length(columns, "inputs"), columns, top)
@@ -81,7 +81,7 @@ def answer(
         columns = scores_by_name(scores, outputs)
     wanted = [expect(one, dict, "outputs").get("name") for one in expect(asked.get("outputs") or [], list, "outputs")]
     if strange := [name for name in wanted if name not in columns]:
-        raise RefusedError(f"The model has no output {str(strange[0])[:60]!r}: use {', '.join(outputs)}.")
+        raise RefusedError(f"The request names the unknown output {str(strange[0])[:60]!r}: use {', '.join(outputs)}.")
     found = [
         {"name": name, "shape": [len(scores)], "datatype": _datatype(columns[name]), "data": columns[name]}
         for name in wanted or outputs
@@ -123,7 +123,7 @@ def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
             f"The input {name} has the datatype {str(given.get('datatype'))[:60]!r}: give {', '.join(sorted(TYPES))}."
         )
     if wrong := set(map(type, data)) - allowed - {type(None)}:
-        raise RefusedError(f"The input {name} is declared as {given['datatype']}, and holds a {wrong.pop().__name__}.")
+        raise RefusedError(f"The input {name} is declared as {given['datatype']}, but holds a {wrong.pop().__name__}.")
     is_whole = all(isinstance(length, int) and not isinstance(length, bool) and length >= 0 for length in shape)
     if not is_whole or len(shape) not in (1, 2) or prod(shape) != len(data):
         raise RefusedError(

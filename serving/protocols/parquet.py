@@ -27,8 +27,8 @@ class RequestBudget(Budget):
         """Raise `TooLargeRequestError` if `count` more bytes exceed the budget."""
         if self.max_bytes is not None and self.bytes_read + count > self.max_bytes:
             raise TooLargeRequestError(
-                f"The file has more than {self.max_bytes:,} bytes, decoded: send several requests, or use "
-                "`shunter predict` for a file."
+                f"The Parquet file has more than {self.max_bytes:,} bytes, decoded: send several requests, "
+                "or use `shunter predict` for a file."
             )
 
 
@@ -45,13 +45,15 @@ def read_parquet(body: bytes, max_rows: int) -> pl.DataFrame:
     """
     try:
         if int.from_bytes(body[_FOOTER_LENGTH], "little") > LARGEST_FOOTER_BYTES:
-            raise DataError("its footer is too large")
+            raise DataError("the footer of the Parquet file is too large")
         with tempfile.TemporaryFile() as file, open(file.fileno(), "rb", closefd=False) as stream:
             file.write(body)
             file.flush()
             return _read(stream, max_rows, RequestBudget(max(LARGEST_EXPANSION * len(body), LEAST_BYTES), max_rows))
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, DataError) as error:
-        raise RefusedError(f"The body cannot be read as Parquet ({first_line(error)}): send a complete file.") from None
+        raise RefusedError(
+            f"The request body cannot be read as Parquet ({first_line(error)}): send a complete file."
+        ) from None
 
 
 def _read(body: BufferedReader, max_rows: int, budget: Budget) -> pl.DataFrame:
