@@ -40,7 +40,9 @@ def predict(model: str = "", data: str = "", keep: str = "", top: int | None = N
 
     if not data.strip():
         folder = roots_of_deployments()[0]
-        raise RequestError(f"predict needs rows to score: name their files in --data, such as rows.csv in {folder}.")
+        raise RequestError(
+            f"The deployment predict needs rows to score: name their files in --data, such as rows.csv in {folder}."
+        )
     out = _folder("predictions") / "scores.csv"
     out.parent.mkdir(parents=True, exist_ok=True)
     if top is None:

@@ -57,7 +57,10 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     read_overrides(request.model, request.architecture.settings)
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster
-        raise RequestError(f"Tuning alone works on this machine: leave out the cluster {cluster}, or train.")
+        raise RequestError(
+            f"A search without training runs on this machine only: leave out the cluster {cluster}, or use "
+            "`shunter train`."
+        )
     clock = RunClock(seconds_before_run())
     dataset = ingest(request)
     recipe_of(request.model).check(request, dataset)

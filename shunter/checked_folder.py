@@ -63,14 +63,16 @@ class CheckedFile:
         if found.st_ino != self._inode:  # what is mapped is the former file, whose blocks are not those of this one
             raise OSError(errno.ESTALE, "it was replaced while it was read", str(self.path))
         if found.st_size != self._size:
-            raise self._damaged(f"it has {found.st_size:,} bytes instead of {self._size:,}")
+            raise self._damaged(f"the file has {found.st_size:,} bytes instead of {self._size:,}")
         pending = np.unique(numbers[~self._done[numbers]])
         if len(pending):
             with self.path.open("rb") as file:
                 for number in pending.tolist():
                     block = os.pread(file.fileno(), BLOCK_BYTES, number * BLOCK_BYTES)
                     if zlib.crc32(block) != self._sums[number]:
-                        raise self._damaged(f"block {number} of {len(self._sums)} does not match its checksum")
+                        raise self._damaged(
+                            f"block {number} of {len(self._sums)} of the file does not match its checksum"
+                        )
             self._done[pending] = True
         self.is_verified = bool(self._done.all())
 
@@ -161,7 +163,7 @@ def _files(manifest: Path, stamp: Stamp) -> dict[str, tuple[int, str]]:
     def parse(text: bytes) -> dict[str, tuple[int, str]]:
         values = json_object(text)
         if values["block_bytes"] != BLOCK_BYTES:
-            raise ValueError("its blocks are of another size")
+            raise ValueError("the checksums of the file are for blocks of another size")
         return {str(name): (int(size), str(digits)) for name, (size, digits) in values["files"].items()}
 
     return read_checked(manifest, parse)

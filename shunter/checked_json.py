@@ -41,11 +41,11 @@ def unseal(content: bytes) -> bytes:
         expected = bytearray(_TAIL)
         expected[_DIGITS] = b"%08x" % zlib.crc32(head)
         if tail != expected:
-            raise ValueError("its checksum does not match")
+            raise ValueError("the checksum of the file does not match")
         return head.rstrip().removesuffix(b",") + b"}"
     values = json.loads(content)
     if isinstance(values, dict) and KEY in values:
-        raise ValueError("its checksum is not at its end")
+        raise ValueError("the file does not end with its checksum")
     return content
 
 

@@ -76,7 +76,7 @@ def parse_loss(text: str) -> LossName:
         parameter = math.nan
     if not usual or not 0 < parameter < math.inf:
         expected = f"a positive number behind {name}:" if usual else f"{name} without a parameter"
-        raise RequestError(f"The loss {text} has a wrong parameter: give {expected}.")
+        raise RequestError(f"The loss {text} has an invalid parameter: give {expected}.")
     return LossName(name, parameter)
 
 

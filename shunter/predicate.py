@@ -51,7 +51,7 @@ def parse_predicate(text: str) -> Predicate:
         PredicateError: The text is no predicate; the message names the place.
     """
     if len(text) > _LONGEST_TEXT:
-        raise PredicateError(f"a predicate may have {_LONGEST_TEXT:,} letters: write a shorter one")
+        raise PredicateError(f"a predicate may have at most {_LONGEST_TEXT:,} characters: write a shorter one")
     return _Parser(text).parse()
 
 

@@ -58,56 +58,61 @@ class Settings(BaseSettings):
 
     home: Path = Field(
         default_factory=lambda: _default_home(PROJECT_ROOT),
-        description="Folder of the data cache, the hardware profiles, the unfinished runs and Prefect's database; if "
-        "omitted, `.shunter` of the checkout, or the user's folder for data of an installed package.",
+        description="Folder of the data cache, hardware profiles, unfinished runs and Prefect's database; if omitted, "
+        "`.shunter` of the source checkout, or the user's data folder for an installed package.",
     )
     tracking_directory: Path | None = Field(
         default=None,
-        description="Folder of MLflow's database and artifacts: `mlflow/` of the project, or of `home` if set.",
+        description="Folder of MLflow's database and artifacts; if omitted, `mlflow/` of the project, or of `home` if "
+        "that is set.",
     )
 
     catalogue: Path | None = Field(
         default=None,
-        description="YAML file with the user's own accelerators and prices: `catalogue.yaml` of `home` if omitted.",
+        description="YAML file with the user's own accelerators and prices; if omitted, `catalogue.yaml` of `home`.",
     )
 
     model_key: Path | None = Field(
         default=None,
-        description="File of the key that signs registered models: `model.key` of `home` if omitted; name a common one "
-        "where several homes share a registry.",
+        description="File of the key that signs registered models; if omitted, `model.key` of `home`. Homes that share "
+        "a registry need the same file.",
     )
 
     accepted_models: str | None = Field(
         default=None,
-        description="Fingerprints of models that are loaded though no key of this home has signed them, separated by "
-        "commas; `shunter export` prints them.",
+        description="Fingerprints of models to load although no key of this home signed them, separated by commas; "
+        "`shunter export` prints a model's fingerprint.",
     )
 
     allow_power_limit: bool = Field(
         default=False,
-        description="Whether the operator of this machine permits Shunter to lower the power limit of its GPUs.",
+        description="Whether Shunter may lower the power limit of the machine's GPUs, as permitted by the machine's "
+        "operator.",
     )
 
     lock_directory: Path | None = Field(
         default=None,
-        description="Folder of the locks that keep training runs off each other's accelerators: `locks` of `home` if "
-        "omitted; name a common one where several homes share a machine.",
+        description="Folder of the locks that reserve accelerators for a training run; if omitted, `locks` of `home`. "
+        "Homes that share a machine need the same folder.",
     )
 
     server_idle_minutes: float = Field(
         default=10.0,
         ge=0,
-        description="Minutes for which Prefect's server of a command waits for the next command; 0 ends it at once.",
+        description="Minutes for which the Prefect server of a finished command waits for the next command; 0 ends it "
+        "at once.",
     )
 
     notify_webhook: SecretStr | None = Field(
         default=None,
-        description="Address to which the end of a failed or crashed flow run is posted as JSON, with its `text`.",
+        description="Web address to which a JSON message is posted when a flow run ends or crashes; its key `text` "
+        "holds the message.",
     )
 
     notify_command: SecretStr | None = Field(
         default=None,
-        description="Command that is given the same JSON on its standard input; run without a shell.",
+        description="Command that receives the same JSON message as `notify_url` on standard input; run without a "
+        "shell.",
     )
 
     @field_validator("home", "tracking_directory", "catalogue", "model_key", "lock_directory")
@@ -121,7 +126,7 @@ class Settings(BaseSettings):
     def _addressable(cls, path: Path | None) -> Path | None:
         """Refuse paths that cannot be part of the address of a database or an artifact."""
         if path is not None and (found := _UNADDRESSABLE.search(str(path.resolve()))):
-            raise ValueError(f"give a folder whose path has no {found[0]}")
+            raise ValueError(f"the path of the folder contains {found[0]}: choose another folder")
         return path
 
     def absolute_paths(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -154,42 +159,42 @@ class Settings(BaseSettings):
 
     mlflow_basic_auth: bool = Field(
         default=False,
-        description="Whether MLflow asks for a user and a password; required when `host` is not loopback.",
+        description="Whether MLflow requires a user name and a password; required when `host` is not loopback.",
     )
 
     serve_token: SecretStr | None = Field(
         default=None,
-        description="What clients of `shunter serve` must send; required when `host` is not loopback.",
+        description="Token that clients of `shunter serve` must send; required when `host` is not loopback.",
     )
 
     data_roots: str | None = Field(
         default=None,
-        description="Folders that may be read, separated by colons; if omitted, everything from the command line, "
+        description="Folders from which data may be read, separated by colons; if omitted, all from the command line, "
         "and `data` of `home` from a deployment.",
     )
 
     data_addresses: str | None = Field(
         default=None,
-        description="Beginnings of the addresses that may be read, such as s3://bucket/logs, separated by commas; if "
-        "neither this nor `data_roots` is set, all from the command line, and none from a deployment.",
+        description="Prefixes of the remote addresses that may be read, such as s3://bucket/logs, separated by commas; "
+        "if neither this nor `data_roots` is set, all from the command line, and none from a deployment.",
     )
 
     object_cache_gib: float = Field(
         default=100.0,
         gt=0,
-        description="Most GiB of local copies of remote objects and tables; the oldest are removed.",
+        description="Maximum size of the local copies of remote objects and tables, in GiB; the oldest are removed.",
     )
 
     object_timeout_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds without an answer after which a remote read is tried again."
+        default=60.0, gt=0, description="Seconds without an answer after which a remote read is repeated."
     )
 
     max_input_bytes: int | None = Field(
-        default=None, gt=0, description="Most bytes of a click log that are ingested, counted decompressed."
+        default=None, gt=0, description="Maximum size of an ingested click log in bytes, after decompression."
     )
 
     max_input_rows: int | None = Field(
-        default=None, gt=0, description="Most rows of a click log that are ingested, unreadable ones included."
+        default=None, gt=0, description="Maximum number of rows of an ingested click log, including unreadable ones."
     )
 
     @property

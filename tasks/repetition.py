@@ -123,19 +123,20 @@ class Repetition(Frozen):
             request = TrainRequest.model_validate_json(asked or "")
         except ValidationError as error:
             raise NotRepeatableError(
-                f"The run {run_id[:12]} has no stored choices to repeat: name a run that was completed by this "
-                "version or a later one."
+                f"The run {run_id[:12]} does not record its choices and cannot be repeated: name a run "
+                "that was completed by this or a later version of Shunter."
             ) from error
         if options := options_in_time(request):
             raise NotRepeatableError(
-                f"The run {run_id[:12]} depends on a clock, other machines or other runs by {', '.join(options)}, so "
-                "it cannot be repeated bit by bit: train with its job file instead, `shunter train --config job.yaml`.",
+                f"The run {run_id[:12]} cannot be repeated bit by bit, because it depends on a clock, "
+                f"other machines or other runs through {', '.join(options)}: train with its job file "
+                "instead, `shunter train --config job.yaml`.",
                 options,
             )
         if choices.ended_in_time:
             raise NotRepeatableError(
-                f"A limit of time or energy ended a training of the run {run_id[:12]}, so it cannot be repeated bit by "
-                "bit: name a run that completed its schedule."
+                f"The run {run_id[:12]} cannot be repeated bit by bit, because a time or energy limit "
+                "ended one of its training runs: name a run that completed all epochs."
             )
         training = request.training.model_copy(update={"fixed_threads": True})
         update = {"training": training, "register_as": register_as, "promote": promote}
@@ -156,8 +157,7 @@ class Repetition(Frozen):
         """
         if dataset.fingerprint != self.choices.data_fingerprint:
             raise NotRepeatableError(
-                f"The data {dataset.name!r} differs from the data of the run {self.run_id[:12]}: restore the "
-                "former data."
+                f"The data set {dataset.name!r} has changed since the run {self.run_id[:12]}: restore the former data."
             )
         if state.recall("decision", Decision) is not None:  # the decision is written last, so all choices are there
             return
@@ -165,8 +165,8 @@ class Repetition(Frozen):
             path = state.directory / name
             if not _is_choice(path) or not path.resolve().is_relative_to(state.directory.resolve()):
                 raise NotRepeatableError(
-                    f"The choices of the run {self.run_id[:12]} contain the path {name}, which is not a choice file: "
-                    "name another run."
+                    f"The recorded choices of the run {self.run_id[:12]} contain the path {name}, which is "
+                    "not one of their files: name another run."
                 )
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, text)

@@ -101,7 +101,8 @@ class StateFolder:
             self._lock.acquire()
         except Timeout:
             raise RequestError(
-                f"The same {self._what} is already running, with its state in {self.directory}: wait for it to end."
+                f"Another process already runs the same {self._what}, with its state in {self.directory}: "
+                "wait until it has ended."
             ) from None
         if self._fresh:
             end_given_up(self.directory)

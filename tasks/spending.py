@@ -171,7 +171,9 @@ def charged(request: Asked, decision: Decision | None = None) -> Asked:
         return request
     price = decision.given_price_per_hour if decision else _dearest_here(Prices.read(path))
     if price is None and request.needs_price:
-        raise RequestError(f"{request.needs_price} needs a price, and {path} has no price for this machine: add it.")
+        raise RequestError(
+            f"The limit {request.needs_price} needs a price, but {path} has no price for this machine: add it."
+        )
     return request.model_copy(update={"price_per_hour": price})
 
 

@@ -36,10 +36,12 @@ class Figures(Frozen):
 
     seconds: float | None = Field(default=None, gt=0)
     joules: float | None = Field(default=None, gt=0)
-    joules_source: Source | None = Field(default=None, description="A counter or sensor, or a power model.")
+    joules_source: Source | None = Field(
+        default=None, description="Source of the energy figure: a counter or sensor, or a power model."
+    )
     step_seconds: float | None = Field(default=None, gt=0)
     step_seconds_source: Source | None = None
-    memory_bytes: int | None = Field(default=None, gt=0, description="Peak memory, used or predicted.")
+    memory_bytes: int | None = Field(default=None, gt=0, description="Peak memory in bytes, used or predicted.")
     memory_source: Source | None = None
 
 
@@ -47,11 +49,12 @@ class Ending(Frozen):
     """Quality of a run, and the limit or error that ended it."""
 
     outcome: Outcome = Field(
-        description="`reached`: finished, with the requested quality if any; `missed`: finished below the requested "
-        "quality; `stopped`: ended early by a limit; `failed`: ended by an error."
+        description="How the run ended: `reached` (finished, with the requested quality if any), `missed` (finished "
+        "below the requested quality), `stopped` (ended early by a limit), or `failed` (ended by an "
+        "error)."
     )
     limit: Limit | None = Field(default=None, description="Limit that stopped the run; None if none did.")
-    reason: str = Field(default="", description="Reason of the stop or the error, in one line.")
+    reason: str = Field(default="", description="Why the run stopped early or failed, in one line.")
     out_of_memory: bool = Field(default=False, description="Whether the run failed because memory was too small.")
 
 
@@ -65,15 +68,24 @@ class TooLarge(Frozen):
 class PairedTrial(Frozen):
     """Trial of a search that repeated the setting and seed of another trial at another placement."""
 
-    placement: Placement = Field(description="Placement of the repeating trial.")
-    beside: Placement = Field(description="Placement of the repeated trial.")
-    seconds: float = Field(gt=0, description="Wall-clock time of the repeating trial.")
-    seconds_ratio: float = Field(gt=0, description="Wall-clock time relative to the repeated trial.")
-    epochs_ratio: float = Field(gt=0, description="Number of epochs relative to the repeated trial.")
-    ne_ratio: float | None = Field(
-        default=None, gt=0, description="Validation NE relative to the repeated trial; None for ranking models."
+    placement: Placement = Field(description="Placement of the trial that repeats the other trial.")
+    beside: Placement = Field(description="Placement of the trial that is repeated.")
+    seconds: float = Field(gt=0, description="Wall-clock time of the repeating trial, in seconds.")
+    seconds_ratio: float = Field(
+        gt=0, description="Wall-clock time of the repeating trial, divided by that of the repeated trial."
     )
-    is_stopped: bool = Field(default=False, description="Whether time ran out; the ratios are then lower bounds.")
+    epochs_ratio: float = Field(
+        gt=0, description="Number of epochs of the repeating trial, divided by that of the repeated trial."
+    )
+    ne_ratio: float | None = Field(
+        default=None,
+        gt=0,
+        description="Validation NE of the repeating trial, divided by that of the repeated trial; None for ranking "
+        "models.",
+    )
+    is_stopped: bool = Field(
+        default=False, description="Whether a time limit stopped the repeating trial; its ratios are then lower bounds."
+    )
 
 
 class Evidence(Ending):
@@ -81,7 +93,7 @@ class Evidence(Ending):
 
     version: Literal[1] = 1
     kind: EvidenceKind
-    data: str = Field(default="", description="Key of the data, see `data_key`; empty if unknown.")
+    data: str = Field(default="", description="Key of the training data, as made by `data_key`; empty if unknown.")
     family: str | None = Field(default=None, description="Model family.")
     placement: Placement | None = None
     auc: float | None = Field(default=None, ge=0, le=1, description="AUC on the validation part.")
@@ -90,19 +102,26 @@ class Evidence(Ending):
     epochs: float | None = Field(default=None, ge=0, description="Epochs of all trials and members together.")
     planned_epochs: float | None = Field(default=None, gt=0, description="Planned epochs of all trials and members.")
     planned_seconds: float | None = Field(
-        default=None, gt=0, description="Time of all planned epochs; None if unknown."
+        default=None, gt=0, description="Estimated time of all planned epochs, in seconds; None if unknown."
     )
     predicted: Figures = Figures()
     measured: Figures = Figures()
-    total_seconds: float | None = Field(default=None, gt=0, description="Time of the whole flow with earlier attempts.")
-    total_joules: float | None = Field(default=None, gt=0, description="Energy of the same; source as in `measured`.")
-    cost: float | None = Field(default=None, ge=0, description="Cost of the whole flow, at the price in the request.")
-    compiled: bool | None = Field(default=None, description="Whether the steps were compiled; None without training.")
+    total_seconds: float | None = Field(
+        default=None, gt=0, description="Time of the whole flow in seconds, including earlier attempts."
+    )
+    total_joules: float | None = Field(
+        default=None, gt=0, description="Energy of the whole flow in joules, including earlier attempts."
+    )
+    cost: float | None = Field(default=None, ge=0, description="Cost of the whole flow, at the requested price.")
+    compiled: bool | None = Field(
+        default=None, description="Whether the training steps were compiled; None if nothing was trained."
+    )
     too_large: tuple[TooLarge, ...] = Field(
         default=(), description="Placements at which a probe or the run ran out of memory."
     )
     known: bool | None = Field(
-        default=None, description="Whether earlier runs of the job informed its placement; None without a choice."
+        default=None,
+        description="Whether earlier runs of the job informed the choice of placement; None without a choice.",
     )
     pair: PairedTrial | None = Field(default=None, description="Trial that explored another placement, if any.")
 
@@ -204,11 +223,14 @@ def read_evidence(tags: Mapping[str, str]) -> Evidence | None:
     try:
         kept = json.loads(tags[EVIDENCE])
         if kept["version"] != 1:
-            raise TrackingError(f"The tag {EVIDENCE} is of version {kept['version']}, and version 1 is read.")
+            raise TrackingError(
+                f"The MLflow tag {EVIDENCE} has version {kept['version']} of its format, but only version 1 "
+                "can be read."
+            )
         return Evidence.model_validate(kept)
     except (ValueError, TypeError, KeyError, ValidationError) as error:
         raise TrackingError(
-            f"The tag {EVIDENCE} holds no record: it was changed by hand or by another program."
+            f"The MLflow tag {EVIDENCE} holds no training record: it was changed by hand or by another program."
         ) from error
 
 

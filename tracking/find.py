@@ -41,8 +41,8 @@ def find_run(text: str = LATEST) -> str:
         finished = [run for run in trainings if run.status == "FINISHED"]
         if not finished:
             raise RequestError(
-                f"{LATEST} is the newest finished training run, and none has finished yet: give the id of an "
-                f"unfinished run from `shunter runs`, such as {trainings[0].run_id[:12]}."
+                f"{LATEST} means the newest finished training run, but none has finished: give the id of "
+                f"an unfinished run from `shunter runs`, such as {trainings[0].run_id[:12]}."
             )
         return finished[0].run_id
     exact = [run for run in runs if text == run.name]
@@ -53,10 +53,12 @@ def find_run(text: str = LATEST) -> str:
         return by_prefix[0]
     if len(by_prefix) > 1:
         some = ", ".join(run_id[:12] for run_id in by_prefix[:3])
-        raise RequestError(f"{text!r} is the beginning of {len(by_prefix)} runs ({some}): give more of the id.")
+        raise RequestError(
+            f"The id {text!r} is the beginning of {len(by_prefix)} runs ({some}): give more characters of the id."
+        )
     raise RequestError(
-        f"There is no run {text!r}, the nearest is {_nearest(text, runs)}: list all runs with `shunter runs`, or write "
-        f"{LATEST} for the newest finished one."
+        f"There is no run {text!r}; the most similar is {_nearest(text, runs)}. List all runs with "
+        f"`shunter runs`, or write {LATEST} for the newest finished one."
     )
 
 

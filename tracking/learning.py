@@ -49,7 +49,7 @@ def read_steps(tags: Mapping[str, str]) -> tuple[StepObservation, ...]:
         return tuple(StepObservation.model_validate({**kept["of"], **step}) for step in kept["steps"])
     except (ValueError, TypeError, KeyError, ValidationError) as error:
         raise TrackingError(
-            f"The tag {STEPS} holds no step times: it was changed by hand or by another program."
+            f"The MLflow tag {STEPS} holds no step times: it was changed by hand or by another program."
         ) from error
 
 

@@ -112,8 +112,9 @@ class Outbox:
                 self._append_line(seal(json.dumps(entry)))
         except OSError as error:
             raise TrackingError(
-                f"The tracking store {self.store} cannot be reached, and what it shall get cannot be kept in "
-                f"{self.directory} ({error.strerror}): free some space there, or start the store again."
+                f"The tracking store {self.store} cannot be reached, and its pending entries cannot be "
+                f"stored in {self.directory} ({error.strerror}): free some space there, or start the store "
+                "again."
             ) from error
 
     def keep_file(self, path: Path) -> str:

@@ -97,7 +97,8 @@ def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
             deleted_since = first.fetchone()[0]
         except sqlite3.OperationalError as error:
             raise TrackingError(
-                f"The tables of {database} cannot be read ({error}): run `shunter clean` again when nothing writes."
+                f"The tables of the database {database} cannot be read ({error}): run `shunter clean` "
+                "again when no program writes to it."
             ) from error
     if rows:
         yield Leftover(
@@ -149,5 +150,5 @@ def _remove_runs(runs: Sequence[str]) -> None:
     done = run_python(*command)
     if done.returncode:
         raise TrackingError(
-            f"MLflow did not remove {len(runs)} deleted runs ({done.stderr.strip()[-200:]}): try `mlflow gc` by hand."
+            f"MLflow did not remove {len(runs)} deleted runs ({done.stderr.strip()[-200:]}): run `mlflow gc` by hand."
         )

@@ -109,7 +109,9 @@ def select_runs(rows: Sequence[Row], comparisons: Sequence[Comparison], sort: st
 def _comparison(text: str) -> Comparison:
     match = _COMPARISON.fullmatch(text)
     if match is None:
-        raise RequestError(f"--where {text.strip()!r} is no condition: write one such as 'auc > .8' or 'time < 2 min'.")
+        raise RequestError(
+            f"--where {text.strip()!r} is not a condition: write one such as 'auc > .8' or 'time < 2 min'."
+        )
     name, sign, value, unit = match.groups()
     if name not in QUANTITIES:
         raise UnknownNameError("quantity of a run", name, tuple(QUANTITIES))

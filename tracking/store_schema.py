@@ -154,8 +154,8 @@ def _migrate(database: Path) -> None:
     former = revision_of(database)
     if former is not None and former not in {script.revision for script in _scripts().walk_revisions()}:
         raise TrackingError(
-            f"The installed MLflow does not know schema {former} of the tracking store {database}: use the version "
-            "that wrote it, or name another SHUNTER_HOME."
+            f"The installed MLflow does not know schema {former} of the tracking store {database}: install "
+            "the version that wrote it, or name another SHUNTER_HOME."
         )
     kept = database.with_name(f"{database.name}.before-{newest_revision()}")
     _keep_copy(database, kept)
@@ -164,8 +164,8 @@ def _migrate(database: Path) -> None:
     except SQLAlchemyError as error:
         kept.unlink()
         raise TrackingError(
-            f"The schema of the tracking store {database} cannot be migrated ({first_line(error)}); the store is "
-            f"unchanged. Put a backup in its place, or move {database.name}* away to begin a new store."
+            f"The schema of the tracking store {database} cannot be migrated ({first_line(error)}); the "
+            f"store is unchanged. Restore a backup, or move {database.name}* away to begin a new store."
         ) from error
 
 

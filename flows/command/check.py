@@ -16,7 +16,9 @@ def check(  # noqa: PLR0917 - options of a command
     data: Annotated[str, typer.Argument(help="Click log: file, folder, glob, list or address.")],
     schema: Annotated[Path | None, typer.Option(help="Schema file; if omitted, a schema is inferred.")] = None,
     data_format: Annotated[str | None, typer.Option("--format", help="Format of the log; guessed if omitted.")] = None,
-    where: Annotated[str | None, typer.Option(help="Rows that are read; all if omitted.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Predicate of the rows to read, such as 'day >= 5'; all rows if omitted.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write the inferred schema to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")] = False,
 ) -> None:

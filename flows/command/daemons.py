@@ -44,8 +44,10 @@ class Daemon(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    pid: int = Field(description="Id of the process, which leads a process group of its own.")
-    mark: str = Field(description="The boot and the tick at which it began: another process may get the same pid.")
+    pid: int = Field(description="Id of the process, which leads its own process group.")
+    mark: str = Field(
+        description="Boot id and start time of the process; a later process with the same pid has another mark."
+    )
     url: str
     log: Path
 
@@ -115,12 +117,13 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
             )
         mark = process_mark(process.pid)
         if mark is None:
-            raise ShunterError(f"{service.name} ended while starting: read {log} to see its log.")
+            raise ShunterError(f"The service {service.name} ended while starting: see its log {log}.")
         daemon = Daemon(name=service.name, pid=process.pid, mark=mark, url=service.url, log=log)
         write_checked(path, daemon.model_dump_json())
     except OSError as error:
         raise ShunterError(
-            f"{service.name} cannot be started from {path.parent} ({error.strerror}): set SHUNTER_HOME to another."
+            f"The service {service.name} cannot be started from {path.parent} ({error.strerror}): set "
+            "SHUNTER_HOME to another folder."
         ) from error
     return daemon, process
 

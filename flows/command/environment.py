@@ -109,8 +109,8 @@ def _mend_prefect(database: Path) -> None:
         stop_idle_servers()
     if reason is not None and quarantine_database(database, reason) is None:
         raise ShunterError(
-            f"Prefect's database {database} is damaged ({reason}) and in use: stop its server with `shunter down`, and "
-            "run the command again, which begins a new one."
+            f"Prefect's database {database} is damaged ({reason}) and in use: stop its server with "
+            "`shunter down` and repeat the command, which creates a new database."
         )
 
 

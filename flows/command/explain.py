@@ -35,7 +35,8 @@ def error_codes() -> dict[str, ErrorCode]:
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(help="Code, as --json shows it, or exit code; if omitted, all are listed.")
+        str | None,
+        typer.Argument(help="Error code, as --json shows it, or exit code; if omitted, all codes are listed."),
     ] = None,
 ) -> None:
     """Explain an error code: its cause and its remedy."""

@@ -45,7 +45,9 @@ def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path
     with open_model(exact) as now, open_model(near, increments) as then:
         scorers = now.scorer(), then.scorer()
         if "prediction" in scorers[0].outputs:
-            raise RequestError(f"{exact} predicts a number: leave out the rows, by which probabilities are compared.")
+            raise RequestError(
+                f"The model {exact} predicts a number, but --rows compares probabilities: leave out --rows."
+            )
         encoder = scorers[0].encoder
         count, distance, divergence, entropy = 0, 0.0, 0.0, 0.0
         encoding = encoder.text_form.encoding
@@ -56,7 +58,7 @@ def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path
             entropy -= float((one * np.log(one) + (1 - one) * np.log1p(-one)).sum())
             divergence += float((one * np.log(one / other) + (1 - one) * (np.log1p(-one) - np.log1p(-other))).sum())
     if not count:
-        raise RequestError(f"{rows} has no rows, so nothing was compared: give a file with rows.")
+        raise RequestError(f"The file {rows} has no rows, so no scores were compared: give a file with rows.")
     return (
         f"Measured on {count:,} scores of {rows}: probabilities differ by {distance / count:.2g} on average; the log "
         f"loss rises by {divergence / entropy:.2%} where the new model's probabilities are right (no label is read)."

@@ -61,7 +61,8 @@ def exposure() -> Exposure:
     found = Exposure(settings.host, names)
     if found.is_public and not names:
         raise RequestError(
-            f"SHUNTER_HOST={settings.host} lets others reach the servers, which refuse requests to unknown names: set "
-            "SHUNTER_HOST_NAMES to the names that browsers will use, with commas."
+            f"SHUNTER_HOST={settings.host} makes the servers reachable from other machines, but they "
+            "refuse unknown host names: set SHUNTER_HOST_NAMES to the names that browsers use, separated "
+            "by commas."
         )
     return found

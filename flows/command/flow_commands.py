@@ -53,7 +53,7 @@ REPEAT = inspect.Parameter(
         typer.Option(
             "--repeat",
             metavar="RUN",
-            help="Repeat a finished run bit by bit: its id, the beginning of it, its name, or latest.",
+            help="Repeat a finished run bit by bit: id of the run, start of the id, name, or latest.",
         ),
     ],
 )
@@ -130,7 +130,8 @@ def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> 
     given = [option_name(name) for name, value in request.flat().items() if value != alone.flat()[name]]
     if given or is_dry:
         raise RequestError(
-            f"A repeated run takes its options from {repeat}: leave out {', '.join([*given, *['--dry-run'] * is_dry])}."
+            f"A repeated run takes its options from the original run {repeat}: leave out "
+            f"{', '.join([*given, *['--dry-run'] * is_dry])}."
         )
 
 
@@ -217,7 +218,7 @@ def profile(**options: Any) -> None:
 def rollback(
     model: Annotated[str, typer.Option(help="Name of the registered model; if omitted, the only one.")] = "",
     to: Annotated[
-        int | None, typer.Option(min=1, help="Version to put back, or to promote; if omitted, the former champion.")
+        int | None, typer.Option(min=1, help="Version to make the champion; if omitted, the former champion.")
     ] = None,
 ) -> None:
     """Restore the former champion.

@@ -22,22 +22,18 @@ def predict(
     ],
     *,
     out: Annotated[
-        str, typer.Option(help="File for the scores, .csv or .parquet, with a row for each; - is standard output.")
+        str, typer.Option(help="File for the scores, .csv or .parquet, one row per input row; - is standard output.")
     ] = "-",
     top: Annotated[
         int | None,
-        typer.Option(
-            help="For ranking models: write this many best items per user that are not beside the user in the files."
-        ),
+        typer.Option(help="For ranking models: number of best new items to write per user."),
     ] = None,
     index: Annotated[
         IndexChoice,
-        typer.Option(
-            help="With --top: exact scores of all items, an approximate index, or auto (index where it pays)."
-        ),
+        typer.Option(help="With --top: exact scores, an approximate index, or auto (approximate where it is faster)."),
     ] = IndexChoice.AUTO,
     keep: Annotated[
-        str | None, typer.Option(help="Columns of the files to put before the scores, separated by commas.")
+        str | None, typer.Option(help="Columns of the input files to copy before the scores, separated by commas.")
     ] = None,
     data_format: Annotated[
         str | None, typer.Option("--format", help="Format of the files; guessed if omitted.")
@@ -46,7 +42,7 @@ def predict(
     max_unknown: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="Largest share of a column's values that may be unknown or unreadable; any if omitted."
+            min=0, max=1, help="Maximum share of unknown or unreadable values per column; no limit if omitted."
         ),
     ] = None,
 ) -> None:
@@ -61,9 +57,9 @@ def predict(
             from shunter.flows.command.top import best_items_of_file
 
             if keep:
-                raise RequestError("--keep has no effect with --top, which has columns of its own: leave it out.")
+                raise RequestError("--keep has no effect with --top, which writes its own columns: leave it out.")
             if increment:
-                raise RequestError("--increment has no effect with --top: models that rank are exported whole.")
+                raise RequestError("--increment has no effect with --top: ranking models are exported whole.")
             ranked = best_items_of_file(
                 model, files, out, top, data_format=data_format, index=index, max_unknown=max_unknown
             )
@@ -74,7 +70,7 @@ def predict(
             say(f"The best items for {ranked.rows:,} users of {data}, ranked by {ranked.model}{where}")
             return
         if index is not IndexChoice.AUTO:
-            raise RequestError(f"--index {index.value} has no effect without --top, which ranks items: add it.")
+            raise RequestError(f"--index {index.value} has no effect without --top: add --top to rank items.")
         kept = [name.strip() for name in keep.split(",")] if keep else []
         with local_folders(increment or ()) as increments:
             scored = predict_file(
@@ -93,26 +89,29 @@ def predict(
 
 def export(
     model: Annotated[str, typer.Argument(help=MODEL)],
-    folder: Annotated[str, typer.Argument(help="Folder to make, or an address of an object store.")],
+    folder: Annotated[str, typer.Argument(help="Folder to create, or an address of an object store.")],
     *,
     export_format: Annotated[
         str,
         typer.Option(
-            "--format", help="Format: shunter, or without Shunter torch, aoti, onnx, or vectors of a model that ranks."
+            "--format",
+            help="Format: shunter; or, to use without Shunter: torch, aoti, onnx, or vectors (ranking models).",
         ),
     ] = "shunter",
     since: Annotated[
         str | None,
-        typer.Option(help="Write only what has changed since this version: its number, name or exported folder."),
+        typer.Option(help="Write only the changes since this base model: version number, name or exported folder."),
     ] = None,
     increment: Annotated[list[str] | None, typer.Option(help=INCREMENT)] = None,
     bits: Annotated[
         CheckpointBits,
-        typer.Option(help="Bits per number in changed rows; 32 is exact, auto is 8 for tables from 1 GiB, else 32."),
+        typer.Option(
+            help="Bits per weight in changed rows: 32 is exact; auto: 8 for tables of at least 1 GiB, else 32."
+        ),
     ] = CheckpointBits.FULL,
     rows: Annotated[
         Path | None,
-        typer.Option(help="Rows on which the scores of the new model and of the increment are compared."),
+        typer.Option(help="Rows on which to compare the scores of the new model and of base model plus increment."),
     ] = None,
 ) -> None:
     """Copy a registered model, or its changes, into a folder."""

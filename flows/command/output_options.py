@@ -15,7 +15,7 @@ from shunter.quiet import VARIABLE, VERBOSE_VARIABLE
 
 QUIET = typer.Option("--quiet", "-q", help="Print errors only. JSON and requested rows are still printed.")
 ACCEPT = typer.Option(
-    "--accept", help="Fingerprint of a model to trust though this home has not signed it; repeatable."
+    "--accept", help="Fingerprint of a model to trust although this home did not sign it; repeatable."
 )
 VERBOSE = typer.Option("--verbose", help="Print all details, and the run's log on standard error.")
 HELP_ALL = typer.Option("--help-all", help="Show every option.", is_eager=True, callback=show_all)

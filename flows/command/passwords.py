@@ -35,7 +35,7 @@ def prefect_login() -> str:
         return path.read_text()  # another command may have written it first
     except OSError as error:
         raise ShunterError(
-            f"Prefect's password cannot be kept in {path} ({error.strerror}): set SHUNTER_HOME to another."
+            f"Prefect's password cannot be stored in {path} ({error.strerror}): set SHUNTER_HOME to another folder."
         ) from error
 
 

@@ -70,7 +70,9 @@ def predict_file(
     with open_model(named, increments) as model:
         scorer = model.fitting_scorer()
         if taken := sorted(set(keep) & set(scorer.outputs)):
-            raise RequestError(f"--keep {taken[0]} has the name of a score: rename that column first.")
+            raise RequestError(
+                f"The column {taken[0]} of --keep has the name of a score column: rename it in the input files."
+            )
         columns = tuple(dict.fromkeys([*scorer.encoder.columns, *keep]))
         optional, encoding = scorer.encoder.optional_columns, scorer.encoder.text_form.encoding
         blocks = read_rows(data, columns, optional, BLOCK_ROWS, data_format, encoding=encoding)
@@ -94,7 +96,7 @@ def check_out(out: str) -> None:
     if out == STANDARD_OUTPUT:
         return
     if Path(out).suffix not in {".csv", ".parquet"}:
-        raise RequestError(f"--out {out} is neither .csv nor .parquet: name a file of one of them, or -.")
+        raise RequestError(f"--out {out} is neither .csv nor .parquet: name a file of one of these types, or -.")
     if parse_address(out) is None and Path(without_file_scheme(out)).exists():
         raise RequestError(f"--out {out} exists: name a new file, or remove it first.")
 
@@ -136,8 +138,8 @@ def _format_writer(suffix: str, file: IO[bytes]) -> Iterator[Write]:
             writer.write_table(table.cast(writer.schema))
         except pa.ArrowException as error:
             raise RequestError(
-                f"Columns of --keep have one type in the first file and another in a later one ({first_line(error)}): "
-                "write --out as .csv, or leave them out."
+                f"Columns of --keep differ in type between the input files ({first_line(error)}): write "
+                "--out as .csv, or leave these columns out."
             ) from error
 
     try:

@@ -10,9 +10,11 @@ from shunter.flows.command.terminal import console, one_sentence_errors, print_l
 
 
 def prices(
-    file: Annotated[Path, typer.Argument(help="CSV file of a cloud, such as ~/.sky/catalogs/v8/lambda/vms.csv.")],
-    region: Annotated[str | None, typer.Option(help="Region; if omitted, the cheapest of all counts.")] = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Take the prices of interruptible machines.")] = False,
+    file: Annotated[
+        Path, typer.Argument(help="CSV file of a cloud's prices, such as ~/.sky/catalogs/v8/lambda/vms.csv.")
+    ],
+    region: Annotated[str | None, typer.Option(help="Region of the cloud; if omitted, the cheapest of all.")] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Use the prices of interruptible (spot) machines.")] = False,
 ) -> None:
     """Update the catalogue's prices from a SkyPilot catalogue.
 

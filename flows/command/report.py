@@ -51,6 +51,6 @@ def _write(page: str, name: str, out: Path | None) -> Path:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise RequestError(
-            f"The report cannot be written to {path} ({error.strerror}): name another with --out."
+            f"The report cannot be written to {path} ({error.strerror}): name another file with --out."
         ) from error
     return path

@@ -34,7 +34,7 @@ def runs(
         typer.Option(help="Order: started (newest first), auc, ne, rmse, mae, time, energy or auc-per-kj, best first."),
     ] = "started",
     where: Annotated[
-        str | None, typer.Option(help="Show only these runs, such as 'auc > .8 and energy < 2 kJ'.")
+        str | None, typer.Option(help="Condition of the runs to show, such as 'auc > .8 and energy < 2 kJ'.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,12 +76,12 @@ def iso(seconds: float) -> str:
 def report(
     run: Annotated[
         str,
-        typer.Argument(help="Id of a run, the beginning of it, its name, or latest: the newest finished one."),
+        typer.Argument(help="Run: id, start of the id, name, or latest (the newest finished run)."),
     ] = "latest",
     nightly: Annotated[
-        str | None, typer.Option(help="Write the page on all nightly retrainings of this registered model.")
+        str | None, typer.Option(help="Write the report on all nightly retrainings of this registered model.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write, or a folder for it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File or folder for the report.")] = None,
 ) -> None:
     """Write the report page of a run, or of a model's retrainings."""
     with one_sentence_errors():
@@ -104,14 +104,18 @@ def sync() -> None:
 
 
 def clean(
-    remove: Annotated[bool, typer.Option("--remove", help="Remove it, instead of only listing it.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the leftovers, instead of only listing them.")
+    ] = False,
     days: Annotated[
         float, typer.Option(min=0.0, max=100_000.0, help="Keep files written in the last DAYS days.")
     ] = 1.0,
     unused_days: Annotated[
         float,
         typer.Option(
-            min=1.0, max=100_000.0, help="Keep data sets, interrupted runs and rows used in the last UNUSED_DAYS days."
+            min=1.0,
+            max=100_000.0,
+            help="Keep data sets, interrupted runs and table rows used in the last UNUSED_DAYS days.",
         ),
     ] = 90.0,
     as_json: AsJson = False,

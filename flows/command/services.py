@@ -58,8 +58,8 @@ def check_port(service: Service) -> None:
             probe.bind((service.host, service.port))
         except OSError:
             raise RequestError(
-                f"Port {service.port} for {service.name} is in use: stop what listens there, or choose another port "
-                f"with --{service.name.lower()}-port."
+                f"Port {service.port} of {service.name} is in use: stop the program that listens there, or "
+                f"choose another port with --{service.name.lower()}-port."
             ) from None
 
 
@@ -79,7 +79,7 @@ def wait_until_ready(service: Service, process: Any, log: str = "run again with 
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ShunterError(f"{service.name} ended while starting: {log} to see its log.")
+            raise ShunterError(f"The service {service.name} ended while starting: {log} to see its log.")
         try:
             with direct.open(service.url + service.health_path, timeout=2) as answer:
                 if answer.status == 200:

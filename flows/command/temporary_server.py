@@ -258,8 +258,8 @@ def _check_answers(url: str) -> None:
         httpx.get(f"{url.rstrip('/')}/health", timeout=ANSWER_SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ShunterError(
-            f"Prefect's server {without_secrets(url)} does not answer: start it, or leave out PREFECT_API_URL to use "
-            "one of this command's own."
+            f"Prefect's server {without_secrets(url)} does not answer: start it, or leave out "
+            "PREFECT_API_URL to use a temporary server."
         ) from error
 
 

@@ -52,16 +52,18 @@ def best_items_of_file(
     """
     check_out(out)
     if top < 1:
-        raise RequestError(f"--top {top} requests no item: use at least 1.")
+        raise RequestError(f"--top {top} requests no items: use at least 1.")
     with open_model(named) as model:
         scorer = model.scorer()
         if not isinstance(scorer, RankingScorer):
             raise RequestError(
-                f"--top {top} needs a model that ranks items, and {model.title} gives the probability of a click: "
-                "leave it out, or train one such as --model ease."
+                f"--top {top} needs a ranking model, but {model.title} predicts click probabilities: leave "
+                "out --top, or train a ranking model, such as --model ease."
             )
         if taken := {"rank", "score"} & {scorer.user, scorer.item}:
-            raise RequestError(f"The column {taken.pop()} has the name of a result of --top: rename it in the log.")
+            raise RequestError(
+                f"The input column {taken.pop()} has the name of a result column of --top: rename it in the log."
+            )
         columns, encoding = (scorer.user, scorer.item), scorer.encoder.text_form.encoding
         seen = Seen.of(scorer, read_rows(data, columns, (), BLOCK_ROWS, data_format, encoding=encoding))
         seen.counts.check(max_unknown)

@@ -39,7 +39,7 @@ class ClickRecommender(Recommender[Scorer]):
         encoder = self._scorer.encoder
         both = [name for name in of_users.columns if name in of_items.columns]
         if both:
-            raise RequestError(f"The column {both[0]} is in both frames: leave it out of one.")
+            raise RequestError(f"The column {both[0]} is in both frames: leave it out of one of them.")
         encoder.check_columns([*of_users.columns, *of_items.columns], "The two frames")
         found = []
         for user in of_users.iter_slices(max(1, BLOCK_ROWS // max(1, of_items.height))):

@@ -58,7 +58,9 @@ def table_of(frame: Any) -> "pa.Table":
         frame = frame.collect()
     if not hasattr(frame, "__arrow_c_stream__"):
         kind = type(frame).__name__
-        raise RequestError(f"{kind} is no frame: give one of pandas, polars or PyArrow, or a NumPy structured array.")
+        raise RequestError(
+            f"{kind} is not a supported frame: give a pandas, polars or PyArrow table, or a NumPy structured array."
+        )
     try:
         return pa.table(frame)
     except (pa.ArrowException, TypeError) as error:
@@ -145,7 +147,7 @@ def kept_schema(schema: Any) -> str:
     if isinstance(schema, Mapping):
         schema = json.dumps(schema, indent=1)
     if not isinstance(schema, str):
-        raise RequestError(f"{type(schema).__name__} is no schema: give a file, a mapping, or the text of a schema.")
+        raise RequestError(f"{type(schema).__name__} is not a schema: give a file, a mapping, or the text of a schema.")
     text = schema
     return str(_kept("schema.yaml", lambda path: path.write_text(text, encoding="utf-8")))
 

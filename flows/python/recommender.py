@@ -346,7 +346,7 @@ class Recommender(ABC, Generic[AnyScorer]):
 def positive(k: int) -> None:
     """Raise `RequestError` unless a number of items is positive."""
     if k < 1:
-        raise RequestError(f"k is {k}: use at least 1.")
+        raise RequestError(f"The number of items, k, is {k}: use at least 1.")
 
 
 def blocks_of(data: Any, columns: Sequence[str], encoding: str) -> "Iterator[pl.DataFrame]":

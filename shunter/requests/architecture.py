@@ -74,13 +74,13 @@ class ModelRequest(Group, frozen=True, title="Model"):
     loss: str | None = Field(
         default=None,
         min_length=1,
-        description="Loss, such as focal, or mse, huber or poisson of a label that is a number; default: log loss.",
+        description="Loss: for clicks such as focal, for numbers such as mse, huber or poisson; default: log loss.",
         json_schema_extra=_offer_losses,
     )
     towers: int | None = Field(
         default=None,
         ge=1,
-        description="Towers of --model dmt; if omitted 4, or one for each field if there are fewer.",
+        description="Number of towers of --model dmt; if omitted 4, or one per field if there are fewer.",
     )
 
     set: Annotated[tuple[str, ...], BeforeValidator(_as_entries), AfterValidator(_checked_entries)] = Field(

@@ -37,17 +37,17 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
     )
     checkpoint_bits: CheckpointBits = Field(
         default=CheckpointBits.AUTO,
-        description="Bits per number of the tables in checkpoints; 32 resumes bit by bit.",
+        description="Bits per weight of the tables in checkpoints; with 32 a resumed run is bitwise equal.",
     )
     checkpoint_policy: CheckpointPolicy = Field(
         default=CheckpointPolicy.AUTO,
-        description="Table rows in a checkpoint: full (all), or only those changed since an earlier one.",
+        description="Table rows in a checkpoint: all (full), or only those changed since an earlier checkpoint.",
     )
     keep_checkpoints: int = Field(
         default=2, ge=1, le=1000, description="Number of checkpoints to keep, in case the newest is damaged."
     )
     checkpoint_rate: float | None = Field(
-        default=None, gt=0, description="Largest write rate of checkpoints, in MiB per second; if omitted, no limit."
+        default=None, gt=0, description="Maximum write rate of checkpoints, in MiB per second; if omitted, no limit."
     )
     checkpoint_copy: str | None = Field(
         default=None,
@@ -67,7 +67,7 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
     def _holds_no_password(cls, address: str | None) -> str | None:
         if address is not None and has_password(address):
             raise ValueError(
-                "give an address without a password, which would be kept with the request, and put that into fsspec's "
-                "configuration (~/.config/fsspec) or its library's variables"
+                "the address contains a password, which would be stored with the request: configure it in "
+                "fsspec (~/.config/fsspec) or in environment variables instead"
             )
         return address

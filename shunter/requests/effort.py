@@ -51,7 +51,7 @@ def parse_task_weights(text: str) -> dict[str, float]:
         except ValueError:
             weight = -1.0
         if not (name and math.isfinite(weight) and weight >= 0) or name in weights:
-            raise ValueError(f"{part.strip()!r} is no weight of a label: write each once, such as click=1")
+            raise ValueError(f"{part.strip()!r} is not a label with a weight: write each label once, such as click=1")
         weights[name] = weight
     return weights
 
@@ -87,7 +87,8 @@ class Effort(Group, frozen=True, title="Advanced: training"):
     max_epochs: int | None = Field(
         default=None,
         ge=1,
-        description=f"Most epochs of one setting; if omitted {CLICK_EPOCHS}, or {RANKING_EPOCHS} of a ranking model.",
+        description=f"Maximum number of epochs per setting; if omitted {CLICK_EPOCHS}, or {RANKING_EPOCHS} for a "
+        "ranking model.",
     )
 
 
@@ -97,12 +98,12 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
     processes: int = Field(
         default=1,
         ge=1,
-        description="Processes that train each ensemble member together; with --cluster, nodes or GPUs.",
+        description="Number of processes that train each ensemble member; with --cluster, of nodes or GPUs.",
     )
     plan: str | None = Field(
         default=None,
         min_length=1,
-        description="Plan file of `shunter plan` by which the tables of each member are divided.",
+        description="Plan file of `shunter plan`, which shards the embedding tables of each member.",
     )
     priority: int = Field(
         default=0,
@@ -116,21 +117,21 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
     )
     task_weights: Annotated[str | None, AfterValidator(_checked_task_weights)] = Field(
         default=None,
-        description="Loss weights of several labels, such as click=1,conversion=0.5; 1 if not named.",
+        description="Loss weights of several labels, such as click=1,conversion=0.5; other labels have 1.",
     )
     baselines: Annotated[str | None, AfterValidator(_checked_baselines)] = Field(
         default=None,
-        description="Baselines that compete with the model, such as lr,fm or none; if omitted, all that suit.",
+        description="Baselines to compare with the model, such as lr,fm or none; if omitted, all suitable ones.",
         json_schema_extra={"enum": ["none", *map(",".join, (CLICK_BASELINES, RANKING_BASELINES)), *BASELINES]},
     )
     select_by: SelectBy = Field(
         default=SelectBy.NE,
-        description="Validation metric that selects epoch, trial and champion.",
+        description="Validation metric that selects the epoch, trial and champion.",
     )
 
     repeats: Repeats = Field(
         default=Repeats.DROP,
-        description="Whether a ranking is evaluated without (drop) or with (keep) pairs of earlier rows.",
+        description="In a ranking evaluation, drop or keep user-item pairs that occur in earlier rows.",
     )
 
 
@@ -173,38 +174,38 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
 
     ensemble_of: EnsembleOf = Field(
         default=EnsembleOf.MEMBERS,
-        description="Ensemble members: separate training runs, snapshots of one training run, or former champions.",
+        description="Source of ensemble members: separate training runs, snapshots of one run, former champions.",
     )
 
     ensemble_size: int | None = Field(
         default=None,
         ge=1,
-        description=f"Most models in the ensemble; 1 turns it off; if omitted {TRAINED_MEMBERS} are trained, "
-        f"up to {MOST_MEMBERS} combined.",
+        description=f"Maximum ensemble size; 1 turns it off; if omitted {TRAINED_MEMBERS} are trained, up to "
+        f"{MOST_MEMBERS} combined.",
     )
     max_predict_milliseconds: float | None = Field(
         default=None,
         gt=0,
-        description="Longest prediction of one row by the registered model, in milliseconds.",
+        description="Maximum time of the registered model to predict one row, in milliseconds.",
     )
     max_predict_joules: float | None = Field(
         default=None,
         gt=0,
-        description="Most energy of a prediction of one row by the registered model, in joules.",
+        description="Maximum energy of the registered model to predict one row, in joules.",
     )
     ensemble_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
-        description="Most bytes of the registered weights, such as 4MiB; members are compressed to fit.",
+        description="Maximum size of the registered weights, such as 4MiB; members are compressed to fit.",
     )
     memory_error_rate: float | None = Field(
         default=None,
         gt=0,
         le=0.1,
-        description="Share of stored bits that flip where the model runs, such as 1e-4; for --ensemble-memory.",
+        description="With --ensemble-memory: expected share of flipped bits in the serving memory, such as 1e-4.",
     )
     distill: Distill = Field(
         default=Distill.AUTO,
-        description="Whether one model distilled from the ensemble competes with it.",
+        description="Whether a model distilled from the ensemble competes with the ensemble.",
     )
 
     @property

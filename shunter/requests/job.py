@@ -19,7 +19,7 @@ from shunter.requests.source import DataRequest
 
 def _check_name(name: str) -> str:
     if not name.strip() or name.startswith(".") or any(letter in name for letter in "/:@"):
-        raise ValueError("give a name without /, : and @ that does not begin with a full stop")
+        raise ValueError("the name must not contain /, : or @, or begin with a full stop")
     return name
 
 
@@ -48,15 +48,17 @@ class JobRequest(Request, frozen=True):
         description="What to minimise: time, energy, cost, carbon, edp, or weights such as time=1,energy=0.5.",
     )
     limits: Limits = Field(default=Limits(), description="Hard limits.")
-    pricing: Pricing = Field(default=Pricing(), description="Price of time on this machine.")
+    pricing: Pricing = Field(default=Pricing(), description="Price per hour of the machine, and how time is charged.")
     search: SearchBudget = Field(default=SearchBudget(), description="Search before the training.")
     training: Effort = Field(default=Effort(), description="Amount of training.")
-    ensemble: EnsembleRequest = Field(default=EnsembleRequest(), description="Models that the result combines.")
+    ensemble: EnsembleRequest = Field(
+        default=EnsembleRequest(), description="Models that are trained and combined to an ensemble."
+    )
     seed: int = Field(
         default=0,
         ge=0,
         le=2**32 - 1,  # the largest that NumPy takes
-        description="Seed of the split, the initial weights, the order of batches and the search.",
+        description="Random seed of the split, the initial weights, the order of batches and the search.",
     )
     placement: PlacementRequest = Field(default=PlacementRequest(), description="Placements to choose from.")
 
@@ -105,15 +107,19 @@ class JobRequest(Request, frozen=True):
         if not self._only_local():
             return self
         if limit is not None and price is not None and price > limit:
-            raise ValueError(f"--max-cost-per-hour {limit:g} is below the --price-per-hour of {price:g}: raise it")
+            raise ValueError(
+                f"the limit --max-cost-per-hour {limit:g} is below the --price-per-hour of {price:g}: raise the limit"
+            )
         if price is None and self.needs_price and self.pricing.prices_path is None:
-            raise ValueError(f"{self.needs_price} requires the price of this machine: add --price-per-hour or --prices")
+            raise ValueError(
+                f"the option {self.needs_price} needs the price of this machine: add --price-per-hour or --prices"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_grid(self) -> Self:
         if self.weights.carbon and self.pricing.grid is None:
-            raise ValueError("--objective carbon requires the carbon intensity of the electricity: add --grid")
+            raise ValueError("--objective carbon needs the carbon intensity of the electricity: add --grid")
         return self
 
     def _only_local(self) -> bool:

@@ -23,7 +23,7 @@ class Limits(Group, frozen=True, title="Limits"):
         default=None, gt=0, description="Limit on the price of the accelerators per hour, in the same currency."
     )
     max_watts: float | None = Field(
-        default=None, gt=0, description="Limit on the predicted mean power while training, in watts."
+        default=None, gt=0, description="Limit on the predicted mean power during training, in watts."
     )
     max_memory_gib: float | None = Field(
         default=None, gt=0, description="Limit on the memory of the training process, in GiB."
@@ -38,13 +38,13 @@ class Limits(Group, frozen=True, title="Limits"):
         default=LIKELY,
         gt=0,
         lt=1,
-        description="Least probability of reaching --min-auc, estimated from past runs.",
+        description="Least acceptable probability of reaching --min-auc, estimated from past runs.",
     )
     confidence: float = Field(
         default=LIKELY,
         ge=LIKELY,
         lt=1,
-        description="Probability with which limits on time, energy and cost must hold; 0.5: expected values do.",
+        description="Probability with which limits on time, energy and cost must hold; 0.5: on average.",
     )
 
 

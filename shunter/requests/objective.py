@@ -46,9 +46,11 @@ class Weights(BaseModel, frozen=True, extra="forbid"):
         for part in text.split(","):
             name, equals, number = (piece.strip() for piece in part.partition("="))
             if name not in set(Objective):
-                raise ValueError(f"{name!r} is unknown, use one of {known}, or weights such as time=1,energy=0.5")
+                raise ValueError(
+                    f"the objective {name!r} is unknown: use one of {known}, or weights such as time=1,energy=0.5"
+                )
             if name in weights:
-                raise ValueError(f"{name} is weighted twice")
+                raise ValueError(f"the objective {name} has two weights: leave one out")
             try:
                 weights[name] = float(number) if equals else 1.0
             except ValueError:

@@ -42,17 +42,17 @@ class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
     )
     explore: Explore = Field(
         default=Explore.BOUNDED,
-        description="Whether recurring runs may try another batch size: never, bounded or free.",
+        description="Whether recurring jobs may try another batch size: never, bounded or free.",
     )
 
     max_quality_loss: float | None = Field(
         default=None,
         ge=0,
-        description="Largest loss of NE by batch size or precision, such as 0.01; if omitted, the noise of seeds.",
+        description="Largest relative NE increase by batch size or precision, such as 0.01; if omitted, seed noise.",
     )
     embedding_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
         default=None,
-        description="Memory for the embedding tables, such as 2GiB; larger tables are kept in a file.",
+        description="Memory for the embedding tables, such as 2GiB; larger tables are stored in a file.",
     )
 
     @property

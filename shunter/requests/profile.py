@@ -13,17 +13,24 @@ class StallRequest(Group, frozen=True, title="Advanced: stalls"):
     """Training whose stalls are measured."""
 
     accelerator: Literal["cpu", "cuda"] | None = Field(
-        default=None, description="Accelerator on which to measure stalls; if omitted, GPUs if there are any."
+        default=None,
+        description="Accelerator whose stalls are measured; if omitted, the GPUs, or the processor without GPUs.",
     )
-    batch_size: int = Field(default=512, ge=1, description="Samples per step of each device.")
+    batch_size: int = Field(default=512, ge=1, description="Batch size: samples per step on each device.")
     precision: Literal["fp32", "bf16"] = Field(
         default="fp32", description="Precision of the dense layers, fp32 or bf16."
     )
     devices: int | None = Field(
-        default=None, ge=1, description="Processes that train together; if omitted, all GPUs, or two processes."
+        default=None,
+        ge=1,
+        description="Number of processes that train together; if omitted, one per GPU, or two without GPUs.",
     )
-    network_gbit: float = Field(default=10.0, gt=0, description="Network of each simulated machine, in Gbit/s.")
-    seconds: float = Field(default=45.0, gt=0, description="Seconds after which measurements are no longer repeated.")
+    network_gbit: float = Field(
+        default=10.0, gt=0, description="Network bandwidth of each simulated machine, in Gbit/s."
+    )
+    seconds: float = Field(
+        default=45.0, gt=0, description="Seconds after which measurements are not repeated any more."
+    )
 
 
 class ProfileRequest(Request, frozen=True):

@@ -61,15 +61,15 @@ class SearchBudget(Group, frozen=True, title="Search"):
     trials: int | None = Field(
         default=None,
         ge=1,
-        description="Settings to try; if omitted by --preset, or as many as --search-minutes or --search-kwh permit.",
+        description="Number of trials; if omitted by --preset, or as many as --search-minutes or --search-kwh allow.",
     )
     search_minutes: float | None = Field(
         default=None,
         gt=0,
-        description="Longest search with its members, in minutes; of `shunter train` the whole command.",
+        description="Time limit of the search including its ensemble members, in minutes.",
     )
     search_kwh: float | None = Field(
-        default=None, gt=0, description="Most energy of the search, in kWh; it counts against --max-kwh too."
+        default=None, gt=0, description="Energy limit of the search, in kWh; the search also counts towards --max-kwh."
     )
 
     @property
@@ -90,16 +90,16 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
 
     search_method: str = Field(
         default="tpe",
-        description="Search method: tpe, random, nsga2, transfer, or for architectures dnas or rl.",
+        description="Search method: tpe, random, nsga2, transfer; for architectures dnas or rl.",
         json_schema_extra=lambda schema: schema.update(enum=[*SEARCH_METHODS.names]),
     )
     search_space: SearchSpaceName | None = Field(
         default=None,
-        description="Search space: settings, wide, or architecture (of a dlrm).",
+        description="Search space: settings, wide, or architecture (of the model dlrm).",
     )
     search_cost: SearchCost | None = Field(
         default=None,
-        description="Cost that the search trades against NE: step time, energy of a sample, or parameter bytes.",
+        description="Cost to minimise together with NE: step time, energy per sample, or parameter bytes.",
     )
     tower_partition: TowerStrategy = Field(
         default=TowerStrategy.AUTO,
@@ -112,7 +112,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     parallel_trials: int | None = Field(
         default=None,
         ge=1,
-        description="Trials at a time, in processes on shared cores or on nodes of --cluster.",
+        description="Number of parallel trials, in processes on this machine or on nodes of --cluster.",
     )
     search_storage: str | None = Field(
         default=None,
@@ -162,8 +162,9 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     def _check_storage(cls, address: str | None) -> str | None:
         if address is not None and has_password(address):
             raise ValueError(
-                "the address of --search-storage holds a password, which would be kept with the request: set a "
-                "variable to the address and give its name, as in --search-storage env:SHUNTER_SEARCH_STORAGE"
+                "the address of --search-storage contains a password, which would be stored with the "
+                "request: put the address into an environment variable and give its name, as in "
+                "--search-storage env:SHUNTER_SEARCH_STORAGE"
             )
         return address
 
@@ -172,7 +173,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
         only = SEARCH_METHODS.stated(self.search_method).get("only_space", self.space)
         if self.space != only:
             raise ValueError(
-                f"--search-method {self.search_method} searches the space {only} alone: leave out --search-space "
-                f"{self.space.value}"
+                f"--search-method {self.search_method} supports only the search space {only}: leave out "
+                f"--search-space {self.space.value}"
             )
         return self

@@ -20,12 +20,12 @@ class SelectRequest(JobRequest, frozen=True):
     offers: str = Field(
         default=ALL_OFFERS,
         min_length=1,
-        description="Accelerators to compare: local, all (what the catalogue has that is clearly better), or names.",
+        description="Accelerators to compare: local, all (also clearly better ones of the catalogue), or names.",
     )
     probe_seconds: float = Field(
         default=15.0,
         ge=0,
-        description="Seconds after which no further measurement on this machine begins; 0 predicts only.",
+        description="Seconds after which no further probe on this machine begins; 0: predict only.",
     )
 
     if TYPE_CHECKING:

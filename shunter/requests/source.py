@@ -29,7 +29,9 @@ class DataRequest(Group, frozen=True, title="Data"):
         description="YAML or JSON file that names the label, numeric, categorical and time columns.",
     )
     where: str | None = Field(
-        default=None, min_length=1, description=f"Rows that are read, such as `{EXAMPLE}`; all if omitted."
+        default=None,
+        min_length=1,
+        description=f"Predicate of the rows to read, such as `{EXAMPLE}`; all rows if omitted.",
     )
     max_bad_share: float = Field(
         default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."
@@ -53,8 +55,8 @@ class DataRequest(Group, frozen=True, title="Data"):
         place = (text or "").partition("#")[0]  # behind it is a query
         if "://" in place and has_password(place):
             raise ValueError(
-                "give an address without a password or token, which would be kept with the request, and configure the "
-                "library that reads it (docs/how-to/remote-data.md)"
+                "the address contains a password or token, which would be stored with the request: leave "
+                "it out, and configure the library that reads the address (docs/how-to/remote-data.md)"
             )
         return text
 
@@ -65,12 +67,12 @@ class PartsRequest(DataRequest, frozen=True, title="Data"):
     validation: str | None = Field(
         default=None,
         min_length=1,
-        description="Predefined validation part, files as for --data; if omitted, cut from --data.",
+        description="Predefined validation part, as files like --data; if omitted, split off from --data.",
     )
     test: str | None = Field(
         default=None,
         min_length=1,
-        description="Predefined test part, files as for --data; if omitted, cut from --data.",
+        description="Predefined test part, as files like --data; if omitted, split off from --data.",
     )
 
     @property

@@ -47,12 +47,14 @@ class TrainRequest(JobRequest, frozen=True):
 
     source: PartsRequest = Field(default=PartsRequest(), description="Source of the rows.")
     search: SearchRequest = Field(default=SearchRequest(), description="Search before the training.")
-    training: TrainingEffort = Field(default=TrainingEffort(), description="Training of the chosen settings.")
+    training: TrainingEffort = Field(default=TrainingEffort(), description="Settings of the training runs.")
     checkpoints: CheckpointRequest = Field(
         default=CheckpointRequest(), description="Checkpoints of an unfinished training run."
     )
-    promise: PromiseRequest = Field(default=PromiseRequest(), description="Quality that a registered model guarantees.")
-    nodes: ClusterRequest = Field(default=ClusterRequest(), description="Cluster that trains instead of this machine.")
+    promise: PromiseRequest = Field(
+        default=PromiseRequest(), description="Confidence with which the registered model meets the quality limits."
+    )
+    nodes: ClusterRequest = Field(default=ClusterRequest(), description="Cluster to train on instead of this machine.")
     register_as: RegisteredName | None = Field(
         default=None, description="Name of the registered model in MLflow; if omitted, the name of the data."
     )

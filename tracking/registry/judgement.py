@@ -156,14 +156,12 @@ def compare_losses(
     """
     assert champion.shape == challenger.shape, "both are judged on the same rows"
     if not len(champion):
-        raise DataError("There is no row to judge on: give a day with rows.")
+        raise DataError("There is no row on which to compare champion and challenger: give a day with rows.")
     if not np.isfinite(champion).all():
-        raise DataError(
-            "The champion's predictions are not all numbers: put another version back with `shunter rollback`."
-        )
+        raise DataError("The champion predicts NaN or infinity: roll back to another version with `shunter rollback`.")
     if not np.isfinite(challenger).all():
         raise TrainingError(
-            "The challenger's predictions are not all numbers, so the champion stays: lower --learning-rate-share."
+            "The challenger predicts NaN or infinity, so the champion stays: lower --learning-rate-share."
         )
     champion_loss, challenger_loss = float(champion.mean()), float(challenger.mean())
     low, high = one_sided_bounds(resampled_block_means(champion - challenger, seed), confidence)

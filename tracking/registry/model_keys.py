@@ -77,7 +77,9 @@ def check_model_key() -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise TrackingError(f"The key of models {path} cannot be read ({error.strerror}): make it readable.") from error
+        raise TrackingError(
+            f"The key file {path}, which signs models, cannot be read ({error.strerror}): make it readable."
+        ) from error
 
 
 def name_of_key(key: bytes) -> str:
@@ -114,8 +116,9 @@ def _read(path: Path) -> bytes:
         key = file.read(KEY_BYTES + 1)
     if len(key) != KEY_BYTES:
         raise TrackingError(
-            f"The file {path} is no key of models (it has not {KEY_BYTES} bytes): restore it from a backup"
-            f"{_or_copy(_recorded_name(record_of(path), mends=False))}, or remove it and {record_of(path)}."
+            f"The key file {path}, which signs models, must have {KEY_BYTES} bytes but does not: restore "
+            f"it from a backup{_or_copy(_recorded_name(record_of(path), mends=False))}, or remove it and "
+            f"{record_of(path)}."
         )
     return key
 
@@ -132,8 +135,8 @@ def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
                 write_checked(record_of(path), json.dumps({"key": name_of_key(key)}))
     elif recorded != name_of_key(key):
         raise TrackingError(
-            f"The file {path} is damaged, or another key was put in its place: restore it from a backup"
-            f"{_or_copy(recorded)}; if you put it there, remove {record_of(path)}."
+            f"The key file {path}, which signs models, is damaged or was replaced: restore it from a "
+            f"backup{_or_copy(recorded)}; if you replaced it, remove {record_of(path)}."
         )
 
 

@@ -94,7 +94,7 @@ def register_model(
         CallbackError: The version is registered, and a callback failed.
     """
     if not name.strip() or any(character in name for character in "/:"):
-        raise RequestError(f"The name {name!r} does not suit a registered model: use one without `/` and `:`.")
+        raise RequestError(f"{name!r} is not a valid name of a registered model: use a name without `/` and `:`.")
     run, patiently = open_run(parent_run_id), PatientCaller("the model")
     registry = RegistryClient(run.client.mlflow)
     with tracking_errors():
@@ -158,7 +158,7 @@ def load_champion(
         champion = client.get_model_version_by_alias(name, CHAMPION)
     except MlflowException as error:
         raise TrackingError(
-            f"There is no champion of a registered model {name!r} in the tracking store: train and register one first."
+            f"No registered model {name!r} has a champion in the tracking store: train and register a model first."
         ) from error
     with tracking_errors():
         source = client.get_model_version_download_uri(name, champion.version)

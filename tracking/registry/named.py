@@ -228,13 +228,13 @@ def made_whole(folder: Path) -> Iterator[Path]:
         RequestError: The folder exists already, or cannot be written.
     """
     if folder.exists():
-        raise RequestError(f"{folder} is there already: name a new folder, or remove it first.")
+        raise RequestError(f"The folder {folder} exists: name a new folder, or remove it first.")
     partial = folder.with_name(f"{folder.name}.partial")
     try:
         yield partial
         partial.rename(folder)
     except OSError as error:
-        raise RequestError(f"{folder} cannot be written ({error.strerror}): name another folder.") from error
+        raise RequestError(f"The folder {folder} cannot be written ({error.strerror}): name another folder.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -266,8 +266,8 @@ def _registered(named: str, fetched: Path) -> tuple[str, Path]:
     found = NAMED.fullmatch(named)
     if found is None:
         raise RequestError(
-            f"{named!r} names no model: give a registered name such as shunter, shunter@champion or shunter/3, or the "
-            "folder of an exported model."
+            f"There is no model {named!r}: give a registered name such as shunter, shunter@champion or "
+            "shunter/3, or the folder of an exported model."
         )
     name, number = found["name"], found["version"]
     alias = found["alias"] or CHAMPION

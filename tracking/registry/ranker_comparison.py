@@ -113,15 +113,18 @@ def compare_rankers(
     before, now = load_ranker(champion.model), load_ranker(challenger)
     shared = shared_rows(Encoder.load(dataset.directory / "encoder"), Encoder.load(champion.encoder))
     if not {now.user, now.item} <= shared.keys():
-        raise DataError("Users or items of champion and challenger are read in different forms: train a new champion.")
+        raise DataError(
+            "Champion and challenger read users or items in different forms and cannot be compared: train a "
+            "new champion."
+        )
     counts = len(now.ranker.user_degrees), len(now.ranker.item_degrees)
     translated = _Translated(before.ranker, shared[now.user], shared[now.item], *counts)
     seen = read_before_test(dataset)
     chosen = _of_users(read_interactions(dataset, "test"), translated.known & (now.ranker.user_degrees > 0).numpy())
     if not len(chosen.without(seen)):
         raise DataError(
-            "No user that champion and challenger both know chose anything new on the judged day: give more days with "
-            "--train-days, or name another day with --day."
+            "No user known to both champion and challenger has a new item on the evaluation day, so they "
+            "cannot be compared: raise --train-days, or name another day with --day."
         )
     rankers = (translated, now.ranker, now.ranker.by_popularity())
     old, new, popular = (evaluate_users(one, chosen, seen, name="test").ndcg20 for one in rankers)

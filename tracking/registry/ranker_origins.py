@@ -70,8 +70,8 @@ def origins_of(version: Version) -> RankerOrigins:
     """
     if MEMBERS not in version.tags:
         raise RequestError(
-            f"Version {version.version} of {version.name!r} ranks, and its training settings are unknown: train "
-            "and register a newer one, or name another model with --register-as."
+            f"The training settings of version {version.version} of {version.name!r}, a ranking model, are "
+            "unknown: train and register a new one, or name another model with --register-as."
         )
     kept = json.loads(version.tags[MEMBERS])
     members = tuple(

@@ -152,7 +152,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
     loaded = Encoder.load(encoder)
     if is_ranker(model):
         if memory_bytes is not None:
-            raise RequestError("A model that ranks items is in memory: leave out --memory.")
+            raise RequestError("A ranking model is always in memory: leave out --memory.")
         return RankingScorer(loaded, load_ranker(model))
     if memory_bytes is None:
         return Scorer(loaded, load_model(model))

@@ -82,8 +82,8 @@ def accept_model(fingerprint: str) -> None:
     """
     if not FINGERPRINT.fullmatch(fingerprint):
         raise RequestError(
-            f"--accept {fingerprint[:80]} is no fingerprint of a model: give the 64 digits that `shunter export` "
-            "prints."
+            f"--accept {fingerprint[:80]} is not the fingerprint of a model: give the 64 digits that "
+            "`shunter export` prints."
         )
     folder = Settings().accepted_models_directory
     make_private(folder.parent)

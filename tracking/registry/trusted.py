@@ -37,8 +37,8 @@ def check_model_folder(folder: Path, name: str) -> None:
     problem = _problem(folder)
     if problem is not None:
         raise TrackingError(
-            f"The registered model {name!r} is not loaded, because {problem} and could run code: put a version of "
-            "Shunter's own back with `shunter rollback`, or train and register one."
+            f"The registered model {name!r} is not loaded, because {problem} and could run code: roll back "
+            "to a version that Shunter made with `shunter rollback`, or train and register one."
         )
 
 

@@ -131,7 +131,7 @@ def version_by_alias(name: str, alias: str) -> Version:
         if found is None:
             numbers = _numbers(client, name)
             others = f", or another of {', '.join(map(str, numbers))}" if len(numbers) > 1 else ""
-            raise RequestError(f"There is no {alias} among the versions of {name!r}: use {name}/{numbers[-1]}{others}.")
+            raise RequestError(f"The model {name!r} has no version or alias {alias}: use {name}/{numbers[-1]}{others}.")
     return found
 
 
@@ -172,8 +172,9 @@ def download(version: Version, folder: Path) -> ModelFiles:
     local = fetch(version, folder)
     if any(not (local / DATA / name).exists() for name in ("model/model.json", "encoder/encoder.json")):
         raise TrackingError(
-            f"Version {version.version} of {version.name!r} was not registered by Shunter: continue from another with "
-            "`shunter rollback --to VERSION`, or name another model with --register-as."
+            f"Version {version.version} of {version.name!r} was not registered by Shunter: make another "
+            "version the champion with `shunter rollback --to VERSION`, or name another model with "
+            "--register-as."
         )
     copy = checked_copy(local / DATA, folder / "checked", version.name)
     return ModelFiles(copy / "model", copy / "encoder")
@@ -262,11 +263,13 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version
         return None, back
     if back is None:
         raise RequestError(
-            f"There is nothing to roll {name!r} back to, for no champion was before version {now.version}: name a "
-            "version with --to."
+            f"The model {name!r} cannot be rolled back, because no champion precedes version "
+            f"{now.version}: name a version with --to."
         )
     if back.version == now.version:
-        raise RequestError(f"Version {now.version} of {name!r} is the champion already: name another with --to.")
+        raise RequestError(
+            f"Version {now.version} of {name!r} is already the champion: name another version with --to."
+        )
     _check_loads(back)
     with tracking_errors():
         before = now if to is not None else _former(client, back)
